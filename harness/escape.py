@@ -1,0 +1,74 @@
+"""Names that others chose, made harmless for the place they are shown in.
+
+A job, link or host name comes out of files that anybody may have written. Shown as it is, it could
+drive a terminal, open a tag, start a spreadsheet's formula or break a table.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+_MARKDOWN = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    **{character: f"\\{character}" for character in "\\`*_|~"},
+}
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "µ": r"$\mu$",
+    "\N{EN DASH}": "--",
+    "\N{EM DASH}": "---",
+    # \\ at the end of a row takes a following [ for its optional argument.
+    "[": "{[}",
+    "]": "{]}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+_MARKDOWN_TABLE = str.maketrans(_MARKDOWN)
+_LATEX_TABLE = str.maketrans(_LATEX)
+
+
+def printable(text: str) -> str:
+    """``text`` with everything that is not a visible character or a plain space as ``\\x1b`` and the like.
+
+    That covers control characters of both sets, line and paragraph separators, the marks that turn
+    the direction of writing, and unpaired surrogates.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def for_html(text: str) -> str:
+    """For element content and quoted attributes; ASCII only, so that no charset has to be declared."""
+    return html.escape(printable(text)).encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def for_markdown(text: str) -> str:
+    """For a cell or a line of GitHub's Markdown: no tag, no emphasis, no link, no new column."""
+    return re.sub(r"\](?=[(\[])", r"\\]", printable(text).translate(_MARKDOWN_TABLE))
+
+
+def for_latex(text: str) -> str:
+    """For running text and ``tabular`` cells."""
+    return printable(text).translate(_LATEX_TABLE)
+
+
+def for_csv(text: str) -> str:
+    """For a spreadsheet: what it would take for a formula gets an apostrophe (OWASP, "CSV Injection")."""
+    text = printable(text)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
+def as_json(value: Any) -> str:
+    """``value`` as indented JSON in ASCII: names keep every character, and none can drive a terminal."""
+    return json.dumps(value, indent=2, allow_nan=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,250 @@
+"""The types that every other module speaks in, and the schema of all that is written to ``results/``.
+
+Every field that carries a quantity has its unit in its name. Bandwidths are derived from
+``bytes`` and ``runtime_ns`` and never stored rounded. ``docs/results.md`` describes the files.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+"""Version of the records below; a reader refuses records of a later version."""
+
+
+class Status(enum.StrEnum):
+    """What came of a cell. The four stay distinct everywhere; only ``OK`` has a number."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    INVALID = "invalid"
+
+
+class TestbedKind(enum.StrEnum):
+    """Where a run was measured."""
+
+    __test__ = False
+
+    LAB = "lab"
+    HOST = "host"
+
+
+class BackingKind(enum.StrEnum):
+    """What the target exports: brd through iblock, a write-through file, or a device of the user's."""
+
+    RAMDISK = "ramdisk"
+    FILE = "file"
+    BLOCK = "block"
+
+
+class Duplex(enum.StrEnum):
+    FULL = "full"
+    HALF = "half"
+
+
+class IpsecMode(enum.StrEnum):
+    """RFC 4301, section 3.2."""
+
+    TRANSPORT = "transport"
+    TUNNEL = "tunnel"
+
+
+class IkeAuth(enum.StrEnum):
+    """How the two charons prove themselves: a secret or certificates, both made fresh for the run."""
+
+    PSK = "psk"
+    CERT = "cert"
+
+
+IPSEC_OFF = "off"
+LINK_LOCAL = "local"
+
+
+class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A link as data (``profiles/links/*.toml``).
+
+    ``rate_bit_s`` is the rate on the medium, shared by both directions if ``duplex`` is half;
+    None means unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
+    ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
+    payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
+    """
+
+    name: str
+    title: str
+    emulated: bool
+    description: str = ""
+    source: str = ""
+    rate_bit_s: int | None = None
+    delay_us: float = 0.0
+    jitter_us: float = 0.0
+    loss_percent: float = 0.0
+    mtu_bytes: int = 1500
+    duplex: Duplex = Duplex.FULL
+    frame_overhead_bytes: int = 24
+
+
+class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's words.
+
+    ``kernel_algorithms`` are the names by which /proc/crypto knows what the kernel must use;
+    ``charon_plugins`` what charon needs beyond its base list to negotiate it.
+    """
+
+    name: str
+    title: str
+    esp: str
+    ike: str
+    kernel_algorithms: tuple[str, ...]
+    encrypts: bool = True
+    description: str = ""
+    charon_plugins: tuple[str, ...] = ()
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One section of a fio job file: its name, and the options of [global] and section merged."""
+
+    name: str
+    options: tuple[tuple[str, str | None], ...]
+
+
+class Column(msgspec.Struct, frozen=True, order=True):
+    """One column of the matrix: a link and what protects it."""
+
+    link: str
+    ipsec: str = IPSEC_OFF
+
+    @property
+    def label(self) -> str:
+        """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``."""
+        return self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
+
+
+class Backing(msgspec.Struct, frozen=True, kw_only=True):
+    """The storage behind the target. ``path`` is the user's file or device; None: made for the run."""
+
+    kind: BackingKind
+    size_bytes: int
+    path: str | None = None
+
+
+class Cell(msgspec.Struct, frozen=True, order=True):
+    """One measurement to be made: a workload on a column, for the repeat-th time (from 1)."""
+
+    column: Column
+    workload: str
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        """File name stem of the cell's record, unique in its run."""
+        return f"{self.column.label}.{self.workload}.r{self.repeat}"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a run needs, resolved: nothing is looked up again inside the testbed."""
+
+    run_id: str
+    testbed: TestbedKind
+    columns: tuple[Column, ...]
+    workloads: tuple[Workload, ...]
+    repeats: int
+    seed: int
+    backing: Backing
+    links: dict[str, LinkProfile]
+    proposals: dict[str, Proposal]
+    ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
+    ike_auth: IkeAuth = IkeAuth.PSK
+    profile: str = "document"
+    created_unix_s: float = 0.0
+    harness_version: str = ""
+    schema: int = SCHEMA_VERSION
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency of completed I/Os, submission to completion; what fio did not report is None."""
+
+    mean_ns: float | None = None
+    min_ns: float | None = None
+    max_ns: float | None = None
+    stddev_ns: float | None = None
+    p50_ns: float | None = None
+    p99_ns: float | None = None
+    p99_9_ns: float | None = None
+
+
+class Io(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of one measurement: bytes and I/Os completed within ``runtime_ns``."""
+
+    bytes: int
+    ios: int
+    runtime_ns: int
+    latency: Latency
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes * 1e9 / self.runtime_ns if self.runtime_ns else 0.0
+
+    @property
+    def iops(self) -> float:
+        return self.ios * 1e9 / self.runtime_ns if self.runtime_ns else 0.0
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence that a cell's bytes took the path its column names.
+
+    ``esp_bytes`` is the smaller of the two ends' ESP payload counters for the direction that fio
+    moved data in; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
+    link saw outside ESP; ``esp_packets_sampled`` the ESP packets in that capture (one in
+    ``esp_sampling``). Interface counters are of the link, both directions added up.
+    """
+
+    link_bytes_initiator: int
+    link_bytes_target: int
+    esp_bytes: int = 0
+    esp_bytes_initiator: int = 0
+    esp_bytes_target: int = 0
+    esp_packets_sampled: int = 0
+    esp_sampling: int = 1
+    cleartext_segments: int = 0
+    rekeys: int = 0
+    tcp_retransmits: int | None = None
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell and repeat: ``results/<run id>/cells/<key>.json``.
+
+    ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
+    ``order`` is the cell's place in the randomised sequence of its run, from 0.
+    """
+
+    run_id: str
+    testbed: TestbedKind
+    workload: str
+    link: str
+    ipsec: str
+    repeat: int
+    order: int
+    status: Status
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    read: Io | None = None
+    write: Io | None = None
+    sync_latency: Latency | None = None
+    started_unix_s: float = 0.0
+    wall_ns: int = 0
+    fio_ns: int = 0
+    block_bytes: int | None = None
+    emulated: bool = False
+    link_title: str = ""
+    ipsec_mode: str | None = None
+    proof: Proof | None = None
+    session: dict[str, str] = {}
+    esp: dict[str, str] = {}
+    raw: tuple[str, ...] = ()
+    clock: Literal["real", "virtual"] = "real"
+    source: str = "harness"
+    schema: int = SCHEMA_VERSION

@@ -1,0 +1,180 @@
+"""Sizes, times and names: what is understood, and the sentences for what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.errors import UsageError
+from harness.units import (
+    check_name,
+    closest,
+    format_duration,
+    format_size,
+    parse_duration_s,
+    parse_size,
+    shown,
+    slug,
+    unknown_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("1", 1),
+        ("512B", 512),
+        ("4k", 4096),
+        ("4K", 4096),
+        ("128M", 128 << 20),
+        ("64MiB", 64 << 20),
+        ("1.5G", 3 << 29),
+        (" 2 T ", 2 << 40),
+        ("1P", 1 << 50),
+        (str(2**63 - 1), 2**63 - 1),
+    ],
+)
+def test_sizes(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+HOSTILE_NUMBERS = ["", " ", "-1", "-4k", "0", "0k", "nan", "inf", "1e309", "1e3", "0x10", "k", "4kk", "4 k k"]
+HOSTILE_NUMBERS += [
+    "1,5",
+    "1_000",
+    "٣",
+    "4\x00",
+    "4\nk",
+    "$(id)",
+    "1;",
+    "9" * 5000,
+    "1.",
+    ".5",
+    "+1",
+    "4\u212a",
+]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE_NUMBERS, str(2**63), "8388608T", "1.0001k", "128MB", "4kb", "5s"])
+def test_sizes_refused_in_one_sentence_with_a_hint(text: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_size(text, what="--size")
+    assert refusal.value.message.startswith("--size: ")
+    assert refusal.value.hint
+    assert "\n" not in str(refusal.value)
+    assert "\x00" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+def test_decimal_units_are_told_apart() -> None:
+    with pytest.raises(UsageError, match=r"1000 or of 1024 \(write 128M or 128MiB"):
+        parse_size("128MB")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1.5s", 1.5), ("2m", 120), ("250ms", 0.25), ("90", 90), ("1h", 3600), ("1d", 86400), ("20us", 2e-5)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", [*HOSTILE_NUMBERS, "0s", "1w", "4k", "1S", "106752d", str(2**63)])
+def test_durations_refused_in_one_sentence_with_a_hint(text: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_duration_s(text, what="--runtime")
+    assert refusal.value.message.startswith("--runtime: ")
+    assert refusal.value.hint
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        *((0, "0 B"), (512, "512 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB")),
+        *((128 << 20, "128 MiB"), (2**20 - 1, "1 MiB"), (2**63, "8192 PiB")),
+    ],
+)
+def test_sizes_shown(size_bytes: int, text: str) -> None:
+    assert format_size(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0, "0 s"), (5e-5, "50 us"), (0.25, "250 ms"), (0.9999, "1 s"), (1.5, "1.5 s")),
+        *((59.6, "1 min 0 s"), (125, "2 min 5 s"), (3599.7, "1 h 0 min"), (7260, "2 h 1 min")),
+    ],
+)
+def test_durations_shown(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_quantities_that_cannot_be_are_defects(value: float) -> None:
+    with pytest.raises(ValueError, match="cannot show"):
+        format_size(value)
+    with pytest.raises(ValueError, match="cannot show"):
+        format_duration(value)
+
+
+@pytest.mark.parametrize("name", ["a", "wired", "4k", "aes128-sha256", "my_profile.2", "x" * 64])
+def test_names(name: str) -> None:
+    assert check_name("link", name) == name
+
+
+HOSTILE_NAMES = [
+    "",
+    "-rf",
+    ".",
+    "..",
+    "../x",
+    "/etc/passwd",
+    "a/b",
+    "a b",
+    "A",
+    "a\n",
+    "a\0",
+    "\x1b[31m",
+    "ä",
+]
+HOSTILE_NAMES += [
+    "sda; reboot",
+    "$(reboot)",
+    "`id`",
+    "a:b",
+    "a%b",
+    "$jobnum",
+    "${HOME}",
+    "x" * 65,
+    "x" * 5000,
+]
+HOSTILE_NAMES += ["a'b", 'a"b', "a\\b", "a|b", "a*b", "_a", "a\u2028", "\udcff"]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_names_refused(name: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        check_name("link", name)
+    assert str(refusal.value).isprintable()
+    assert len(str(refusal.value)) < 300
+    # What the hint suggests is itself a name.
+    suggestion = (refusal.value.hint or "").removeprefix("try ")
+    assert check_name("link", suggestion) == suggestion
+
+
+def test_slug_falls_back() -> None:
+    assert slug("Seq Read!", fallback="x") == "seq-read"
+    assert slug("///", fallback="x") == "x"
+
+
+def test_unknown_names_list_what_there_is() -> None:
+    assert closest("wirde", ["wifi", "wired"]) == "wired"
+    assert closest("zzz", ["wifi", "wired"]) is None
+    error = unknown_name("link", "wirde", ["wired", "wifi"])
+    assert str(error) == "there is no link 'wirde' (did you mean wired? there are wifi, wired)"
+    assert unknown_name("link", "x", []).hint == "there are none at all"
+
+
+def test_shown_shortens_and_disarms() -> None:
+    assert shown("a\x1b[2J") == r"'a\x1b[2J'"
+    assert len(shown("x" * 1000)) < 70

@@ -1,0 +1,123 @@
+"""JSON of a measuring tool within whatever else a pipe, a terminal or an editor put around and into it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+
+import msgspec
+
+
+class NoDocument(Exception):
+    """No whole document is there; the message says what is there instead, as part of a sentence."""
+
+
+class Embedded(msgspec.Struct, frozen=True, kw_only=True):
+    """The first document (valid JSON, an object), what stands around it, and how many more follow."""
+
+    document: str
+    before: str
+    after: str
+    further: int
+
+
+def quote(text: str) -> str:
+    """The beginning of a text on one line, in quotes, harmless to print."""
+    start = " ".join(text.strip()[:1000].split())
+    shown = start if len(start) <= 160 else start[:160] + "..."
+    return "'" + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown) + "'"
+
+
+def to_string(text: bytes | str, warnings: list[str]) -> str:
+    """The text without encoding troubles; each trouble is told in ``warnings``."""
+    data = text.encode(errors="replace") if isinstance(text, str) else text
+    try:
+        string = data.decode()
+    except UnicodeDecodeError as error:
+        string = data.decode(errors="replace")
+        warnings.append(f"the text is not UTF-8 (byte {error.start}): characters were replaced")
+    if string.startswith("\ufeff"):
+        string = string[1:]
+        warnings.append("the text begins with a byte order mark: another program has rewritten it")
+    if "\r\n" in string:
+        warnings.append("lines end in CRLF: the text went through another system")
+    return string
+
+
+# Strings come first, so that the rest is only looked for between them. A quote that its line does
+# not close is taken to the line's end: JSON has no line breaks in strings, and the time stays linear.
+_MENDABLE = re.compile(
+    r'(?P<string>"(?:[^"\\\n]|\\.)*+"?)'
+    r"|(?P<escape>\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_]))"
+    r"|(?<=[\s:,\[])(?P<not_finite>[-+]?(?:nan|inf(?:inity)?))(?=\s*[,}\]])",
+    re.IGNORECASE,
+)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+def mend(string: str, warnings: list[str]) -> str:
+    """Make JSON of what C's printf and a terminal put in: nan, inf, escape sequences.
+
+    ``nan`` becomes the string "nan", which a reader refuses as it refuses any string in place of a number.
+    """
+    not_finite: list[str] = []
+    escapes: list[str] = []
+
+    def mended(match: re.Match[str]) -> str:
+        if match["not_finite"]:
+            not_finite.append(match[0])
+            return f'"{match[0]}"'
+        if match["escape"]:
+            escapes.append(match[0])
+            return ""
+        return _CONTROL.sub(lambda control: f"\\u{ord(control[0]):04x}", match[0])
+
+    string = _MENDABLE.sub(mended, string)
+    if not_finite:
+        warnings.append(f"not finite: {len(not_finite)} figures ({', '.join(sorted(set(not_finite)))})")
+    if escapes:
+        warnings.append(f"terminal escape sequences were taken out: {len(escapes)}")
+    return string
+
+
+_OPENING = re.compile(r'\{\s*"')
+# JSONDecodeError counts the lines before it: without an end, a text of braces takes quadratic time.
+_MOST_DAMAGED = 1000
+# Only finds where an object ends: converting its numbers would be wasted work, and may fail.
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+def find(string: str, keys: Collection[str], warnings: list[str]) -> Embedded:
+    """The first object that has one of ``keys``; text around it is quoted in ``warnings``.
+
+    Raises ``NoDocument`` if there is none.
+    """
+    string = mend(string, warnings)
+    spans: list[tuple[int, int]] = []
+    position, damaged, problem = 0, 0, f"no JSON object was found in a text that begins with {quote(string)}"
+    while damaged < _MOST_DAMAGED and (opening := _OPENING.search(string, position)):
+        start = opening.start()
+        try:
+            found, position = _SCANNER.raw_decode(string, start)
+        except json.JSONDecodeError as error:
+            # Go on behind the error, not behind the brace, or nested braces would take quadratic time.
+            position, damaged = max(error.pos, start + 1), damaged + 1
+            problem = f"it is cut or damaged in line {error.lineno}, column {error.colno}"
+        except RecursionError:
+            raise NoDocument("JSON nested too deeply was found") from None
+        else:
+            if any(key in found for key in keys):
+                spans.append((start, position))
+            else:
+                problem = f"a JSON object without any of {', '.join(keys)} was found"
+    if not spans:
+        raise NoDocument(problem)
+    (start, end), *others = spans
+    after = ""
+    for (_, gap_start), (gap_end, _) in zip(spans, [*others, (len(string), 0)], strict=True):
+        after += string[gap_start:gap_end]
+    for where, outside in (("before", string[:start]), ("after", after)):
+        if outside.strip():
+            warnings.append(f"text {where} the JSON ({len(outside)} characters): {quote(outside)}")
+    return Embedded(document=string[start:end], before=string[:start], after=after, further=len(others))

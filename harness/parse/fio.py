@@ -1,0 +1,471 @@
+"""fio's JSON output (``--output-format=json`` or ``json+``), from fio 2.1 to 3.4x.
+
+Units, after fio's HOWTO ("JSON output"), ``stat.c`` and issues 378 and 422 of axboe/fio:
+
+==============  ==================================  ==============================================
+quantity        up to fio 2.19                      from fio 2.99
+==============  ==================================  ==============================================
+``io_bytes``    KiB                                 bytes (beside ``io_kbytes``, in KiB)
+``bw``          KiB/s, rounded down                 the same, later beside ``bw_bytes``, in bytes/s
+latencies       microseconds: ``clat``, ``lat``     nanoseconds: ``clat_ns``, ``lat_ns``
+``runtime``     milliseconds                        milliseconds
+==============  ==================================  ==============================================
+
+The units changed one by one in between, so the keys that are there decide and the version confirms.
+Bandwidth is ``io_bytes`` over ``runtime``; what fio reports as bandwidth has to agree with it.
+
+Of several documents in one text the first counts and the others are warned about: they may be
+repeats, other jobs, or interim figures of ``--status-interval``, and to add or average is wrong for
+some of these.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.model import Io, Latency
+from harness.parse import embedded
+
+TOLERANCE = 0.02
+"""Largest relative difference between a figure that fio reports and the same figure derived."""
+
+Kind: TypeAlias = Literal["lat", "clat"]
+"""Latency since submission began (total), or since the submission was done (completion)."""
+
+
+class FioJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One job, or with group_reporting one group of jobs.
+
+    ``invalid`` says why the job's numbers must not be used; it is empty for a good job. ``read`` and
+    ``write`` are None for a direction without I/O, or with unusable figures (then ``invalid`` names
+    it). ``sync_latency`` is that of fsync and its like. Percentiles and bins are of the kind of
+    latency that ``percentiles_of`` says; the rest of a ``Latency`` is of total latency. The bins of
+    json+ map a latency in ns to a count of I/Os; plain json has none. ``options`` are the job's
+    merged over [global]. ``job_runtime_ns`` is the sum over the threads of a group.
+    """
+
+    name: str
+    error: int | None = None
+    invalid: tuple[str, ...] = ()
+    read: Io | None = None
+    write: Io | None = None
+    sync_latency: Latency | None = None
+    percentiles_of: Kind | None = None
+    read_bins: dict[int, int] = {}
+    write_bins: dict[int, int] = {}
+    options: dict[str, str] = {}
+    hostname: str | None = None
+    steadystate_attained: bool | None = None
+    job_runtime_ns: int | None = None
+    usr_cpu_percent: float | None = None
+    sys_cpu_percent: float | None = None
+
+
+class FioOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run of fio reported; ``jobs`` has at least one member.
+
+    ``version`` is fio's own string (``fio-3.33``). ``all_clients`` is the sum that fio's client adds
+    to its servers' jobs; it is no job, and fio is known to get it wrong.
+    """
+
+    version: str | None
+    jobs: tuple[FioJob, ...]
+    warnings: tuple[str, ...] = ()
+    all_clients: FioJob | None = None
+
+
+def parse(text: bytes | str) -> FioOutput:
+    """Read what fio wrote, with any text around it.
+
+    What is wrong with a job is in its ``invalid``, what is odd otherwise in ``warnings``. Raises
+    ``UsageError``, and nothing else, if the text has no whole fio document with at least one job.
+    """
+    warnings: list[str] = []
+    document, around = _document(embedded.to_string(text, warnings), warnings)
+    rows = document.client_stats if document.jobs is None else document.jobs
+    if rows is None:
+        raise _refusal("a JSON object without jobs was found")
+    interrupted = "terminating on signal" in around
+    jobs = [_job(raw, number, document, interrupted, warnings) for number, raw in enumerate(rows, start=1)]
+    all_clients = None
+    if document.jobs is None:
+        all_clients = next((job for job in jobs if job.name == _ALL_CLIENTS), None)
+    if all_clients is not None:
+        jobs = [job for job in jobs if job.name != _ALL_CLIENTS]
+        warnings.append(f"the row '{_ALL_CLIENTS}' was left out: it is fio's sum of the jobs, not a job")
+    if not jobs:
+        said = f"; the text around it says {embedded.quote(around)}" if around.strip() else ""
+        raise UsageError(
+            f"At least one job was expected in fio's output, but none was run{said}.",
+            hint="look at fio's own messages: it exits with 0 even if its server refused the job",
+        )
+    if document.version is None:
+        if not any(job.read or job.write for job in jobs):
+            raise _refusal("JSON with jobs, but without 'fio version' and without any I/O, was found")
+        warnings.append("'fio version' is missing: units were judged by the keys alone")
+    return FioOutput(
+        version=document.version,
+        jobs=tuple(jobs),
+        warnings=tuple(dict.fromkeys(warnings)),
+        all_clients=all_clients,
+    )
+
+
+def as_json(output: FioOutput) -> dict[str, object]:
+    """What was understood, for ``harness parse fio``: units in the keys, null for what is not known."""
+    jobs = []
+    for job in output.jobs:
+        shown = msgspec.structs.asdict(job)
+        for name in ("sync_latency", "read_bins", "write_bins"):
+            del shown[name]
+        shown |= {
+            "invalid": list(job.invalid),
+            "read": _io_as_json(job.read),
+            "write": _io_as_json(job.write),
+        }
+        shown["sync"] = None if job.sync_latency is None else _latency_as_json(job.sync_latency)
+        jobs.append(shown)
+    return {"version": output.version, "jobs": jobs, "warnings": list(output.warnings)}
+
+
+def _io_as_json(io: Io | None) -> dict[str, object] | None:
+    if io is None:
+        return None
+    figures = {"bytes_per_s": io.bytes_per_s, "iops": io.iops}
+    counts = {"bytes": io.bytes, "ios": io.ios, "runtime_ns": io.runtime_ns}
+    return {**figures, **counts, **_latency_as_json(io.latency)}
+
+
+def _latency_as_json(latency: Latency) -> dict[str, object]:
+    return {f"latency_{name}": value for name, value in msgspec.structs.asdict(latency).items()}
+
+
+# fio's own form. Figures are Any, so that one of a wrong type costs its direction and not the file;
+# jobs are Raw, so that one of a wrong form costs itself.
+
+
+class _Distribution(msgspec.Struct):
+    min: Any = None
+    max: Any = None
+    mean: Any = None
+    stddev: Any = None
+    percentile: dict[str, Any] = {}
+    bins: dict[str, Any] = {}
+
+
+class _Direction(msgspec.Struct):
+    io_bytes: Any = None
+    io_kbytes: Any = None
+    bw_bytes: Any = None
+    bw: Any = None
+    iops: Any = None
+    runtime: Any = None
+    total_ios: Any = None
+    slat: _Distribution | None = None
+    clat: _Distribution | None = None
+    lat: _Distribution | None = None
+    slat_ns: _Distribution | None = None
+    clat_ns: _Distribution | None = None
+    lat_ns: _Distribution | None = None
+
+    def distribution(self, kind: Kind) -> tuple[_Distribution | None, int]:
+        """The distribution, and how many ns its unit has."""
+        in_ns, in_us = (self.lat_ns, self.lat) if kind == "lat" else (self.clat_ns, self.clat)
+        return (in_us, 1000) if in_ns is None else (in_ns, 1)
+
+    def counts_kib(self, version: tuple[int, int] | None) -> bool:
+        """Whether ``io_bytes`` is in KiB."""
+        if self.io_kbytes is not None or self.bw_bytes is not None:
+            return False
+        if self.slat_ns or self.clat_ns or self.lat_ns:
+            return False
+        if self.slat or self.clat or self.lat:
+            return True
+        return version is not None and version <= _LAST_IN_KIB
+
+
+class _Sync(msgspec.Struct):
+    lat_ns: _Distribution | None = None
+
+
+class _SteadyState(msgspec.Struct):
+    attained: Any = None
+
+
+class _Named(msgspec.Struct):
+    jobname: str | None = None
+
+
+class _Job(_Named):
+    error: Any = None
+    total_err: Any = None
+    hostname: str | None = None
+    options: dict[str, Any] = msgspec.field(name="job options", default_factory=dict)
+    read: _Direction | None = None
+    write: _Direction | None = None
+    mixed: _Direction | None = None
+    sync: _Sync = msgspec.field(default_factory=_Sync)
+    steadystate: _SteadyState = msgspec.field(default_factory=_SteadyState)
+    job_runtime: Any = None
+    usr_cpu: Any = None
+    sys_cpu: Any = None
+
+
+class _Document(msgspec.Struct):
+    version: str | None = msgspec.field(name="fio version", default=None)
+    global_options: dict[str, Any] = msgspec.field(name="global options", default_factory=dict)
+    jobs: list[msgspec.Raw] | None = None
+    client_stats: list[msgspec.Raw] | None = None
+
+    @property
+    def version_number(self) -> tuple[int, int] | None:
+        match = re.match(r"fio-(\d{1,4})\.(\d{1,4})", self.version or "")
+        return (int(match[1]), int(match[2])) if match else None
+
+
+_DOCUMENT = msgspec.json.Decoder(_Document)
+_JOB = msgspec.json.Decoder(_Job)
+_NAMED = msgspec.json.Decoder(_Named)
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+_LAST_IN_KIB, _FIRST_IN_BYTES = (2, 19), (2, 99)
+_PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
+_KINDS: tuple[Kind, ...] = ("lat", "clat")
+_NS = re.compile(r"[0-9]{1,19}")
+_ALL_CLIENTS = "All clients"
+
+
+def _refusal(found: str) -> UsageError:
+    return UsageError(
+        f"The JSON output of fio was expected, but {found}.",
+        hint="write it with fio --output-format=json --output=FILE, and let fio finish",
+    )
+
+
+def _document(string: str, warnings: list[str]) -> tuple[_Document, str]:
+    """The document, and the text outside of it."""
+    try:
+        return _DOCUMENT.decode(string), ""
+    except (msgspec.DecodeError, RecursionError) as error:
+        if isinstance(error, msgspec.ValidationError) and _is_json(string):
+            raise _refusal(f"JSON of another form was found: {error}") from None
+    if not string.strip():
+        raise _refusal("nothing was found: it is empty")
+    try:
+        found = embedded.find(string, ("jobs", "client_stats"), warnings)
+        document = _DOCUMENT.decode(found.document)
+    except embedded.NoDocument as error:
+        raise _refusal(str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _refusal(f"JSON of another form was found: {error}") from None
+    if found.further:
+        warnings.append(
+            f"{found.further} further fio documents in the same text were left out: only the first counts; "
+            "give each its own file, or keep the last alone if they come from --status-interval"
+        )
+    return document, f"{found.before}\n{found.after}"
+
+
+def _is_json(string: str) -> bool:
+    try:
+        _ANY.decode(string)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _job(
+    raw: msgspec.Raw, number: int, document: _Document, interrupted: bool, warnings: list[str]
+) -> FioJob:
+    """The number-th job of the document (from 1)."""
+    try:
+        job = _JOB.decode(raw)
+    except msgspec.DecodeError as error:
+        return FioJob(name=_name(raw) or f"(job {number})", invalid=(f"the job cannot be read: {error}",))
+    figures = _Figures(document.version_number, warnings)
+    problems = figures.problems
+    error_number = figures.take(job.error, "error")
+    if job.error is None:
+        problems.append("error is missing")
+    elif error_number:
+        problems.append(f"fio reports error {error_number:g}")
+    if total := figures.take(job.total_err, "total_err"):
+        problems.append(f"fio counted {total:g} I/O errors")
+    if interrupted:
+        problems.append("the run was interrupted: fio's messages have 'terminating on signal'")
+    if job.jobname is None:
+        problems.append("jobname is missing")
+
+    name = job.jobname or f"(job {number})"
+    options = {key: str(value) for key, value in {**document.global_options, **job.options}.items()}
+    kind = _percentiles_of(job)
+    read = figures.io(job.read, "read", kind)
+    write = figures.io(job.write, "write", kind)
+    if not (read or write or problems):
+        unified = "reads and writes are not told apart (unified_rw_reporting)"
+        problems.append(unified if job.mixed else "neither reads nor writes were completed")
+    if write and options.get("rw") in ("read", "randread"):
+        warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
+    sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")
+    attained = figures.take(job.steadystate.attained, "steadystate.attained")
+    runtime_ms = figures.take(job.job_runtime, "job_runtime")
+    result = FioJob(
+        name=name,
+        error=None if error_number is None else int(error_number),
+        read=read,
+        write=write,
+        sync_latency=None if sync_latency == Latency() else sync_latency,
+        percentiles_of=kind,
+        read_bins=figures.bins(job.read, "read", kind),
+        write_bins=figures.bins(job.write, "write", kind),
+        options=options,
+        hostname=job.hostname,
+        steadystate_attained=None if attained is None else bool(attained),
+        job_runtime_ns=None if runtime_ms is None else int(runtime_ms * 1_000_000),
+        usr_cpu_percent=figures.take(job.usr_cpu, "usr_cpu"),
+        sys_cpu_percent=figures.take(job.sys_cpu, "sys_cpu"),
+    )
+    return msgspec.structs.replace(result, invalid=tuple(problems))
+
+
+def _name(raw: msgspec.Raw) -> str | None:
+    """The name that a job which is otherwise unreadable may still have."""
+    try:
+        return _NAMED.decode(raw).jobname
+    except msgspec.DecodeError:
+        return None
+
+
+def _percentiles_of(job: _Job) -> Kind | None:
+    """One kind for the whole job, so that its reads and writes can be compared."""
+    active = [direction for direction in (job.read, job.write) if direction and direction.io_bytes]
+    for kind in _KINDS:
+        for direction in active:
+            distribution, _ = direction.distribution(kind)
+            if distribution and distribution.percentile and distribution.max:
+                return kind
+    return None
+
+
+class _Figures:
+    """Takes the figures of one job, and collects what is wrong or odd about them."""
+
+    def __init__(self, version: tuple[int, int] | None, warnings: list[str]) -> None:
+        self.version = version
+        self.warnings = warnings
+        self.problems: list[str] = []
+
+    def take(self, value: object, where: str) -> float | None:
+        """The figure, or None if there is none or it is not a number from 0 to below 2^63."""
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            problem = "not a number"
+        elif value < 0:
+            problem = "negative"
+        elif value >= 2**63:
+            problem = "not below 2^63"
+        else:
+            return value
+        self.problems.append(f"{where} is {embedded.quote(str(value))}: {problem}")
+        return None
+
+    def io(self, direction: _Direction | None, where: str, kind: Kind | None) -> Io | None:
+        """One direction; None if it was idle, or if its figures are unusable or contradict each other."""
+        if direction is None:
+            return None
+        known_problems = len(self.problems)
+        names = ("io_bytes", "io_kbytes", "bw_bytes", "bw", "iops", "runtime", "total_ios")
+        figures = {name: self.take(getattr(direction, name), f"{where}.{name}") for name in names}
+        kib = direction.counts_kib(self.version)
+        # fio before 2.2 has no total_ios.
+        required = ("io_bytes", "runtime", "iops" if kib else "total_ios")
+        missing = [name for name in required if getattr(direction, name) is None]
+        self.problems += [f"{where}.{name} is missing" for name in missing]
+        if len(self.problems) > known_problems:
+            return None
+        if not any(figures[name] for name in names if name != "runtime"):
+            return None
+
+        unit = 1024 if kib else 1
+        moved, runtime_ms, ios = (
+            (figures["io_bytes"] or 0) * unit,
+            figures["runtime"] or 0,
+            figures["total_ios"],
+        )
+        if ios is None:
+            ios = round((figures["iops"] or 0) * runtime_ms / 1000)
+            self.warnings.append("this fio does not count I/Os: they are IOPS times runtime")
+        if not (moved and ios and runtime_ms):
+            self.problems.append(
+                f"{where} has {moved:.10g} bytes and {ios:.10g} I/Os in {runtime_ms:.10g} ms"
+            )
+            return None
+        if self.version and (self.version >= _FIRST_IN_BYTES if kib else self.version <= _LAST_IN_KIB):
+            units = "KiB and microseconds" if kib else "bytes and nanoseconds"
+            self.warnings.append(f"by its keys this is in {units}, which is unusual for this version of fio")
+        per_s = 1000 / runtime_ms
+        # fio rounds down: each figure by less than 1, and KiB before bandwidth is derived from them.
+        rounding = 1 + (per_s if kib else 0)
+        for name, derived in (
+            ("bw_bytes", moved * per_s),
+            ("bw", moved * per_s / 1024),
+            ("iops", ios * per_s),
+            ("io_kbytes", moved / 1024),
+        ):
+            reported = figures[name]
+            if reported is not None and abs(reported - derived) > max(TOLERANCE * derived, rounding):
+                self.problems.append(
+                    f"{where}.{name} is {reported:.10g}, but bytes, I/Os and runtime make it {derived:.10g}"
+                )
+        if len(self.problems) > known_problems:
+            return None
+        percentiles = direction.distribution(kind) if kind else (None, 1)
+        return Io(
+            bytes=int(moved),
+            ios=int(ios),
+            runtime_ns=int(runtime_ms * 1_000_000),
+            latency=self.latency(*direction.distribution("lat"), *percentiles, where),
+        )
+
+    def latency(
+        self,
+        moments: _Distribution | None,
+        moments_ns: int,
+        percentiles: _Distribution | None,
+        percentiles_ns: int,
+        where: str,
+    ) -> Latency:
+        """Latency from two distributions, each with the ns of its unit.
+
+        A distribution of zeros alone was not measured (idle, gtod_reduce, disable_lat): it is left out.
+        """
+        values: dict[str, float | None] = {}
+        if moments is not None and moments.max != 0:
+            for name in ("mean", "min", "max", "stddev"):
+                value = self.take(getattr(moments, name), f"{where} latency {name}")
+                values[f"{name}_ns"] = None if value is None else value * moments_ns
+        if percentiles is not None and percentiles.max != 0:
+            by_percent = {_percent(key): figure for key, figure in percentiles.percentile.items()}
+            for percent, name in _PERCENTILES.items():
+                value = self.take(by_percent.get(percent), f"{where} latency percentile {percent:g}")
+                values[name] = None if value is None else value * percentiles_ns
+        return Latency(**values)
+
+    def bins(self, direction: _Direction | None, where: str, kind: Kind | None) -> dict[int, int]:
+        """I/Os by ns. fio before 2.99 numbered its bins instead, or had them in us: these are not read."""
+        distribution, unit_ns = direction.distribution(kind) if direction and kind else (None, 1)
+        if distribution is None or unit_ns != 1:
+            return {}
+        counts = {key: self.take(count, f"{where} bin {key}") for key, count in distribution.bins.items()}
+        return {int(key): int(count) for key, count in counts.items() if count and re.fullmatch(_NS, key)}
+
+
+def _percent(key: str) -> float | None:
+    try:
+        return float(key)
+    except ValueError:
+        return None

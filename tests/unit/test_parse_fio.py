@@ -1,0 +1,420 @@
+"""The parser of fio's JSON: units, what makes a job invalid, and that no input makes it fall over."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UsageError
+from harness.parse.fio import FioJob, FioOutput, as_json, parse
+
+OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
+IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
+
+
+def distribution(mean: float, percentiles: dict[str, int] | None = None) -> dict[str, Any]:
+    moments = {"min": mean / 2, "max": mean * 10, "mean": mean, "stddev": mean / 4}
+    return moments if percentiles is None else {**moments, "percentile": percentiles}
+
+
+def direction(**changes: object) -> dict[str, Any]:
+    """1000 I/Os of 4 KiB in 2 s, as fio 3 has it."""
+    tail = {"50.000000": 190000, "99.000000": 400000, "99.900000": 900000}
+    return {
+        "io_bytes": 4096000,
+        "io_kbytes": 4000,
+        "bw_bytes": 2048000,
+        "bw": 2000,
+        "iops": 500.0,
+        "runtime": 2000,
+        "total_ios": 1000,
+        "clat_ns": distribution(195000, tail),
+        "lat_ns": distribution(200000),
+        **changes,
+    }
+
+
+def job(**changes: object) -> dict[str, Any]:
+    return {"jobname": "a", "error": 0, "read": direction(), "write": IDLE, **changes}
+
+
+def document(*jobs: dict[str, Any], **changes: object) -> dict[str, Any]:
+    return {"fio version": "fio-3.33", "jobs": list(jobs) or [job()], **changes}
+
+
+def parsed(*jobs: dict[str, Any], **changes: object) -> FioOutput:
+    return parse(json.dumps(document(*jobs, **changes)))
+
+
+def only(output: FioOutput) -> FioJob:
+    (found,) = output.jobs
+    return found
+
+
+def test_nanosecond_form() -> None:
+    found = only(parsed())
+    assert (found.name, found.error, found.invalid, found.write) == ("a", 0, (), None)
+    assert found.read is not None
+    assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (4096000, 1000, 2_000_000_000)
+    assert found.read.bytes_per_s == 2048000
+    assert found.read.latency.mean_ns == 200000
+    assert found.read.latency.p99_9_ns == 900000
+    assert found.percentiles_of == "clat"
+
+
+def test_microsecond_form() -> None:
+    old = {
+        "io_bytes": 4000,
+        "bw": 2000,
+        "iops": 500,
+        "runtime": 2000,
+        "clat": distribution(195, {"50.000000": 190, "99.000000": 400, "99.900000": 900}),
+        "lat": distribution(200),
+    }
+    output = parsed(job(read=old), **{"fio version": "fio-2.1.3"})
+    found = only(output)
+    assert found.read == only(parsed()).read
+    assert (found.invalid, found.read_bins) == ((), {})
+    assert any("IOPS times runtime" in warning for warning in output.warnings)
+
+
+def test_version_that_contradicts_the_units_is_a_warning() -> None:
+    output = parsed(**{"fio version": "fio-2.2.10"})
+    assert only(output).invalid == ()
+    assert any("unusual for this version" in warning for warning in output.warnings)
+
+
+def test_total_latency_percentiles_and_bins_win_over_completion() -> None:
+    both = {**distribution(200000, {"99.000000": 500000}), "bins": {"200192": 999, "500736": 1, "9": 0}}
+    found = only(parsed(job(read=direction(lat_ns=both))))
+    assert found.percentiles_of == "lat"
+    assert found.read is not None
+    assert (found.read.latency.p99_ns, found.read.latency.p50_ns) == (500000, None)
+    assert found.read_bins == {200192: 999, 500736: 1}
+
+
+def test_unmeasured_latency_is_unknown_not_zero() -> None:
+    nothing = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "percentile": {"99.000000": 0}}
+    found = only(parsed(job(read=direction(lat_ns=nothing, clat_ns=nothing), sync={"lat_ns": nothing})))
+    assert found.read is not None
+    assert (found.read.latency.mean_ns, found.read.latency.p99_ns) == (None, None)
+    assert (found.percentiles_of, found.sync_latency, found.invalid) == (None, None, ())
+
+
+def test_all_that_a_job_says() -> None:
+    found = only(
+        parsed(
+            job(
+                **{"job options": {"rw": "read"}},
+                hostname="one",
+                sync={"total_ios": 3, "lat_ns": distribution(5000, {"99.000000": 9000})},
+                steadystate={"ss": "iops:1%", "attained": 1},
+                job_runtime=1999,
+                usr_cpu=1.5,
+                sys_cpu=2.5,
+            ),
+            **{"global options": {"rw": "write", "bs": "4k"}},
+        )
+    )
+    assert found.options == {"rw": "read", "bs": "4k"}
+    assert (found.hostname, found.steadystate_attained, found.job_runtime_ns) == ("one", True, 1_999_000_000)
+    assert (found.usr_cpu_percent, found.sys_cpu_percent) == (1.5, 2.5)
+    assert found.sync_latency is not None
+    assert (found.sync_latency.mean_ns, found.sync_latency.p99_ns) == (5000, 9000)
+
+
+def test_as_json() -> None:
+    shown = as_json(parsed(job(sync={"lat_ns": distribution(5000)})))
+    assert set(shown) == {"version", "jobs", "warnings"}
+    (only_job,) = json.loads(json.dumps(shown))["jobs"]
+    assert only_job["write"] is None
+    assert only_job["invalid"] == []
+    assert only_job["sync"]["latency_mean_ns"] == 5000
+    read = only_job["read"]
+    assert (read["bytes_per_s"], read["iops"], read["bytes"], read["ios"]) == (2048000, 500, 4096000, 1000)
+    assert (read["latency_mean_ns"], read["latency_p50_ns"]) == (200000, 190000)
+    assert (read["latency_p99_ns"], read["latency_p99_9_ns"]) == (400000, 900000)
+    assert read["runtime_ns"] == 2_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "still_read"),
+    [
+        ({"error": 5}, "error 5", True),
+        ({"error": None}, "error is missing", True),
+        ({"total_err": 3}, "3 I/O errors", True),
+        ({"jobname": None}, "jobname is missing", True),
+        ({"read": direction(bw_bytes=2_100_000)}, "read.bw_bytes", False),
+        ({"read": direction(bw=1900)}, "read.bw ", False),
+        ({"read": direction(iops=490)}, None, True),
+        ({"read": direction(iops=480)}, "read.iops", False),
+        ({"read": direction(io_bytes=None)}, "read.io_bytes is missing", False),
+        ({"read": direction(runtime=None)}, "read.runtime is missing", False),
+        ({"read": direction(total_ios=None)}, "read.total_ios is missing", False),
+        ({"read": direction(runtime=0)}, "in 0 ms", False),
+        ({"read": direction(io_bytes=0)}, "0 bytes", False),
+        ({"read": direction(io_bytes=-4096000)}, "negative", False),
+        ({"read": direction(io_bytes=2**63)}, "2^63", False),
+        ({"read": direction(io_bytes=10**30)}, "2^63", False),
+        ({"read": direction(io_bytes="4096000")}, "not a number", False),
+        ({"read": direction(io_bytes=True)}, "not a number", False),
+        ({"read": direction(io_bytes=[4096000])}, "not a number", False),
+        ({"read": {}}, "read.io_bytes is missing", False),
+        ({"read": 5}, "cannot be read", False),
+        ({"read": IDLE}, "neither reads nor writes", False),
+        ({"read": None, "write": None, "mixed": direction()}, "unified_rw_reporting", False),
+        ({"write": {**IDLE, "bw": 100}}, "write has 0 bytes", True),
+        ({"read": direction(lat_ns=distribution(-1.0))}, "read latency mean", True),
+        ({"usr_cpu": "1"}, "usr_cpu", True),
+    ],
+)
+def test_invalid(changes: dict[str, object], reason: str | None, still_read: bool) -> None:
+    found = only(parsed(job(**changes)))
+    assert (found.read is not None) is still_read
+    if reason is None:
+        assert found.invalid == ()
+    else:
+        assert any(reason in problem for problem in found.invalid), found.invalid
+
+
+def test_rounding_of_small_figures_is_no_contradiction() -> None:
+    small = direction(io_bytes=1474560, io_kbytes=1440, bw_bytes=10356, bw=10, iops=2.5, runtime=142386)
+    assert only(parsed(job(read={**small, "total_ios": 360}))).invalid == ()
+    old = {"io_bytes": 1, "bw": 1900, "iops": 1000, "runtime": 1, "total_ios": 1, "lat": distribution(9)}
+    assert only(parsed(job(read=old))).invalid == ()
+
+
+def test_one_bad_job_leaves_the_others() -> None:
+    bad, good = parsed(job(jobname="bad", read="?"), job(jobname="good")).jobs
+    assert (bad.name, bad.read, bool(bad.invalid)) == ("bad", None, True)
+    assert (good.name, good.invalid) == ("good", ())
+
+
+@pytest.mark.parametrize("figure", ["nan", "-nan", "NaN", "inf", "-inf", "Infinity", "-Infinity", "1e400"])
+@pytest.mark.parametrize("place", ["io_bytes", "bw", "runtime", "lat_ns"])
+def test_not_finite_is_an_invalid_figure_with_a_name(figure: str, place: str) -> None:
+    mark: object = "@"
+    if place == "lat_ns":
+        mark = {**distribution(200000), "mean": "@"}
+    good = job(jobname="nan, inf")
+    text = json.dumps(document(job(read=direction(**{place: mark})), good), indent=1).replace('"@"', figure)
+    bad, other = parse(text).jobs
+    assert bad.name == "a"
+    assert (other.name, other.invalid) == ("nan, inf", ())
+    assert bad.invalid
+    if place == "lat_ns" and figure != "1e400":
+        assert bad.read is not None
+        assert (bad.read.latency.mean_ns, bad.read.latency.max_ns) == (None, 2_000_000)
+    else:
+        assert bad.read is None
+
+
+def test_not_finite_where_nobody_looks_is_a_warning() -> None:
+    text = json.dumps(document(job(read=direction(bw_dev="@")))).replace('"@"', "-nan")
+    output = parse(text)
+    assert only(output).invalid == ()
+    assert any("-nan" in warning for warning in output.warnings)
+
+
+def test_text_around_is_kept_as_a_warning() -> None:
+    text = (
+        'a disk of 3.5" {not json}, {"log": 1}\n'
+        + json.dumps(document(), indent=2)
+        + "\nDisk stats: \x1b[1mvda\n"
+    )
+    output = parse(text)
+    assert only(output).invalid == ()
+    before, after = (w for w in output.warnings if w.startswith("text "))
+    assert "not json" in before
+    assert "Disk stats" in after
+    assert "\x1b" not in "".join(output.warnings)
+
+
+@pytest.mark.parametrize(
+    "line", ["{}\nfio: terminating on signal 2\n", "\nfio: terminating on signal 15\n{}"]
+)
+def test_interrupted_run_is_invalid_though_error_is_zero(line: str) -> None:
+    found = only(parse(line.replace("{}", json.dumps(document()))))
+    assert found.error == 0
+    assert any("interrupted" in problem for problem in found.invalid)
+
+
+def test_only_the_first_of_several_documents_counts() -> None:
+    output = parse(
+        "\n".join(json.dumps(document(job(jobname=name))) for name in ("first", "second", "third"))
+    )
+    assert only(output).name == "first"
+    assert any(warning.startswith("2 further fio documents") for warning in output.warnings)
+
+
+def test_document_behind_a_cut_one_is_found() -> None:
+    whole = json.dumps(document())
+    assert only(parse(whole[:-30] + "\n" + whole)).invalid == ()
+
+
+def test_client_run() -> None:
+    rows = [job(hostname="one"), job(hostname="two"), job(jobname="All clients", hostname="two")]
+    output = parse(json.dumps({"fio version": "fio-3.7", "client_stats": rows}))
+    assert [found.hostname for found in output.jobs] == ["one", "two"]
+    assert output.all_clients is not None
+    assert any("All clients" in warning for warning in output.warnings)
+
+
+def test_a_job_of_that_name_outside_client_runs_is_a_job() -> None:
+    assert only(parsed(job(jobname="All clients"))).name == "All clients"
+
+
+@pytest.mark.parametrize("changes", [{"jobs": []}, {"jobs": None, "client_stats": []}])
+def test_no_job_is_refused_with_what_fio_said(changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="failed to setup shm segment"):
+        parse("<one> error: failed to setup shm segment\n" + json.dumps(document(**changes)))
+
+
+def test_transport_damage_is_tolerated_with_a_warning() -> None:
+    text = json.dumps(document(), indent=2)
+    for damaged, told in (
+        ("\ufeff" + text, "byte order mark"),
+        (text.replace("\n", "\r\n"), "CRLF"),
+        (text.replace("{", "\x1b[0m{\x1b[K"), "escape"),
+        (text.replace('"a"', '"\x1b[31ma\t"'), None),
+        ("\n \t" + text, None),
+    ):
+        output = parse(damaged.encode())
+        assert only(output).invalid == ()
+        assert told is None or any(told in warning for warning in output.warnings)
+    output = parse(text.encode().replace(b'"a"', b'"\xff"'))
+    assert only(output).name == "\N{REPLACEMENT CHARACTER}"
+    assert output.warnings
+    assert only(parse(text.replace('"a"', '"\ud800"'))).invalid == ()
+
+
+def test_options_that_contradict_the_figures_are_a_warning() -> None:
+    output = parsed(job(write=direction(), **{"job options": {"rw": "randread"}}))
+    assert any("counts writes" in warning for warning in output.warnings)
+
+
+def test_missing_version_is_a_warning() -> None:
+    output = parsed(**{"fio version": None})
+    assert output.version is None
+    assert any("version" in warning for warning in output.warnings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n",
+        "\x00" * 100,
+        "null",
+        "7",
+        "[]",
+        "[" + json.dumps(document()) + "]",
+        "{}",
+        '{"a": 1}',
+        "<!DOCTYPE html><html><body>{}</body></html>",
+        "a;b;c\n1;2;3\n",
+        '{"fio version": "fio-3.33"}',
+        '{"fio version": "fio-3.33", "jobs": 5}',
+        '{"fio version": 3.33, "jobs": []}',
+        '{"jobs": [{"id": 1}], "total_count": 1}',
+        '{"jobs": [1, null]}',
+        '{"jobs": ' + "[" * 200_000,
+        '{"jobs": [{"a": ' + "[" * 200_000 + "]" * 200_000 + "}]}",
+        '{"a":' * 200_000,
+        '{"' * 200_000,
+        '"\\' * 200_000,
+        '{"a" ' * 200_000,
+        '{"a\n' * 200_000,
+        "{}" * 200_000,
+    ],
+    ids=lambda text: repr(text[:30]),
+)
+def test_refused(text: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UsageError) as refusal:
+        parse(text)
+    assert time.monotonic() - started < 5
+    assert refusal.value.hint
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 500
+
+
+def survives(text: bytes) -> FioOutput | None:
+    try:
+        output = parse(text)
+    except UsageError:
+        return None
+    json.dumps(as_json(output), allow_nan=False)
+    return output
+
+
+def test_cut_at_any_byte() -> None:
+    whole = json.dumps(document(job(), job(jobname="ü")), indent=1, ensure_ascii=False).encode()
+    for length in range(len(whole)):
+        assert survives(whole[:length]) is None, length
+    assert survives(whole) is not None
+
+
+def test_garbled_bytes() -> None:
+    chance = random.Random(20)  # noqa: S311 (no secret)
+    whole = json.dumps(document(job(), job(jobname="b")), indent=1).encode()
+    for _ in range(3000):
+        garbled = bytearray(whole)
+        for _ in range(chance.randint(1, 6)):
+            position = chance.randrange(len(garbled))
+            kind = chance.random()
+            if kind < 0.4:
+                garbled[position] ^= 1 << chance.randrange(8)
+            elif kind < 0.7:
+                garbled[position] = chance.choice(b'"{}[],:-eN0\\\x1b\n')
+            else:
+                del garbled[position : position + chance.randint(1, 40)]
+        survives(bytes(garbled))
+
+
+def manifest() -> list[dict[str, str]]:
+    path = OUTPUTS / "MANIFEST.tsv"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as lines:
+        return [row for row in csv.DictReader(lines, delimiter="\t") if row["file"].startswith("fio/")]
+
+
+@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+def test_real_outputs(row: dict[str, str]) -> None:
+    text = (OUTPUTS / row["file"]).read_bytes()
+    expected = re.search(r"expect (\d+) (jobs|client_stats)", row["contains"])
+    if expected is None or expected[1] == "0":
+        with pytest.raises(UsageError):
+            parse(text)
+        return
+    output = parse(text)
+    assert output.version == row["tool_version"]
+    rows = (*output.jobs, output.all_clients) if output.all_clients else output.jobs
+    assert len(rows) == int(expected[1])
+    assert (output.all_clients is not None) is ('"All clients"' in row["contains"])
+
+    bad = (
+        "error=" in row["contains"] or "INTERRUPTED" in row["contains"] or "does not match" in row["contains"]
+    )
+    assert bool(output.jobs[0].invalid) is bad
+    first = output.jobs[0]
+    for io, stated in (
+        (first.read, row["first_read_or_sent"]),
+        (first.write, row["first_write_or_received"]),
+    ):
+        key, _, value = stated.partition("=")
+        if key == "absent" or value == "0" or (io is None and bad):
+            assert io is None
+        else:
+            assert io is not None
+            unit = {"bw_KiB": 1024, "bw_bytes": 1}[key]
+            assert int(value) * unit <= io.bytes_per_s < (int(value) + 1) * unit

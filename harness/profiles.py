@@ -1,0 +1,316 @@
+"""Links and ESP proposals by name: TOML files of the user's and of the project's, checked and typed.
+
+The keys of a file are the fields of its Struct in ``model``; its name is the name of the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.escape import printable
+from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, LinkProfile, Proposal
+from harness.units import check_name, shown, unknown_name
+
+DEFAULT_PROPOSAL = "aes128gcm16"
+"""What ``--ipsec on`` means."""
+
+_MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (IPSEC_OFF, DEFAULT_PROPOSAL)}
+
+MTU_JUMBO = 9000
+LARGEST_FILE_BYTES = 1 << 20
+"""No file that a person writes is larger; /dev/zero and disk images are."""
+
+_RANGES: dict[str, tuple[float, float, str]] = {
+    "rate_bit_s": (1_000, 10**12, "bit/s"),
+    "delay_us": (0, 60_000_000, "us"),
+    "jitter_us": (0, 60_000_000, "us"),
+    "loss_percent": (0, 100, "%"),
+    "mtu_bytes": (576, 65535, "bytes"),
+    "frame_overhead_bytes": (0, 1000, "bytes"),
+}
+
+T = TypeVar("T", LinkProfile, Proposal)
+
+
+def data_folder() -> Path:
+    """The folder that holds ``profiles/``, ``ipsec/`` and ``packages.txt``: as installed, or the checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_data"
+    return installed if installed.is_dir() else package.parent
+
+
+def search_folders(*parts: str) -> tuple[Path, ...]:
+    """Where files of the kind ``parts`` are looked up, first match wins.
+
+    ``parts`` is a path below the data folder: ``("profiles", "links")`` or ``("ipsec",)``. The working
+    directory has the same layout; below ``$XDG_CONFIG_HOME/harness`` (or ``~/.config/harness``) only
+    its last part counts.
+    """
+    config = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
+    return (
+        Path(*parts),
+        Path(config, "harness", parts[-1]),
+        data_folder().joinpath(*parts),
+    )
+
+
+def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
+    """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
+
+    ``:unshaped`` takes rate, delay, jitter, loss and half duplex away, ``:mtu=N`` sets the MTU in bytes,
+    ``:jumbo`` is ``:mtu=9000``. The profile returned is named for what it is, fit for file names:
+    ``wired:jumbo:unshaped`` is called ``wired-unshaped-mtu9000``.
+
+    ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
+    treat it before they ask. UsageError for unknown names and modifiers, and for files that are wrong.
+    """
+    base, *modifiers = spec.split(":")
+    if Path(base).name in (LINK_LOCAL, f"{LINK_LOCAL}.toml"):
+        raise UsageError(
+            f"link {shown(spec)}: '{LINK_LOCAL}' is the disk without a network and has no profile to change",
+            hint=f"use plain '{LINK_LOCAL}', or put the modifiers on another link",
+        )
+    if folders is None:
+        folders = search_folders("profiles", "links")
+    path = Path(base) if base.endswith(".toml") else _find("link", base, folders, known=(LINK_LOCAL,))
+    file = _TomlFile("link", path, read_text(path, "link"))
+    return _modify(_check_link(file.load(LinkProfile), file), spec, modifiers)
+
+
+def _modify(profile: LinkProfile, spec: str, modifiers: Sequence[str]) -> LinkProfile:
+    unshaped = False
+    mtu_bytes: int | None = None
+    low, high, _ = _RANGES["mtu_bytes"]
+    for modifier in modifiers:
+        word = f"mtu={MTU_JUMBO}" if modifier == "jumbo" else modifier
+        match = re.fullmatch(r"mtu=([0-9]{1,9})", word)
+        if modifier == "unshaped" and not unshaped:
+            unshaped = True
+        elif match and mtu_bytes is None and low <= int(match[1]) <= high:
+            mtu_bytes = int(match[1])
+        else:
+            raise UsageError(
+                f"link {shown(spec)}: expected each of 'unshaped' and 'jumbo' or 'mtu=N' "
+                f"({low} to {high}) at most once after the name, found {shown(modifier)}",
+                hint=f"try {profile.name}:unshaped, {profile.name}:jumbo or {profile.name}:mtu=1400",
+            )
+    if unshaped:
+        profile = msgspec.structs.replace(
+            profile,
+            name=f"{profile.name}-unshaped",
+            title=f"{profile.title}, unshaped",
+            rate_bit_s=None,
+            delay_us=0.0,
+            jitter_us=0.0,
+            loss_percent=0.0,
+            duplex=Duplex.FULL,
+        )
+    if mtu_bytes is not None:
+        profile = msgspec.structs.replace(
+            profile,
+            name=f"{profile.name}-mtu{mtu_bytes}",
+            title=f"{profile.title}, MTU {mtu_bytes}",
+            mtu_bytes=mtu_bytes,
+        )
+    return profile
+
+
+def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
+    """The ESP proposal of that name. ``folders`` replaces ``search_folders("ipsec")``.
+
+    UsageError for names that are unknown (the message lists what there is) and files that are wrong.
+    """
+    if folders is None:
+        folders = search_folders("ipsec")
+    path = _find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
+    file = _TomlFile("proposal", path, read_text(path, "proposal"))
+    return _check_proposal(file.load(Proposal), file)
+
+
+def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
+    """What ``--ipsec`` asks for, each once and in the order asked: ``off`` or names of proposals.
+
+    Takes one value or all values of a repeated option, each a comma list; ``on`` is
+    ``DEFAULT_PROPOSAL`` and ``both`` is ``off`` and that. UsageError for empty or impossible names;
+    whether a proposal exists is for ``load_proposal`` to say.
+    """
+    asked = [options] if isinstance(options, str) else options
+    names = [
+        name
+        for word in ",".join(asked).split(",")
+        for name in _MEANINGS.get(word.strip(" "), (check_name("proposal", word.strip(" ")),))
+    ]
+    return tuple(dict.fromkeys(names))
+
+
+def read_text(path: Path, kind: str) -> str:
+    """The text of a file that a user wrote: regular, at most 1 MiB, UTF-8 without byte order mark or NUL.
+
+    UsageError, beginning with ``kind`` and the file's name, for every other file and for none.
+    """
+    label = f"{kind} file {shown_path(path)}"
+    try:
+        if not path.is_file():
+            found = "something that is no regular file" if path.exists() else "nothing there"
+            raise UsageError(f"{label}: expected a text file, found {found}", hint="check the path")
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"{label} cannot be read: {error.strerror}", hint="check the path and its permissions"
+        ) from error
+    if len(data) > LARGEST_FILE_BYTES:
+        raise UsageError(f"{label}: expected at most 1 MiB of text, found more", hint="check the path")
+    marks = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    if data.startswith(marks):
+        raise UsageError(
+            f"{label}, line 1: expected plain UTF-8, found a byte order mark",
+            hint="save it as UTF-8 without BOM",
+        )
+    if b"\0" in data:
+        raise UsageError(
+            f"{label}, line {_line_at(data, data.index(0))}: expected text, found a NUL byte",
+            hint="is it a binary file, or UTF-16? Save it as UTF-8",
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{label}, line {_line_at(data, error.start)}: expected UTF-8, "
+            f"found the byte 0x{data[error.start]:02x}",
+            hint="is it Latin-1? Save it as UTF-8",
+        ) from error
+
+
+def shown_path(path: Path) -> str:
+    """``path`` whole, unable to drive a terminal."""
+    return printable(str(path))
+
+
+def _line_at(data: bytes, offset: int) -> int:
+    return data[:offset].count(b"\n") + 1
+
+
+def _find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -> Path:
+    """The first file ``NAME.toml`` in ``folders``; ``known`` are names that need no file."""
+    check_name(kind, name)
+    for folder in folders:
+        path = folder / f"{name}.toml"
+        # A folder that may not be entered, such as another user's configuration, holds nothing for us.
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                return path
+    there = {file.stem for folder in folders for file in folder.glob("*.toml")}
+    raise unknown_name(kind, name, there.union(known))
+
+
+@dataclasses.dataclass(frozen=True)
+class _TomlFile:
+    """A file of a kind, and its text, to say where in it something is wrong."""
+
+    kind: str
+    path: Path
+    text: str
+
+    def refuse(self, key: str, message: str, hint: str) -> UsageError:
+        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]|\s*\[+\s*{re.escape(key)}\b")
+        lines = (n for n, line in enumerate(self.text.split("\n"), 1) if pattern.match(line))
+        where = [f"{self.kind} file {shown_path(self.path)}"]
+        where += [f"line {n}" for n in itertools.islice(lines, 1)]
+        return UsageError(f"{', '.join(where)}, {printable(key[:60])}: {message}", hint=hint)
+
+    def parse(self) -> dict[str, object]:
+        try:
+            return tomllib.loads(self.text)
+        # Beside its own error tomllib raises ValueError for integers of over 4300 digits.
+        except (ValueError, RecursionError) as error:
+            label = f"{self.kind} file {shown_path(self.path)}"
+            reason, hint = str(error), "compare it with a shipped file"
+            if found := re.search(r" \(at line ([0-9]+), column [0-9]+\)$", reason):
+                line = self.text.split("\n")[int(found[1]) - 1]
+                label += f", line {found[1]}, {shown(line.strip())}"
+                reason = reason[: found.start()]
+                if "overwrite" in reason:
+                    raise UsageError(f"{label}: the key is there twice", hint="remove one") from error
+            raise UsageError(f"{label}: no valid TOML ({printable(reason)})", hint=hint) from error
+
+    def load(self, cls: type[T]) -> T:
+        """The file as a ``cls`` named for the file: keys known, types right, text of one visible line."""
+        data = self.parse()
+        fields = [field for field in cls.__struct_fields__ if field != "name"]
+        for key in data:
+            if key == "name":
+                raise self.refuse(key, "the name is that of the file", "remove the key, or rename the file")
+            if key not in fields:
+                error = unknown_name("key", key, fields)
+                raise self.refuse(key, error.message, error.hint or "")
+        try:
+            value = msgspec.convert({**data, "name": check_name(self.kind, self.path.stem)}, cls)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).replace("`", "").partition(" - at $.")
+            missing = re.search(r"missing required field (\w+)", reason)
+            key = missing[1] if missing else re.split(r"[.\[]", where)[0]
+            hint = "the README beside the shipped files describes every key"
+            raise self.refuse(key, reason, hint) from error
+        for field in fields:
+            content = getattr(value, field)
+            if isinstance(content, str) and not content.isprintable():
+                raise self.refuse(
+                    field,
+                    f"expected one line of visible characters, found {shown(content)}",
+                    "remove line breaks and control characters",
+                )
+        return value
+
+
+def _check_link(profile: LinkProfile, file: _TomlFile) -> LinkProfile:
+    for key, (low, high, unit) in _RANGES.items():
+        value = getattr(profile, key)
+        # Written so that NaN, which compares false with everything, is refused too.
+        if value is not None and not low <= value <= high:
+            message = f"expected {low} to {high} {unit}, found {value}"
+            raise file.refuse(key, message, "mind the unit in the key's name")
+    if profile.jitter_us > profile.delay_us:
+        raise file.refuse(
+            "jitter_us",
+            f"expected at most delay_us, which is {profile.delay_us:g}, found {profile.jitter_us:g}",
+            "no packet arrives before it was sent: raise delay_us or lower jitter_us",
+        )
+    if profile.duplex is Duplex.HALF and profile.rate_bit_s is None:
+        raise file.refuse(
+            "duplex",
+            "half duplex shares rate_bit_s between both directions, and there is none",
+            'add rate_bit_s, or say duplex = "full"',
+        )
+    return profile
+
+
+def _check_proposal(proposal: Proposal, file: _TomlFile) -> Proposal:
+    """These words are written into charon's configuration: nothing else may come along with them."""
+    words = r"[a-z0-9_-]{1,64}"
+    for key, pattern, values in (
+        ("esp", words, (proposal.esp,)),
+        ("ike", words, (proposal.ike,)),
+        ("kernel_algorithms", r"[a-z0-9_(),-]{1,64}", proposal.kernel_algorithms or ("",)),
+        ("charon_plugins", words, proposal.charon_plugins),
+    ):
+        for value in values:
+            if not re.fullmatch(pattern, value):
+                raise file.refuse(
+                    key,
+                    f"expected names as strongSwan and the kernel spell them, found {shown(value)}",
+                    "compare it with a shipped file, such as ipsec/aes128gcm16.toml",
+                )
+    return proposal

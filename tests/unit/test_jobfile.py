@@ -1,0 +1,427 @@
+"""Job files: what ships passes fio's own parser, what a user writes cannot leave the device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.jobfile import (
+    _CHECKS,
+    _DROPPED,
+    _ENGINES,
+    _REFUSED,
+    block_bytes,
+    job_file,
+    load_workloads,
+    moves_read,
+    moves_write,
+    parse_workloads,
+    repeat_seed,
+    runtime_s,
+    wall_estimate_s,
+)
+from harness.model import Workload
+from harness.profiles import data_folder
+
+SHIPPED = [
+    (profile, workload) for profile in ("document", "modern") for workload in load_workloads(profile)[1]
+]
+MIB = 1 << 20
+
+
+def one(text: str) -> Workload:
+    (workload,) = parse_workloads(text, "f.fio")
+    return workload
+
+
+def rendered(workload: Workload, size_bytes: int = 64 * MIB, **more: float) -> dict[str, str | None]:
+    """The options of the cell's job file, in its only section."""
+    text = job_file(workload, device="/dev/sdb", size_bytes=size_bytes, seed=7, **more)
+    head, *lines = text.splitlines()
+    assert head == f"[{workload.name}]"
+    options = [line.partition("=") for line in lines]
+    assert len({key for key, _, _ in options}) == len(options)
+    return {key: value if equals else None for key, equals, value in options}
+
+
+def fio(*arguments: str, job: str = "") -> subprocess.CompletedProcess[str]:
+    """fio is a package of the project: without it these tests fail."""
+    return subprocess.run(
+        ["fio", *arguments], input=job, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_document_has_the_eight_rows() -> None:
+    name, workloads = load_workloads("document")
+    assert name == "document"
+    assert {w.name: (block_bytes(w), moves_read(w), moves_write(w)) for w in workloads} == {
+        f"{order}-{way}-{block}": (size, way == "read", way == "write")
+        for order in ("seq", "rand")
+        for way in ("write", "read")
+        for block, size in (("4k", 4096), ("256k", 262144))
+    }
+    for workload in workloads:
+        options = dict(workload.options)
+        assert options["rw"] == ("rand" if workload.name.startswith("rand") else "") + (
+            "read" if moves_read(workload) else "write"
+        )
+        assert (options["ioengine"], options["iodepth"], options["direct"]) == ("psync", "1", "1")
+        assert runtime_s(workload) == wall_estimate_s(workload) == 1.5
+
+
+def test_modern_has_depth_mix_and_sync() -> None:
+    _, workloads = load_workloads("modern")
+    options = {w.name: dict(w.options) for w in workloads}
+    assert options["rand-read-4k-qd32"]["iodepth"] == "32"
+    assert options["mixed-70-30-4k-qd32"]["rwmixread"] == "70"
+    assert options["fsync-4k"]["fdatasync"] == "1"
+    mixed = next(w for w in workloads if w.name.startswith("mixed"))
+    assert moves_read(mixed)
+    assert moves_write(mixed)
+
+
+@pytest.mark.parametrize("profile", ["document", "modern"])
+def test_shipped_profiles_are_fios_own_format(profile: str) -> None:
+    done = fio("--parse-only", "--filename=/dev/null", str(data_folder() / "profiles" / f"{profile}.fio"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("profile", "workload"), SHIPPED, ids=[f"{p}-{w.name}" for p, w in SHIPPED])
+def test_shipped_workloads_render_for_fio(profile: str, workload: Workload) -> None:
+    job = job_file(workload, device="/dev/sdb", size_bytes=64 * MIB, seed=1, runtime_s=0.5)
+    done = fio("--parse-only", "-", job=job)
+    assert done.returncode == 0, (profile, done.stderr)
+    assert "stonewall" not in job
+    assert "[global]" not in job
+
+
+def test_fio_knows_every_option_that_is_let_through() -> None:
+    listing = fio("--cmdhelp=all").stdout
+    for engine in _ENGINES:
+        listing += fio(f"--enghelp={engine}").stdout
+    known = {line.split()[0].rstrip(":") for line in listing.splitlines() if line.strip()}
+    assert _CHECKS.keys() - known == set()
+
+
+def test_an_option_is_let_through_refused_or_dropped() -> None:
+    assert not _CHECKS.keys() & _REFUSED.keys()
+    assert not _DROPPED & (_CHECKS.keys() | _REFUSED.keys())
+
+
+def test_merging_comments_and_aliases() -> None:
+    text = """
+        ; a comment
+        [global]
+        blocksize = 8k   # of every job
+        time_based
+        timeout=2s
+        [a]
+        readwrite=randread ; random
+        [global]
+        bs=16K
+        [b]
+        time_based=0
+        bs=4kb
+        [c]\r
+        direct=0\r
+    """
+    a, b, c = parse_workloads(text, "f.fio")
+    assert (a.name, block_bytes(a), runtime_s(a)) == ("a", 8192, 2)
+    assert dict(a.options)["rw"] == "randread"
+    assert dict(a.options)["time_based"] is None
+    assert block_bytes(b) == 4096
+    assert "time_based" not in dict(b.options)
+    assert (block_bytes(c), dict(c.options)["direct"]) == (16384, "0")
+
+
+def test_defaults_are_spelt_out() -> None:
+    assert dict(one("[a]").options) == {"rw": "read", "bs": "4096"}
+    assert runtime_s(one("[a]")) is None
+    assert wall_estimate_s(one("[a]")) > 60
+
+
+@pytest.mark.parametrize(
+    ("options", "size_bytes"),
+    [
+        ("bs=64k", 65536),
+        ("bs=4k,8k\nrw=read", 4096),
+        ("bs=4k,8k\nrw=write", 8192),
+        ("bs=4k,8k\nrw=rw", None),
+        ("bs=8k,8k\nrw=readwrite", 8192),
+        ("bs=,8k\nrw=randread", 4096),
+        ("bsrange=4k-64k", None),
+        ("bssplit=4k/60:64k/40", None),
+        ("rw=randrw:8\nbs=1M", MIB),
+    ],
+)
+def test_block_sizes(options: str, size_bytes: int | None) -> None:
+    workload = one(f"[a]\n{options}\n")
+    assert block_bytes(workload) == size_bytes
+    assert (
+        fio("--parse-only", "-", job=job_file(workload, device="/dev/sdb", size_bytes=MIB, seed=1)).returncode
+        == 0
+    )
+
+
+FORBIDDEN = """
+    filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | opendir=/etc | lockfile=readwrite
+    exec_prerun=id | exec_postrun=rm -rf / | write_bw_log=x | write_lat_log | write_iops_log=/etc/x
+    write_hist_log=x | write_iolog=x | read_iolog=/dev/sda | replay_redirect=/dev/sda | log_avg_msec=1
+    per_job_logs=1 | verify_state_save=1 | verify_state_load=1 | verify_dump=1 | unlink=1 | trigger=id
+    unlink_each_loop=1 | allow_mounted_write=1 | allow_file_create=1 | filesize=1M | nrfiles=2
+    create_only=1 | fallocate=native | overwrite=1 | file_append=1 | fill_device=1 | fill_fs=1
+    ioscheduler=none | cgroup=x | uid=0 | gid=0 | randseed=1 | allrandrepeat=1 | ignore_error=EIO
+    continue_on_error=all | unified_rw_reporting=1 | stats=0 | clocksource=cpu | kb_base=1000
+    mem=mmap:/etc/passwd | iomem=mmapshared:/dev/sda | mem=cudamalloc | buffer_pattern='/etc/passwd'
+    verify_pattern='x' | include /etc/passwd | include=x | includes | client=host | server=x | trigger-file=x
+    ioengine=mmap | ioengine=sg | ioengine=exec | ioengine=net | ioengine=external:./x.so | ioengine=./x.so
+    ioengine=libaio,x | ioengine=rbd | ioengine=null | program=id | hostname=x | rw=trim | rw=randtrim
+    rw=trimwrite | rw=READ | rw=readx | rw= | rw | rw=read:-1 | bs=${SIZE} | bs=$pagesize | bs=(4*1k)
+    bs=-4k | bs=0 | bs=4KiB | bs=4.5k | bs=1e3 | bs=nan | bs= | bs=, | bs=4k,4k,4k,4k | bs=9223372036854775808
+    bs=99999999999999999999 | bs=9P,9999P | size=0 | size=-1 | size=101% | size=0% | size=1e309 | size=1.5G
+    size=50%x | offset=-4k | offset=100% | io_size=0 | runtime=0 | runtime=-1 | runtime=1.5 | runtime=nan
+    runtime=00:00:02 | runtime=1e309 | runtime=999999999999d | runtime=2x | runtime | iodepth=0 | iodepth=-1
+    iodepth=1k | iodepth=99999999 | numjobs=0 | numjobs=1000000 | direct=2 | direct | direct=yes
+    time_based=2 | rwmixread=101 | bsrange=4k | bsrange=4k-8k-16k | random_distribution=`id`
+    random_distribution=zipf:1.2(1) | bssplit=a"b | nosuchoption=1 | =1 | rw read | --rw=read | RW=read
+    zonemode=zbd | name=x | bs=4k\x1b[2J | b\x1bs=4k | bs=٤k | io_size=4\u212a
+"""
+
+
+@pytest.mark.parametrize(
+    "line", [line.strip() for row in FORBIDDEN.strip().split("\n") for line in row.split("|")]
+)
+def test_options_refused_with_file_and_line(line: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_workloads(f"[global]\nthread\n\n{line}\n[a]\n", "f.fio")
+    assert refusal.value.message.startswith("f.fio, line 4")
+    assert refusal.value.hint
+    assert str(refusal.value).isprintable()
+
+
+def test_refusals_say_why() -> None:
+    for line, said in (
+        ("filename=/dev/sda", "line 2: option 'filename' is refused: the harness alone chooses the device"),
+        ("exec_prerun=id", "may not run commands"),
+        ("bs=4KiB", "fio takes KiB for 1000"),
+        ("iodepht=4", "did you mean iodepth?"),
+        ("rw=reed", "line 2, option 'rw': expected one of read, write"),
+        ("include x", "other files are not included"),
+    ):
+        with pytest.raises(UsageError) as refusal:
+            one(f"[a]\n{line}\n")
+        assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "found none"),
+        ("; nothing\n# at all\n", "found none"),
+        ("[global]\nbs=4k\n", "found none"),
+        ("bs=4k\n[a]\n", "line 1: 'bs=4k' stands before the first section"),
+        ("[a]\n[a]\n", "line 2: there is a second section 'a'"),
+        ("[a]\nbs=4k\nblocksize=8k\n", "line 3: option 'bs' is in this section twice"),
+        ("[a]\nstonewall\nwait_for_previous\n", "line 3"),
+        ("[a", "line 1: expected [NAME]"),
+        ("[a]x\n", "line 1: expected [NAME]"),
+        ("[]", "line 1: section name"),
+        ("[globals]", "takes the section 'globals' for [global]"),
+        ("[Seq Read]", "try seq-read"),
+        ("[a]\ntime_based\n", "line 1, section 'a': time_based, but for how long?"),
+        ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
+        ("{}", "stands before"),
+    ],
+)
+def test_files_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_workloads(text, "f.fio")
+    assert said in str(refusal.value)
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x",
+        "/etc",
+        "a;b",
+        "$(id)",
+        "a:b",
+        "a%b",
+        "$jobnum",
+        "-x",
+        "a\0b",
+        "x" * 65,
+        "a\x1b[2J",
+        "<b>",
+        "a,b",
+    ],
+)
+def test_section_names_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        parse_workloads(f"[{name}]\n", "f.fio")
+
+
+def test_a_hostile_line_takes_no_time() -> None:
+    began = time.monotonic()
+    for line in (
+        "bsrange=" + "1" * 5000 + "x",
+        "bs=" + "4k," * 5000,
+        "x" * 500_000,
+        "bssplit=" + "4k/1:" * 5000,
+    ):
+        with pytest.raises(UsageError):
+            one(f"[a]\n{line}\n")
+    assert time.monotonic() - began < 1
+
+
+def test_files_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "My QD32.fio"
+    path.write_text("[a]\nrw=write\n")
+    name, workloads = load_workloads(str(path))
+    assert (name, [w.name for w in workloads]) == ("my-qd32", ["a"])
+    for content, said in (
+        (b"\xef\xbb\xbf[a]\n", "byte order mark"),
+        ("[a]\n".encode("utf-16"), "byte order mark"),
+        ("[a]\n; ü".encode("latin-1"), "line 2: expected UTF-8"),
+        (bytes(range(32)), "NUL byte"),
+        (b"[a]\nfilename=/dev/sda\n", f"{path}, line 2: option 'filename'"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="QD32") as refusal:
+            load_workloads(str(path))
+        assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "documnet", "none.fio", "./none", "/", "/dev/zero", "a\0.fio", "-x", "../x"]
+)
+def test_profiles_that_are_none(spec: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        load_workloads(spec)
+    assert str(refusal.value).isprintable()
+    if spec == "documnet":
+        assert "did you mean document?" in str(refusal.value)
+
+
+def test_what_the_harness_sets() -> None:
+    assert rendered(
+        one("[a]\nrw=write\nstonewall\ngroup_reporting=0\ndescription=x\npercentile_list=1\n")
+    ) == {
+        "filename": "/dev/sdb",
+        "rw": "write",
+        "bs": "4096",
+        "size": str(64 * MIB),
+        "direct": "1",
+        "randrepeat": "1",
+        "randseed": "7",
+        "refill_buffers": None,
+        "allow_file_create": "0",
+        "group_reporting": None,
+        "lat_percentiles": "1",
+        "percentile_list": "50:90:95:99:99.9:99.99",
+    }
+
+
+def test_what_a_profile_may_settle_itself() -> None:
+    assert rendered(one("[a]\ndirect=0"))["direct"] == "0"
+    assert "direct" not in rendered(one("[a]\nbuffered=1"))
+    assert "refill_buffers" not in rendered(one("[a]\nzero_buffers"))
+    # fio takes a seed for repeatable even with randrepeat=0 (init.c, setup_random_seeds).
+    assert "randseed" not in rendered(one("[a]\nrandrepeat=0"))
+    assert rendered(one("[a]\nsize=1M"))["size"] == str(MIB)
+    assert rendered(one("[a]\nsize=50%"))["size"] == str(32 * MIB)
+    assert rendered(one("[a]\noffset=16M"))["size"] == str(48 * MIB)
+    assert rendered(one("[a]\nnumjobs=3\noffset_increment=16M"))["size"] == str(32 * MIB)
+
+
+def test_runtime_of_a_run() -> None:
+    options = rendered(one("[a]\nsize=1M"), runtime_s=0.25)
+    assert (options["runtime"], options["time_based"]) == ("250000us", None)
+    for seconds in (0, -1, float("nan"), float("inf"), 1e300, 1.9):
+        with pytest.raises(UsageError, match="runtime above 0 and not below its ramp_time"):
+            rendered(one("[a]\nramp_time=2\nruntime=3"), runtime_s=seconds)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *("size=65M", "offset=64M", "offset=1M\nsize=64M", "bs=65M", "size=4k\nbs=8k", "bsrange=4k-128M"),
+        *("bssplit=4k/50:1G/50", "numjobs=5\noffset_increment=16M", "size=100%\noffset=50%"),
+    ],
+)
+def test_nothing_beyond_the_device(options: str) -> None:
+    with pytest.raises(UsageError, match="to fit on 64 MiB"):
+        rendered(one(f"[a]\n{options}\n"))
+
+
+@pytest.mark.parametrize("size_bytes", [0, -1, 4095])
+def test_no_device_worth_the_name(size_bytes: int) -> None:
+    with pytest.raises(UsageError, match="to fit"):
+        job_file(one("[a]"), device="/dev/sdb", size_bytes=max(size_bytes, 0), seed=1)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        *(
+            "",
+            "sdb",
+            "-",
+            "/",
+            "/dev/sdb\nexec_prerun=id",
+            "/dev/sdb;x",
+            "/dev/s#",
+            "/dev/${X}",
+            "/dev/$jobnum",
+        ),
+        *(
+            "/dev/../etc/passwd",
+            "/dev/..",
+            "/dev/./sdb",
+            "/dev/a b",
+            "/dev/\0",
+            "/dev/" + "x" * 300,
+            "/dev/ä",
+        ),
+    ],
+)
+def test_device_names_refused(device: str) -> None:
+    with pytest.raises(UsageError, match="path of a device"):
+        job_file(one("[a]"), device=device, size_bytes=MIB, seed=1)
+
+
+def test_seeds() -> None:
+    seeds = {repeat_seed(s, r, w) for s in range(20) for r in range(1, 21) for w in ("a", "b")}
+    assert len(seeds) == 800
+    assert all(0 < seed < 2**31 for seed in seeds)
+    # A stored run must find its blocks again under later versions.
+    assert repeat_seed(1, 1, "rand-read-4k") == 1204914499
+
+
+def test_fio_measures_what_was_rendered(tmp_path: Path) -> None:
+    """A file whose name needs escaping; two jobs reported as one."""
+    device = tmp_path / "by-path:3260-lun-0"
+    device.write_bytes(bytes(MIB))
+    workload = one("[a]\nrw=randrw\nbs=4k\nnumjobs=2\nsize=256k\nbuffered=1\nioengine=pvsync2\n")
+    job = job_file(workload, device=str(device), size_bytes=MIB, seed=repeat_seed(1, 1, "a"))
+    done = fio("--output-format=json", "-", job=job)
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["jobs"]
+    assert result["error"] == 0
+    assert result["read"]["io_bytes"] + result["write"]["io_bytes"] == 512 * 1024
+    assert "99.990000" in result["read"]["lat_ns"]["percentile"]
+    assert [file.name for file in tmp_path.iterdir()] == [device.name]
+
+
+def test_a_missing_device_is_not_made(tmp_path: Path) -> None:
+    device = tmp_path / "sdb"
+    done = fio("-", job=job_file(one("[a]\nrw=write"), device=str(device), size_bytes=MIB, seed=1))
+    assert done.returncode != 0
+    assert not device.exists()

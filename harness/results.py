@@ -1,0 +1,413 @@
+"""The store: what a run writes under ``results/<run id>/``, and everything that can be read as results.
+
+Files are described in ``docs/results.md``. Readers are strict: a record that cannot be read is an
+error that names the file, because a table that silently lacks it would still look complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.escape import printable
+from harness.model import (
+    IPSEC_OFF,
+    SCHEMA_VERSION,
+    Cell,
+    Column,
+    Io,
+    Latency,
+    Plan,
+    Record,
+    Status,
+    TestbedKind,
+)
+
+FIO_SOURCE = "fio"
+"""``Record.source`` of measurements that came as plain fio outputs."""
+
+_FIO_MARK = b'"fio version"'
+_RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
+_RECORD_DECODER = msgspec.json.Decoder(Record)
+_PLAN_DECODER = msgspec.json.Decoder(Plan)
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_SNIFFED_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+class _Versioned(msgspec.Struct):
+    """What records and plans of every version have in common."""
+
+    schema: int = 0
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes ``data`` so that ``path`` holds either all of it or what it held before, even after a power cut.
+
+    One process writes to a folder at a time. Fails with OSError (full, read-only), leaving nothing behind.
+    """
+    scratch = path.with_name(f".{os.getpid()}.tmp")
+    try:
+        with scratch.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    # The new name is durable only once the folder itself is on the disk: fsync(2).
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def record_key(record: Record) -> str:
+    """File name stem of a record, that of the cell it measured."""
+    return Cell(Column(record.link, record.ipsec), record.workload, record.repeat).key
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder, ``results/<run id>/``. Its sub-folders come into being when they are written to."""
+
+    path: Path
+
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        try:
+            return (path / "cells").is_dir() or (path / "plan.json").is_file()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, by its plan; without one, the folder's name."""
+        return self.load_plan().run_id if (self.path / "plan.json").is_file() else self.path.resolve().name
+
+    def save_plan(self, plan: Plan) -> None:
+        self._write(self.path / "plan.json", msgspec.json.encode(plan))
+
+    def load_plan(self) -> Plan:
+        """The plan; UsageError if it is missing, damaged or of a later version of the harness."""
+        file = self.path / "plan.json"
+        if not file.is_file():
+            raise UsageError(
+                f"{_shown(self.path)} has no plan.json, so it is no run's folder",
+                hint="name a folder like results/RUN-ID",
+            )
+        plan = _decode(_PLAN_DECODER, file, _read(file), "plan")
+        _require_known_schema(file, plan.schema)
+        return plan
+
+    def save_environment(self, environment: dict[str, Any]) -> None:
+        """``environment``: JSON types only; see docs/results.md for the keys."""
+        self._write(self.path / "environment.json", msgspec.json.encode(environment))
+
+    def load_environment(self) -> dict[str, Any]:
+        """The environment, empty if the run ended before it was known."""
+        file = self.path / "environment.json"
+        if not file.is_file():
+            return {}
+        return _decode(msgspec.json.Decoder(dict[str, Any]), file, _read(file), "environment")
+
+    def save_record(self, record: Record) -> Path:
+        """Writes the record of one cell and repeat, over an earlier one of the same cell."""
+        file = self.path / "cells" / f"{_safe(record_key(record))}.json"
+        self._write(file, msgspec.json.encode(record))
+        return file
+
+    def record_files(self) -> list[Path]:
+        """The records' files in the order of their names."""
+        cells = self.path / "cells"
+        return [file for file in _entries(cells) if file.suffix == ".json"] if cells.is_dir() else []
+
+    def load_records(self) -> list[Record]:
+        """All records so far; UsageError, naming the file, for the first one that cannot be read."""
+        return [load_record(file) for file in self.record_files()]
+
+    def raw_folder(self, cell_key: str) -> Path:
+        """The folder for the unmodified outputs of the tools that measured a cell; it is made."""
+        folder = self.path / "raw" / _safe(cell_key)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @staticmethod
+    def _write(file: Path, data: bytes) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, msgspec.json.format(data, indent=1) + b"\n")
+
+
+def load_record(file: Path) -> Record:
+    """One record; UsageError if it is damaged, out of range or of a later version of the harness."""
+    return _record(file, _read(file))
+
+
+def open_results(paths: Iterable[Path | str]) -> list[Record]:
+    """All records in ``paths``: run folders, folders of those, records, fio's JSON outputs, folders of them.
+
+    A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files
+    everything that names fio's version is read as its output; of the rest, ``*.json`` has to be a
+    record unless run folders stand beside it. UsageError names the first file that cannot be read,
+    and a path where there is nothing to read.
+    """
+    record_files: list[Path] = []
+    fio_files: list[Path] = []
+    for path in map(Path, paths):
+        records, fio = _files_in(path)
+        if not records and not fio:
+            raise UsageError(
+                f"{_shown(path)} holds no results",
+                hint="measure some with 'harness run', or name a run's folder, a record or a fio JSON output",
+            )
+        record_files += records
+        fio_files += fio
+    found = [load_record(file) for file in record_files]
+    for file, name in _named(fio_files):
+        found += fio_records(file, name)
+    return _without_copies(found)
+
+
+def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
+    """The run folders in ``paths``, each once, for what stands beside the records."""
+    folders: dict[Path, RunFolder] = {}
+    for path in map(Path, paths):
+        for run in _runs_in(path):
+            folders.setdefault(run.path.resolve(), run)
+    return list(folders.values())
+
+
+def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
+    """The plans of the runs in ``paths``, by run id; a run folder without one is passed over."""
+    plans = [run.load_plan() for run in open_runs(paths) if (run.path / "plan.json").is_file()]
+    return {plan.run_id: plan for plan in plans}
+
+
+def open_environments(paths: Iterable[Path | str]) -> dict[str, dict[str, Any]]:
+    """The environments of the runs in ``paths``, by run id."""
+    return {run.run_id: run.load_environment() for run in open_runs(paths)}
+
+
+def fio_records(file: Path, link: str) -> list[Record]:
+    """The jobs of a plain fio output as records: ``link`` names the column, the job's name the workload.
+
+    Jobs of one name are clones that ran at the same time (fio's ``numjobs``), so they make one
+    record: their bytes and I/Os add up over the longest run time. UsageError if the file is no fio output.
+    """
+    from harness.parse import fio  # here: most tables are built without any fio output
+
+    try:
+        output = fio.parse(_read(file))
+    except UsageError as error:
+        raise UsageError(f"{_shown(file)}: {error.message}", hint=error.hint) from error
+    clones: dict[str, list[fio.FioJob]] = {}
+    for job in output.jobs:
+        clones.setdefault(job.name.strip() or file.stem, []).append(job)
+    records: list[Record] = []
+    for name, jobs in clones.items():
+        doubts = dict.fromkeys(reason for job in jobs for reason in job.invalid)
+        failed = any(job.error for job in jobs)
+        status = Status.FAILED if failed else Status.INVALID if doubts else Status.OK
+        reads = [job.read for job in jobs if job.read]
+        writes = [job.write for job in jobs if job.write]
+        added = (f"{len(jobs)} jobs of this name added up",) if len(jobs) > 1 else ()
+        records.append(
+            Record(
+                run_id=str(file),
+                testbed=TestbedKind.HOST,
+                workload=name,
+                link=link,
+                ipsec=IPSEC_OFF,
+                repeat=1,
+                order=len(records),
+                status=status,
+                reason="; ".join(doubts) or None,
+                warnings=(*output.warnings, *added),
+                read=_together(reads),
+                write=_together(writes),
+                sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
+                fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
+                link_title=link,
+                raw=(str(file),),
+                source=FIO_SOURCE,
+            )
+        )
+    return records
+
+
+def _together(ios: Sequence[Io]) -> Io | None:
+    """Clones as one: mean latency weighted by I/Os; percentiles of all do not follow from those of each."""
+    if len(ios) < 2:
+        return ios[0] if ios else None
+    total = sum(io.ios for io in ios)
+    means = [(io.latency.mean_ns, io.ios) for io in ios]
+    lows = [io.latency.min_ns for io in ios if io.latency.min_ns is not None]
+    highs = [io.latency.max_ns for io in ios if io.latency.max_ns is not None]
+    known = [(mean, weight) for mean, weight in means if mean is not None]
+    return Io(
+        bytes=sum(io.bytes for io in ios),
+        ios=total,
+        runtime_ns=max(io.runtime_ns for io in ios),
+        latency=Latency(
+            mean_ns=sum(mean * weight for mean, weight in known) / total
+            if total and len(known) == len(ios)
+            else None,
+            min_ns=min(lows, default=None),
+            max_ns=max(highs, default=None),
+        ),
+    )
+
+
+def _files_in(path: Path) -> tuple[list[Path], list[Path]]:
+    """The files of records and of fio outputs that ``path`` stands for."""
+    _require(path)
+    if path.is_file():
+        return ([], [path]) if _is_fio_output(path) else ([path], [])
+    runs = _runs_in(path)
+    records = [file for run in runs for file in run.record_files()]
+    if runs and runs[0].path == path:
+        return records, []
+    fio: list[Path] = []
+    for file in _entries(path):
+        if not file.is_file():
+            continue
+        if _is_fio_output(file):
+            fio.append(file)
+        elif not runs and file.suffix == ".json":
+            records.append(file)
+    return records, fio
+
+
+def _require(path: Path) -> None:
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise UsageError(f"{_shown(path)} does not exist", hint="'harness run' makes results/") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"'{_shown(path)}' is no path", hint="name a file or a folder") from error
+
+
+def _is_fio_output(file: Path) -> bool:
+    """Whether fio's version is named near the beginning; text may precede the JSON."""
+    try:
+        with file.open("rb") as opened:
+            return _FIO_MARK in opened.read(_SNIFFED_BYTES)
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _runs_in(path: Path) -> list[RunFolder]:
+    _require(path)
+    if RunFolder.is_at(path):
+        return [RunFolder(path)]
+    return [RunFolder(entry) for entry in _entries(path) if RunFolder.is_at(entry)] if path.is_dir() else []
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Each fio output, once, with its column's name: its stem, or its path where another has that stem."""
+    distinct = {file.resolve(): file for file in files}.values()
+    count = Counter(file.stem for file in distinct)
+    for file in distinct:
+        yield file, file.stem if count[file.stem] == 1 else str(file)
+
+
+def _without_copies(records: Iterable[Record]) -> list[Record]:
+    distinct: dict[tuple[str, str, str, str, int], Record] = {}
+    for record in records:
+        identity = (record.run_id, record.link, record.ipsec, record.workload, record.repeat)
+        if distinct.setdefault(identity, record) != record:
+            raise UsageError(
+                f"run {printable(record.run_id)} has two different records of the cell "
+                f"{printable(record_key(record))}",
+                hint="name only one of the two folders",
+            )
+    return list(distinct.values())
+
+
+def _record(file: Path, data: bytes) -> Record:
+    record = _decode(_RECORD_DECODER, file, data, "record")
+    _require_known_schema(file, record.schema)
+    if not all(_measurable(io) for io in (record.read, record.write) if io is not None):
+        raise UsageError(
+            f"{_shown(file)} holds a quantity that is negative or above 2^63, which nothing measures",
+            hint=_RESTORE,
+        )
+    return record
+
+
+def _measurable(io: Io) -> bool:
+    quantities = (io.bytes, io.ios, io.runtime_ns, *msgspec.structs.astuple(io.latency))
+    known: list[float] = [quantity for quantity in quantities if quantity is not None]
+    return min(known) >= 0 and max(known) < 1 << 63
+
+
+def _decode(decoder: msgspec.json.Decoder[T], file: Path, data: bytes, kind: str) -> T:
+    try:
+        return decoder.decode(data)
+    except _UNDECODABLE as error:
+        _require_known_schema(file, _schema_of(data))
+        found = "the file is empty" if not data else printable(str(error))
+        raise UsageError(f"{_shown(file)} is no {kind} that can be read: {found}", hint=_RESTORE) from error
+
+
+def _schema_of(data: bytes) -> int:
+    """The version that a file claims, even where the rest of it is of an unknown shape; 0: none."""
+    try:
+        return msgspec.json.decode(data, type=_Versioned).schema
+    except _UNDECODABLE:
+        return 0
+
+
+def _require_known_schema(file: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{_shown(file)} was written by a later version "
+            f"(schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="read it with the version of the harness that wrote it, or a later one",
+        )
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{_shown(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
+    )
+
+
+def _safe(key: str) -> str:
+    """A cell's key as a file name. Names are checked where they come in; this is the last line of defence."""
+    if not key or "/" in key or "\0" in key or key.startswith(".") or len(os.fsencode(key)) > 240:
+        raise UsageError(
+            f"'{printable(key)}' cannot name a file", hint="use letters, digits, '-', '_' and '.' in names"
+        )
+    return key
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

@@ -1,0 +1,84 @@
+"""Statistics derived from samples: pure functions over plain floats.
+
+Samples are stored, statistics never: everything here can be computed again from the records.
+Medians, because a benchmark's samples are skewed; order statistics, because they assume nothing
+about the distribution.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``n`` samples say; every figure has the samples' own unit.
+
+    ``low`` and ``high`` bound the median with at least 95 % confidence if ``interval`` is true.
+    Fewer than six samples cannot do that: then they are the lowest and the highest sample.
+    """
+
+    n: int
+    median: float
+    low: float
+    high: float
+    minimum: float
+    maximum: float
+    interval: bool
+
+    @property
+    def spread(self) -> float:
+        """Distance from the median to the farther of ``low`` and ``high``, as a part of the median."""
+        return max(self.high - self.median, self.median - self.low) / self.median if self.median else 0.0
+
+
+def summarise(samples: Sequence[float]) -> Summary:
+    """Median, bounds and extremes of one or more samples in any order; none is a ValueError."""
+    if not samples:
+        raise ValueError("no samples")
+    ranked = sorted(samples)
+    n = len(ranked)
+    rank = interval_rank(n)
+    outer = max(rank, 1)
+    return Summary(
+        n=n,
+        median=_middle(ranked),
+        low=ranked[outer - 1],
+        high=ranked[n - outer],
+        minimum=ranked[0],
+        maximum=ranked[-1],
+        interval=rank > 0,
+    )
+
+
+def median(samples: Sequence[float]) -> float:
+    """The middle sample, or the mean of the two middle ones; no samples is a ValueError."""
+    if not samples:
+        raise ValueError("no samples")
+    return _middle(sorted(samples))
+
+
+@functools.lru_cache(maxsize=1024)
+def interval_rank(n: int) -> int:
+    """Rank k, counted from 1, such that the k-th lowest and k-th highest of ``n`` samples bound the median.
+
+    It is the narrowest such pair with a confidence of at least 95 %, and 0 where even the extremes
+    have less (n < 6). How many of n samples fall below the median is binomial with p = 1/2, so the
+    pair misses it with probability 2 P(X < k): computed exactly, in integers (David and Nagaraja,
+    Order Statistics, section 7.1), where the usual formula with 1.96 sqrt(n) is an approximation.
+    """
+    below = 0  # 2^n P(X < rank + 1), the samples at ranks 0 .. rank
+    combinations = 1
+    for rank in range(n // 2 + 1):
+        below += combinations
+        if 40 * below > 2**n:
+            return rank
+        combinations = combinations * (n - rank) // (rank + 1)
+    return 0
+
+
+def _middle(ranked: Sequence[float]) -> float:
+    half = len(ranked) // 2
+    return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2

@@ -1,0 +1,10 @@
+"""The document's matrix from records: ``build`` decides what is in it, ``render`` how it looks.
+
+Both need the records alone, so a table can be made again anywhere, years later.
+"""
+
+from harness.table.matrix import build
+from harness.table.options import Metric, Options, Ratio, TableFormat
+from harness.table.text import render
+
+__all__ = ["Metric", "Options", "Ratio", "TableFormat", "build", "render"]

@@ -1,0 +1,351 @@
+"""From records to the matrix: which columns and rows there are, in what order, and what each cell says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from harness import stats
+from harness.errors import UsageError
+from harness.model import IPSEC_OFF, LINK_LOCAL, Io, IpsecMode, Latency, Plan, Proof, Record, Status
+from harness.references import Reference
+from harness.table import notes
+from harness.table.options import (
+    Direction,
+    Metric,
+    Options,
+    Setting,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+)
+
+DOCUMENT_WORKLOADS = {
+    f"{pattern}-{operation}-{size.lower()}": (group, f"Uncached {operation.title()} [{size} blocks]")
+    for pattern, group in (("seq", "Sequential"), ("rand", "Random"))
+    for operation in ("write", "read")
+    for size in ("4K", "256K")
+}
+"""The document's eight rows in its order: group and operation, in its words."""
+
+_KNOWN_LINKS = (LINK_LOCAL, "wired", "wifi")
+_LATENCY_FIELDS = {
+    Metric.MEAN: "mean_ns",
+    Metric.P50: "p50_ns",
+    Metric.P99: "p99_ns",
+    Metric.P99_9: "p99_9_ns",
+}
+_ADDED_UP = (
+    "esp_bytes",
+    "esp_bytes_initiator",
+    "esp_bytes_target",
+    "esp_packets_sampled",
+    "cleartext_segments",
+    "rekeys",
+    "link_bytes_initiator",
+    "link_bytes_target",
+)
+
+Grid = list[list[TableCell | None]]
+
+
+class _Key(msgspec.Struct, frozen=True):
+    """What samples of one column have in common."""
+
+    setting: Setting
+    link: str
+    ipsec: str
+    ipsec_mode: str | None
+
+
+def build(
+    records: Sequence[Record],
+    options: Options | None = None,
+    plans: Mapping[str, Plan] | None = None,
+    environments: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Table:
+    """The matrix of ``records``; UsageError if there are none, or if the reference has no such metric.
+
+    ``plans`` and ``environments``, by run id, add to the notes what is known of the runs, and give
+    the order of those rows and columns that are not the document's.
+    """
+    if not records:
+        raise UsageError("there are no records to make a table of", hint="measure some with 'harness run'")
+    options = options or Options()
+    runs = dict.fromkeys(record.run_id for record in records)
+    context = notes.Context(
+        records=records,
+        plans=[plans[run] for run in runs if plans and run in plans],
+        environments=[environments[run] for run in runs if environments and run in environments],
+    )
+    samples = _by_column(records)
+    keys = _in_order(samples, context.plans)
+    columns = _headed(keys, samples)
+    rows = _rows(records, options.metric, context.plans)
+    grid: Grid = []
+    for row in rows:
+        read = _reader(row.direction, options.metric)
+        line = [_cell(samples[key].get(row.workload, ()), read, options.metric) for key in keys]
+        grid.append(_with_ratios(keys, line))
+    grid, footnotes = notes.marked(grid)
+    title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
+    if options.reference is not None:
+        columns += _reference_columns(options.reference)
+        for row, line in zip(rows, grid, strict=True):
+            line += _reference_cells(options.reference, row.workload, options.metric)
+    return Table(
+        options=options,
+        columns=tuple(columns),
+        rows=tuple(rows),
+        cells=tuple(map(tuple, grid)),
+        title=title,
+        notes=legend,
+        footnotes=footnotes,
+    )
+
+
+def _by_column(records: Iterable[Record]) -> dict[_Key, dict[str, list[Record]]]:
+    samples: dict[_Key, dict[str, list[Record]]] = {}
+    keys: dict[tuple[str, ...], _Key] = {}
+    for record in records:
+        mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
+        facts = (record.source, record.testbed, record.clock, record.link, record.ipsec, mode)
+        key = keys.get(facts)
+        if key is None:
+            setting = Setting(record.source, record.testbed.value, record.clock)
+            key = keys[facts] = _Key(setting, record.link, record.ipsec, mode or None)
+            samples[key] = {}
+        samples[key].setdefault(record.workload, []).append(record)
+    return samples
+
+
+def _in_order(found: Iterable[_Key], plans: Iterable[Plan]) -> list[_Key]:
+    """By setting; without IPsec before each proposal; then local, wired, wifi and the rest as planned."""
+    keys = list(found)
+    planned = [column for plan in plans for column in plan.columns]
+    links = list(dict.fromkeys([column.link for column in planned] + [key.link for key in keys]))
+    proposals = list(dict.fromkeys([column.ipsec for column in planned] + [key.ipsec for key in keys]))
+
+    def place(key: _Key) -> tuple[object, ...]:
+        name = key.link.partition(":")[0]
+        known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
+        return (
+            key.setting,
+            key.ipsec != IPSEC_OFF,
+            proposals.index(key.ipsec),
+            key.ipsec_mode or "",
+            known,
+            links.index(key.link),
+        )
+
+    return sorted(keys, key=place)
+
+
+def _headed(
+    keys: Sequence[_Key], samples: Mapping[_Key, Mapping[str, Sequence[Record]]]
+) -> list[TableColumn]:
+    several = len({key.setting for key in keys}) > 1
+    titles = {}
+    emulated = {}
+    for key in keys:
+        of_key = [record for cell in samples[key].values() for record in cell]
+        title = next((record.link_title for record in of_key if record.link_title), "")
+        titles[key] = title or ("Local" if key.link == LINK_LOCAL else key.link)
+        emulated[key] = any(record.emulated for record in of_key)
+    columns = []
+    for key in keys:
+        title = titles[key]
+        if any(titles[other] == title and other.link != key.link for other in keys):
+            title = f"{title} ({key.link})"
+        mode = "" if key.ipsec_mode in (None, IpsecMode.TRANSPORT) else f" {key.ipsec_mode}"
+        says_ipsec = key.link != LINK_LOCAL and key.setting.source == notes.HARNESS_SOURCE
+        protection = f"IPsec {key.ipsec}{mode}" if says_ipsec or key.ipsec != IPSEC_OFF else ""
+        origin = notes.setting_name(key.setting) if several else ""
+        link = key.link if key.ipsec == IPSEC_OFF else f"{key.link}+{key.ipsec}"
+        columns.append(
+            TableColumn(
+                setting=key.setting,
+                link=key.link,
+                ipsec=key.ipsec,
+                ipsec_mode=key.ipsec_mode,
+                label=f"{origin} {link}{mode}".strip(),
+                heading=(origin, title, "emulated" if emulated[key] else "", protection),
+            )
+        )
+    return columns
+
+
+def _rows(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
+    """The document's rows first, in its order, then others as planned, then as found."""
+    shown: dict[str, set[Direction]] = {}
+    for record in records:
+        directions = shown.setdefault(record.workload, set())
+        if record.status is Status.OK:
+            if _moved(record.read):
+                directions.add(Direction.READ)
+            if _moved(record.write):
+                directions.add(Direction.WRITE)
+            if record.sync_latency is not None:
+                directions.add(Direction.SYNC)
+    planned = [workload.name for plan in plans for workload in plan.workloads]
+    names = [name for name in dict.fromkeys([*DOCUMENT_WORKLOADS, *planned, *shown]) if name in shown]
+    documents = any(name in DOCUMENT_WORKLOADS for name in names)
+    rows = []
+    for name in names:
+        group, operation = DOCUMENT_WORKLOADS.get(name, ("Other" if documents else "", name))
+        parts = _parts_of(shown[name], metric)
+        # Without a good record it is not known what the workload does: one row tells why.
+        for direction in parts or (None,):
+            suffix = f" ({direction})" if len(parts) > 1 or direction is Direction.BOTH else ""
+            rows.append(
+                TableRow(workload=name, direction=direction, group=group, operation=f"{operation}{suffix}")
+            )
+    return rows
+
+
+def _parts_of(found: set[Direction], metric: Metric) -> list[Direction]:
+    """Rates of a mixed workload add up to one row; latencies of different operations never do."""
+    if metric.is_latency:
+        return [direction for direction in Direction if direction in found]
+    transfers = found - {Direction.SYNC}
+    return [Direction.BOTH] if len(transfers) > 1 else list(transfers)
+
+
+def _moved(io: Io | None) -> bool:
+    return io is not None and io.bytes > 0
+
+
+def _reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
+    """The function that takes a row's figure, in the metric's unit, out of a record; None: it has none."""
+    if metric.is_latency:
+        field = _LATENCY_FIELDS[metric]
+
+        def latency_us(record: Record) -> float | None:
+            found: Latency | None = record.sync_latency
+            if direction is not Direction.SYNC:
+                io = record.read if direction is Direction.READ else record.write
+                found = io.latency if io is not None else None
+            value: float | None = getattr(found, field, None)
+            return None if value is None else value / 1000
+
+        return latency_us
+
+    def rate(record: Record) -> float | None:
+        total = 0.0
+        if direction is not Direction.WRITE:
+            if record.read is None or not record.read.runtime_ns:
+                return None
+            total += _rate(record.read, metric)
+        if direction is not Direction.READ:
+            if record.write is None or not record.write.runtime_ns:
+                return None
+            total += _rate(record.write, metric)
+        return total
+
+    return rate
+
+
+def _rate(io: Io, metric: Metric) -> float:
+    match metric:
+        case Metric.IOPS:
+            return io.iops
+        case Metric.MIB_S:
+            return io.bytes_per_s / 2**20
+        case _:
+            return io.bytes_per_s / 1e6
+
+
+def _cell(
+    records: Sequence[Record], read: Callable[[Record], float | None], metric: Metric
+) -> TableCell | None:
+    if not records:
+        return None
+    good = [record for record in records if record.status is Status.OK]
+    values = [value for value in map(read, good) if value is not None]
+    reasons = notes.reasons(records)
+    if len(values) < len(good):
+        reasons += (f"fio reported no {metric} in {len(good) - len(values)} of {len(records)} repeats",)
+    counted = good or records
+    summary = stats.summarise(values) if values else None
+    return TableCell(
+        status=Status.OK if good else notes.gravest(records),
+        n=len(values),
+        repeats=len(records),
+        value=summary.median if summary else None,
+        low=summary.low if summary else None,
+        high=summary.high if summary else None,
+        spread=summary.spread if summary and summary.n > 1 else None,
+        proof=_added_up([record.proof for record in counted if record.proof is not None]),
+        runs=tuple(dict.fromkeys(record.run_id for record in records)),
+        reasons=reasons,
+        warnings=tuple(dict.fromkeys(warning for record in records for warning in record.warnings)),
+    )
+
+
+def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
+    if not proofs:
+        return None
+    total: dict[str, int | None] = {name: sum(getattr(proof, name) for proof in proofs) for name in _ADDED_UP}
+    retransmits = [proof.tcp_retransmits for proof in proofs if proof.tcp_retransmits is not None]
+    total["tcp_retransmits"] = sum(retransmits) if len(retransmits) == len(proofs) else None
+    samplings = {proof.esp_sampling for proof in proofs}
+    total["esp_sampling"] = samplings.pop() if len(samplings) == 1 else None
+    return total
+
+
+def _with_ratios(keys: Sequence[_Key], line: Sequence[TableCell | None]) -> list[TableCell | None]:
+    values = {
+        (key.setting, key.link): cell.value
+        for key, cell in zip(keys, line, strict=True)
+        if cell is not None and key.ipsec == IPSEC_OFF
+    }
+
+    def related(key: _Key, cell: TableCell | None) -> TableCell | None:
+        if cell is None or cell.value is None:
+            return cell
+        local = values.get((key.setting, LINK_LOCAL)) if key.link != LINK_LOCAL else None
+        bare = values.get((key.setting, key.link)) if key.ipsec != IPSEC_OFF else None
+        return msgspec.structs.replace(
+            cell,
+            ratio_to_local=cell.value / local if local else None,
+            ratio_to_no_ipsec=cell.value / bare if bare else None,
+        )
+
+    return [related(key, cell) for key, cell in zip(keys, line, strict=True)]
+
+
+def _reference_columns(reference: Reference) -> list[TableColumn]:
+    def protection(link: str, ipsec: str) -> str:
+        if ipsec == "on":
+            return "IPsec"
+        return "" if link == LINK_LOCAL else f"IPsec {ipsec}"
+
+    return [
+        TableColumn(
+            setting=None,
+            link=column.link,
+            ipsec=column.ipsec,
+            ipsec_mode=None,
+            label=f"{reference.name} {column.link}"
+            + ("" if column.ipsec == IPSEC_OFF else f"+{column.ipsec}"),
+            heading=(f"{reference.title}:", column.title, "", protection(column.link, column.ipsec)),
+        )
+        for column in reference.columns
+    ]
+
+
+def _reference_cells(reference: Reference, workload: str, metric: Metric) -> list[TableCell | None]:
+    """The published values of a row in the metric's unit; a rate in bytes converts, nothing else does."""
+    if metric not in (Metric.MB_S, Metric.MIB_S):
+        raise UsageError(
+            f"{reference.title} publishes {reference.unit} and has no {metric.meaning}",
+            hint="leave out --reference or take --metric MB/s",
+        )
+    unit = 1.0 if metric is Metric.MB_S else 2**20 / 1e6
+    published = reference.rows.get(workload)
+    if published is None:
+        return [None] * len(reference.columns)
+    return [TableCell(status=Status.OK, n=1, repeats=1, value=value / unit) for value in published]

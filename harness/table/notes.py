@@ -1,0 +1,197 @@
+"""What is said around the matrix: where its numbers come from, why one is missing, what to doubt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from harness.model import Plan, Record, Status
+from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
+
+HARNESS_SOURCE = "harness"
+"""``Record.source`` of what a run measured itself."""
+
+_GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
+_MOST_WARNINGS = 10
+_MOST_NAMES = 3
+
+Line = Sequence[TableCell | None]
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """The records of a table and what is known of their runs."""
+
+    records: Sequence[Record]
+    plans: Sequence[Plan]
+    environments: Sequence[Mapping[str, Any]]
+
+
+def setting_name(setting: Setting) -> str:
+    if setting.source != HARNESS_SOURCE:
+        return f"{setting.source} output"
+    return setting.testbed if setting.clock == "real" else f"{setting.testbed}, {setting.clock} time"
+
+
+def gravest(records: Iterable[Record]) -> Status:
+    """The status of a cell none of whose repeats is ok."""
+    found = {record.status for record in records}
+    return next(status for status in _GRAVITY if status in found)
+
+
+def reasons(records: Sequence[Record]) -> tuple[str, ...]:
+    """Why repeats do not count, each reason once, with how many of them it concerns."""
+    found = Counter(
+        (record.status, record.reason or "no reason given")
+        for record in records
+        if record.status is not Status.OK
+    )
+    return tuple(
+        f"{status}: {reason}"
+        if count == len(records)
+        else f"{count} of {len(records)} repeats {status}: {reason}"
+        for (status, reason), count in found.items()
+    )
+
+
+def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:
+    """The grid with a footnote's number in every cell that has reasons; equal reasons share one."""
+    texts: dict[str, int] = {}
+
+    def mark(cell: TableCell | None) -> TableCell | None:
+        if cell is None or not cell.reasons:
+            return cell
+        return msgspec.structs.replace(cell, mark=texts.setdefault("; ".join(cell.reasons), len(texts) + 1))
+
+    return [[mark(cell) for cell in line] for line in grid], tuple(texts)
+
+
+def title(options: Options, grid: Iterable[Line]) -> str:
+    """The metric and how many samples stand behind a value."""
+    cells = [cell for line in grid for cell in line if cell is not None]
+    repeats = {cell.repeats for cell in cells}
+    if repeats == {1}:
+        return f"{options.metric.meaning}, one sample per cell"
+    least, most = min(repeats), max(repeats)
+    count = f"{most}" if least == most else f"{least} to {most}"
+    runs = max(len(cell.runs) for cell in cells)
+    pooled = f", {runs} runs pooled" if runs > 1 else ""
+    return f"{options.metric.meaning}, median of {count} samples{pooled}"
+
+
+def legend(
+    context: Context,
+    options: Options,
+    columns: Sequence[TableColumn],
+    rows: Sequence[TableRow],
+    grid: Sequence[Line],
+) -> tuple[str, ...]:
+    """Everything a reader has to know to use the numbers, most needed first."""
+    return (
+        *_signs(options, rows, grid),
+        *_origins(context),
+        *_differences(context),
+        *_gaps(context),
+        *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
+        *_warnings(columns, rows, grid),
+    )
+
+
+def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> Iterable[str]:
+    spreads = [cell.n for line in grid for cell in line if cell is not None and cell.spread is not None]
+    if spreads and options.ratio is Ratio.NONE:
+        # Fewer than six samples cannot bound their median with 95 % confidence: stats.interval_rank.
+        bound = "end of the 95 % interval of the median" if min(spreads) >= 6 else "sample"
+        if min(spreads) < 6 <= max(spreads):
+            bound = "sample (from 6 samples on: end of the 95 % interval of the median)"
+        yield f"±: distance from the median to the farthest {bound}."
+    if options.ratio is not Ratio.NONE:
+        yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
+    if any(row.direction is Direction.BOTH for row in rows):
+        yield "(read+write): the sum of both directions of a mixed workload."
+
+
+def _origins(context: Context) -> Iterable[str]:
+    by_setting: dict[Setting, dict[str, None]] = {}
+    for record in context.records:
+        setting = Setting(record.source, record.testbed.value, record.clock)
+        by_setting.setdefault(setting, {})[record.run_id] = None
+    plans = {plan.run_id: plan for plan in context.plans}
+    for setting in sorted(by_setting):
+        runs = list(by_setting[setting])
+        if setting.source != HARNESS_SOURCE:
+            yield f"{setting_name(setting)}: {_listed(runs, 'file')}; nothing is known of the testbed."
+            continue
+        profiles = dict.fromkeys(plans[run].profile for run in runs if run in plans)
+        about = [f"profile {', '.join(profiles)}"] if profiles else []
+        yield f"Testbed {setting_name(setting)}: {'; '.join([_listed(runs, 'run'), *about])}."
+    if len(by_setting) > 1:
+        yield "The columns of different testbeds are kept apart: their numbers do not compare."
+    kernels = _kernels(context.environments)
+    if kernels:
+        yield f"Kernel: {', '.join(kernels)}."
+
+
+def _listed(names: Sequence[str], noun: str) -> str:
+    if len(names) == 1:
+        return f"{noun} {names[0]}"
+    shown = list(names[:_MOST_NAMES]) + (["…"] if len(names) > _MOST_NAMES else [])
+    return f"{len(names)} {noun}s ({', '.join(shown)})"
+
+
+def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The kernel release of every host, each once: ``/proc/version`` has it as its third word."""
+    found: dict[str, None] = {}
+    for environment in environments:
+        hosts = environment.get("hosts")
+        for host in hosts.values() if isinstance(hosts, Mapping) else ():
+            version = str(host.get("kernel", "")) if isinstance(host, Mapping) else ""
+            if version:
+                found[" ".join(version.removeprefix("Linux version ").split()[:1])] = None
+    return list(found)
+
+
+def _differences(context: Context) -> Iterable[str]:
+    """What pooled runs do not have in common, although their samples share cells."""
+    workloads: dict[str, set[object]] = {}
+    links: dict[str, set[object]] = {}
+    for plan in context.plans:
+        for workload in plan.workloads:
+            workloads.setdefault(workload.name, set()).add(workload.options)
+        for name, link in plan.links.items():
+            links.setdefault(name, set()).add(link)
+    backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in context.plans}
+    unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
+    unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
+    unlike += ["backing storage"] if len(backings) > 1 else []
+    unlike += ["kernel"] if len(_kernels(context.environments)) > 1 else []
+    if unlike:
+        yield f"The runs differ in: {', '.join(unlike)}."
+
+
+def _gaps(context: Context) -> Iterable[str]:
+    measured = Counter(record.run_id for record in context.records)
+    for plan in context.plans:
+        planned = len(plan.columns) * len(plan.workloads) * plan.repeats
+        if measured[plan.run_id] < planned:
+            yield (
+                f"Run {plan.run_id} is unfinished: {measured[plan.run_id]} of {planned} measurements "
+                f"('harness run --resume' makes the rest)."
+            )
+
+
+def _warnings(
+    columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
+) -> Iterable[str]:
+    places: dict[str, dict[str, None]] = {}
+    for row, line in zip(rows, grid, strict=True):
+        for column, cell in zip(columns, line, strict=True):
+            for warning in cell.warnings if cell is not None else ():
+                places.setdefault(warning, {})[f"{column.label} {row.workload}"] = None
+    for warning, where in list(places.items())[:_MOST_WARNINGS]:
+        cells = ", ".join(where) if len(where) <= _MOST_NAMES else f"{len(where)} cells"
+        yield f"Warning ({cells}): {warning}"
+    if len(places) > _MOST_WARNINGS:
+        yield f"{len(places) - _MOST_WARNINGS} more warnings: see --format json."

@@ -1,0 +1,180 @@
+"""What a user can ask of a table, and the table itself as data."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.escape import printable
+from harness.model import Status
+from harness.references import Reference
+
+
+class _Choice(enum.StrEnum):
+    """Words that a user may type, in any case."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Choice:
+        for choice in cls:
+            if choice.casefold() == str(value).casefold():
+                return choice
+        raise UsageError(
+            f"'{printable(str(value))}' is no {cls.__doc__}", hint=f"one of: {', '.join(map(str, cls))}"
+        )
+
+
+class Metric(_Choice):
+    """metric"""
+
+    MB_S = "MB/s"
+    MIB_S = "MiB/s"
+    IOPS = "IOPS"
+    MEAN = "mean"
+    P50 = "p50"
+    P99 = "p99"
+    P99_9 = "p99.9"
+
+    @property
+    def is_latency(self) -> bool:
+        return self in (Metric.MEAN, Metric.P50, Metric.P99, Metric.P99_9)
+
+    @property
+    def unit(self) -> str:
+        return "µs" if self.is_latency else self.value
+
+    @property
+    def meaning(self) -> str:
+        match self:
+            case Metric.MB_S:
+                return "MB/s (10^6 bytes per second)"
+            case Metric.MIB_S:
+                return "MiB/s (2^20 bytes per second)"
+            case Metric.IOPS:
+                return "IOPS"
+            case Metric.MEAN:
+                return "mean latency in µs"
+            case _:
+                return f"{self.value} latency in µs"
+
+
+class Ratio(_Choice):
+    """ratio"""
+
+    NONE = "none"
+    LOCAL = "local"
+    IPSEC = "ipsec"
+
+    @property
+    def baseline(self) -> str:
+        return "local" if self is Ratio.LOCAL else "the same link without IPsec"
+
+
+class TableFormat(_Choice):
+    """format"""
+
+    PLAIN = "plain"
+    GITHUB = "github"
+    HTML = "html"
+    CSV = "csv"
+    LATEX = "latex"
+    JSON = "json"
+
+
+class Direction(enum.StrEnum):
+    """What of a workload a row shows. BOTH is the sum of a mixed workload's reads and writes."""
+
+    READ = "read"
+    WRITE = "write"
+    BOTH = "read+write"
+    SYNC = "fsync"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """``ratio`` is shown beside each value; ``reference`` adds its columns after the measured ones."""
+
+    metric: Metric = Metric.MB_S
+    ratio: Ratio = Ratio.NONE
+    reference: Reference | None = None
+
+
+class Setting(msgspec.Struct, frozen=True, order=True):
+    """Where numbers come from. Those of two settings never share a column."""
+
+    source: str
+    testbed: str
+    clock: str
+
+
+class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured column, or with ``setting`` None one of the reference.
+
+    ``heading`` is origin, title, remark and IPsec, each empty if there is nothing to say;
+    ``label`` names the column in one word.
+    """
+
+    setting: Setting | None
+    link: str
+    ipsec: str
+    ipsec_mode: str | None
+    label: str
+    heading: tuple[str, str, str, str]
+
+
+class TableRow(msgspec.Struct, frozen=True, kw_only=True):
+    """``group`` and ``operation`` are the document's words for its eight workloads."""
+
+    workload: str
+    direction: Direction | None
+    group: str
+    operation: str
+
+
+class TableCell(msgspec.Struct, frozen=True, kw_only=True):
+    """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
+
+    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. ``proof`` adds up
+    ``Proof`` over the repeats behind the value, or over all of them where there is no value.
+    ``mark`` is the number of its footnote.
+    """
+
+    status: Status
+    n: int
+    repeats: int
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    ratio_to_local: float | None = None
+    ratio_to_no_ipsec: float | None = None
+    proof: dict[str, int | None] | None = None
+    runs: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    mark: int | None = None
+
+    def ratio(self, to: Ratio) -> float | None:
+        match to:
+            case Ratio.NONE:
+                return None
+            case Ratio.LOCAL:
+                return self.ratio_to_local
+            case Ratio.IPSEC:
+                return self.ratio_to_no_ipsec
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """The matrix; ``cells[row][column]`` is None where nothing was measured.
+
+    ``title`` stands above it, ``notes`` below, then the ``footnotes``, numbered from 1.
+    All text is as it came: renderers escape it.
+    """
+
+    options: Options
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+    cells: tuple[tuple[TableCell | None, ...], ...]
+    title: str
+    notes: tuple[str, ...] = ()
+    footnotes: tuple[str, ...] = ()

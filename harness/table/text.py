@@ -1,0 +1,352 @@
+"""The matrix as text: six formats of the same table, each safe against the names in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tabulate import SEPARATING_LINE, tabulate
+
+from harness.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
+from harness.model import Status
+from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
+
+_HEADING_WIDTH = 12
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_FILLER = "\ue000"  # in no name: it is not printable
+_HEADING_PADDING = 2  # blanks that tabulate adds to a heading
+_GAP = 2  # columns that tabulate's "simple" leaves between two columns
+
+
+def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | None = None) -> str:
+    """``table`` as text without a newline at its end.
+
+    Where a plain table would pass ``width`` characters it is printed in blocks of columns, one
+    below the other, each with the rows' names; None: never.
+    """
+    match format:
+        case TableFormat.PLAIN:
+            return _plain(table, width)
+        case TableFormat.GITHUB:
+            return _github(table)
+        case TableFormat.HTML:
+            return _html(table)
+        case TableFormat.CSV:
+            return _csv(table)
+        case TableFormat.LATEX:
+            return _latex(table)
+        case TableFormat.JSON:
+            return _json(table)
+
+
+def number(value: float, metric: Metric) -> str:
+    """A value as people read it: two decimals of a rate in bytes, one of a latency, none of IOPS."""
+    if 0 < value < 0.1:
+        return f"{value:.2g}"
+    decimals = 0 if metric is Metric.IOPS and value >= 10 else 1 if metric.is_latency else 2
+    return f"{value:.{decimals}f}"
+
+
+def _percent(spread: float) -> str:
+    return f"±{100 * spread:.1f}%" if spread < 0.0995 else f"±{100 * spread:.0f}%"
+
+
+def _times(ratio: float) -> str:
+    return f"{_TIMES}{ratio:.3f}" if ratio >= 0.0005 else f"{_TIMES}{ratio:.1g}"
+
+
+def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str]:
+    """Value or status, spread, ratio and mark of a cell, each empty if there is none.
+
+    A ratio takes the place of the spread: five columns have to fit into a terminal.
+    """
+    if cell is None:
+        return "—", "", "", ""
+    mark = "" if cell.mark is None else f"[{cell.mark}]"
+    if cell.value is None:
+        return ("n/a" if cell.status is Status.OK else cell.status.upper()), "", "", mark
+    ratio = cell.ratio(table.options.ratio)
+    spread = cell.spread if table.options.ratio is Ratio.NONE else None
+    return (
+        number(cell.value, table.options.metric),
+        "" if spread is None else _percent(spread),
+        "" if ratio is None else _times(ratio),
+        mark,
+    )
+
+
+def _row_labels(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Headings and contents of the leading columns: group, named once, and operation."""
+    if not any(row.group for row in table.rows):
+        return [""], [[row.operation] for row in table.rows]
+    previous = ""
+    labels = []
+    for row in table.rows:
+        labels.append(["" if row.group == previous else row.group, row.operation])
+        previous = row.group
+    return ["", ""], labels
+
+
+def _notes(table: Table) -> list[str]:
+    return [*(f"[{n}] {text}" for n, text in enumerate(table.footnotes, 1)), *table.notes]
+
+
+def _plain(table: Table, width: int | None) -> str:
+    corner, labels = _row_labels(table)
+    labels = [list(map(printable, label)) for label in labels]
+    bodies = [_aligned(table, column) for column in range(len(table.columns))]
+    taken = sum(max(len(line[i]) for line in labels) + _GAP for i in range(len(corner)))
+    blocks = []
+    for block in _blocks(table.columns, bodies, None if width is None else width - taken):
+        lines: list[Any] = []
+        for row, label in enumerate(labels):
+            if row and label[0] and len(label) > 1:
+                lines.append(SEPARATING_LINE)
+            lines.append([*label, *(bodies[column][row] for column in block)])
+        text = tabulate(
+            lines,
+            headers=corner + _stacked([table.columns[column] for column in block]),
+            tablefmt="simple",
+            disable_numparse=True,
+            colalign=["left"] * len(corner) + ["right"] * len(block),
+        )
+        blocks.append(text.replace(_FILLER, " "))
+    notes = [line for note in _notes(table) for line in _wrapped(printable(note), width)]
+    lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
+    return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip()
+
+
+def _wrapped(note: str, width: int | None) -> list[str]:
+    return [note] if width is None else textwrap.wrap(note, width, subsequent_indent="    ")
+
+
+def _heading_lines(column: TableColumn) -> list[list[str]]:
+    return [textwrap.wrap(printable(part), _HEADING_WIDTH, break_long_words=False) for part in column.heading]
+
+
+def _stacked(columns: Sequence[TableColumn]) -> list[str]:
+    """Headings of several lines; origins, titles, remarks and IPsec each begin at the same height."""
+    wrapped = [_heading_lines(column) for column in columns]
+    heights = [max(len(parts[i]) for parts in wrapped) for i in range(4)]
+    return [
+        "\n".join(
+            line
+            for part, height in zip(parts, heights, strict=True)
+            for line in part + [""] * (height - len(part))
+        )
+        for parts in wrapped
+    ]
+
+
+def _aligned(table: Table, column: int) -> list[str]:
+    """The cells of a column; where there is a number, spreads, ratios and marks stand below one another."""
+    lines = [(line[column], _parts(table, line[column])) for line in table.cells]
+    measured = [parts for cell, parts in lines if cell and cell.value is not None]
+    widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 4)]
+
+    def padded(value: str, *rest: str) -> str:
+        fields = [text.rjust(width) for text, width in zip(rest, widths, strict=True) if width]
+        # tabulate would strip the blanks that keep a place free.
+        return " ".join([value, *fields]).replace(" ", _FILLER)
+
+    return [
+        padded(*parts) if cell and cell.value is not None else " ".join(filter(None, parts))
+        for cell, parts in lines
+    ]
+
+
+def _blocks(
+    columns: Sequence[TableColumn], bodies: Sequence[Sequence[str]], room: int | None
+) -> list[list[int]]:
+    """Indexes of the columns that stand side by side: all if they fit, else as many of one setting as do."""
+    widths = []
+    for column, body in zip(columns, bodies, strict=True):
+        heading = max((len(line) for part in _heading_lines(column) for line in part), default=0)
+        widths.append(_GAP + max(heading + _HEADING_PADDING, *map(len, body)))
+    if room is None or sum(widths) - _GAP <= room:
+        return [list(range(len(columns)))]
+    blocks = [[0]]
+    for index in range(1, len(columns)):
+        block = blocks[-1]
+        fits = sum(widths[other] for other in block) + widths[index] - _GAP <= room
+        if fits and columns[index].setting == columns[block[0]].setting:
+            block.append(index)
+        else:
+            blocks.append([index])
+    return blocks
+
+
+def _github(table: Table) -> str:
+    body, headings = _joined(table, for_markdown, "<br>")
+    corner, _ = _row_labels(table)
+    text = tabulate(
+        body,
+        headers=corner + headings,
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["left"] * len(corner) + ["right"] * len(headings),
+    )
+    notes = "".join(f"\n- {for_markdown(note)}" for note in _notes(table))
+    return f"{for_markdown(table.title)}\n\n{text}\n{notes}"
+
+
+def _latex(table: Table) -> str:
+    body, headings = _joined(table, for_latex, r"\\")
+    corner, _ = _row_labels(table)
+    text = tabulate(
+        body,
+        headers=corner + [rf"\shortstack[r]{{{heading}}}" for heading in headings],
+        tablefmt="latex_raw",
+        disable_numparse=True,
+        colalign=["left"] * len(corner) + ["right"] * len(headings),
+    )
+    notes = "".join(f"\n\n{for_latex(note)}" for note in _notes(table))
+    return f"{for_latex(table.title)}\n\n{text}{notes}"
+
+
+def _joined(table: Table, escape: Callable[[str], str], newline: str) -> tuple[list[list[str]], list[str]]:
+    """Rows and headings as escaped text, one string a cell."""
+    _, labels = _row_labels(table)
+    body = [
+        [escape(text) for text in label]
+        + [escape(" ".join(filter(None, _parts(table, cell)))) for cell in line]
+        for label, line in zip(labels, table.cells, strict=True)
+    ]
+    headings = [newline.join(escape(part) for part in column.heading if part) for column in table.columns]
+    return body, headings
+
+
+def _html(table: Table) -> str:
+    """One ``<table>`` that needs nothing else: no script, no style sheet, no charset."""
+    corner, _ = _row_labels(table)
+    head = "".join(
+        f'<th scope="col" style="text-align: right; vertical-align: top">'
+        f"{'<br>'.join(for_html(part) for part in column.heading if part)}</th>"
+        for column in table.columns
+    )
+    lines = [
+        '<table style="border-spacing: 0.9em 0.2em; text-align: right">',
+        f'<caption style="text-align: left">{for_html(table.title)}</caption>',
+        f'<thead><tr><td colspan="{len(corner)}"></td>{head}</tr></thead>',
+        "<tbody>",
+    ]
+    previous = ""
+    for row, cells in zip(table.rows, table.cells, strict=True):
+        group = ""
+        if len(corner) > 1 and row.group != previous:
+            span = sum(other.group == row.group for other in table.rows)
+            group = f'<th scope="rowgroup" rowspan="{span}" style="text-align: left; vertical-align: top">'
+            group += f"{for_html(row.group)}</th>"
+        previous = row.group
+        name = f'<th scope="row" style="text-align: left; font-weight: normal">{for_html(row.operation)}</th>'
+        values = "".join(f"<td{_range(cell)}>{_html_cell(table, cell)}</td>" for cell in cells)
+        lines.append(f"<tr>{group}{name}{values}</tr>")
+    lines.append("</tbody>")
+    notes = "<br>".join(for_html(note) for note in _notes(table))
+    if notes:
+        across = f'colspan="{len(corner) + len(table.columns)}" style="text-align: left"'
+        lines.append(f"<tfoot><tr><td {across}><small>{notes}</small></td></tr></tfoot>")
+    return "\n".join([*lines, "</table>"])
+
+
+def _html_cell(table: Table, cell: TableCell | None) -> str:
+    value, spread, ratio, mark = map(for_html, _parts(table, cell))
+    if cell is not None and cell.value is None:
+        value = f"<em>{value}</em>"
+    small = "".join(f" <small>{part}</small>" for part in (spread, ratio) if part)
+    return value + small + (f"<sup>{mark}</sup>" if mark else "")
+
+
+def _range(cell: TableCell | None) -> str:
+    if cell is None or cell.low is None or cell.high is None:
+        return ""
+    return f' title="{cell.low:.6g} to {cell.high:.6g}, n = {cell.n}"'
+
+
+def _csv(table: Table) -> str:
+    """For each column its value, low, high and n, unrounded; in place of a missing value, why."""
+    ratio = table.options.ratio
+    further: dict[str, Callable[[TableCell], float | None]] = {
+        "low": lambda cell: cell.low,
+        "high": lambda cell: cell.high,
+        "n": lambda cell: cell.n,
+    }
+    if ratio is not Ratio.NONE:
+        further[f"ratio to {ratio.baseline}"] = lambda cell: cell.ratio(ratio)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    header = ["group", "operation", "workload"]
+    for column in table.columns:
+        header.append(for_csv(f"{column.label} [{table.options.metric.unit}]"))
+        header += [for_csv(f"{column.label} {name}") for name in further] if column.setting else []
+    writer.writerow(header)
+    for row, cells in zip(table.rows, table.cells, strict=True):
+        line = [for_csv(row.group), for_csv(row.operation), for_csv(row.workload)]
+        for column, cell in zip(table.columns, cells, strict=True):
+            line.append(_csv_value(cell))
+            if column.setting:
+                line += [_figure(get(cell) if cell else None) for get in further.values()]
+        writer.writerow(line)
+    return out.getvalue().rstrip("\n")
+
+
+def _csv_value(cell: TableCell | None) -> str:
+    if cell is None:
+        return ""
+    return "; ".join(map(for_csv, cell.reasons)) if cell.value is None else _figure(cell.value)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.9g}"
+
+
+def _json(table: Table) -> str:
+    """Every cell with all that is known of it; docs/results.md describes the fields."""
+    unit = table.options.metric.unit
+    cells = []
+    published = []
+    for row, line in zip(table.rows, table.cells, strict=True):
+        for column, cell in zip(table.columns, line, strict=True):
+            if cell is None:
+                continue
+            place = {"workload": row.workload, "link": column.link, "ipsec": column.ipsec}
+            if column.setting is None:
+                published.append({**place, "value": cell.value, "unit": unit})
+                continue
+            cells.append(
+                {
+                    **place,
+                    "ipsec_mode": column.ipsec_mode,
+                    "direction": row.direction,
+                    "status": cell.status,
+                    "n": cell.n,
+                    "repeats": cell.repeats,
+                    "value": cell.value,
+                    "low": cell.low,
+                    "high": cell.high,
+                    "unit": unit,
+                    "metric": table.options.metric,
+                    "ratio_to_local": cell.ratio_to_local,
+                    "ratio_to_no_ipsec": cell.ratio_to_no_ipsec,
+                    "proof": cell.proof,
+                    "testbed": column.setting.testbed,
+                    "clock": column.setting.clock,
+                    "source": column.setting.source,
+                    "runs": list(cell.runs),
+                    "reasons": list(cell.reasons),
+                    "warnings": list(cell.warnings),
+                }
+            )
+    document: dict[str, Any] = {"cells": cells}
+    reference = table.options.reference
+    if reference is not None:
+        document["reference"] = {
+            "name": reference.name,
+            "title": reference.title,
+            "source": reference.source,
+            "cells": published,
+        }
+    return as_json(document)

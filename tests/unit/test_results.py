@@ -1,0 +1,367 @@
+"""The store: what is written comes back, what is damaged is named, what is foreign is understood."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    Io,
+    Latency,
+    Plan,
+    Proof,
+    Record,
+    Status,
+    TestbedKind,
+)
+from harness.results import (
+    RunFolder,
+    open_environments,
+    open_plans,
+    open_results,
+    record_key,
+    write_atomically,
+)
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results.md"
+
+PLAN = Plan(
+    run_id="r1",
+    testbed=TestbedKind.LAB,
+    columns=(Column("local"), Column("wifi", "aes128gcm16")),
+    workloads=(),
+    repeats=3,
+    seed=1,
+    backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
+    links={},
+    proposals={},
+)
+
+
+def record(**changes: Any) -> Record:
+    whole: dict[str, Any] = {
+        "run_id": "r1",
+        "testbed": TestbedKind.LAB,
+        "workload": "seq-read-4k",
+        "link": "wifi",
+        "ipsec": "aes128gcm16",
+        "repeat": 2,
+        "order": 5,
+        "status": Status.OK,
+        "read": Io(bytes=4096, ios=1, runtime_ns=10, latency=Latency(mean_ns=1.5, p99_9_ns=2.5)),
+        "proof": Proof(link_bytes_initiator=1, link_bytes_target=2, esp_bytes=3, tcp_retransmits=0),
+        "session": {"MaxBurstLength": "262144"},
+        "raw": ("raw/x/fio.json",),
+        "started_unix_s": 1.75e9,
+    }
+    return Record(**(whole | changes))
+
+
+def fio_job(name: str = "job1", **changes: Any) -> dict[str, Any]:
+    """A job that read 1000 blocks of 4096 bytes in a second, each in 1 ms."""
+    latency = {
+        "min": 900000,
+        "max": 1100000,
+        "mean": 1000000.0,
+        "stddev": 1.0,
+        "percentile": {"99.000000": 1090000},
+    }
+    busy = {
+        "io_bytes": 4096000,
+        "io_kbytes": 4000,
+        "bw_bytes": 4096000,
+        "bw": 4000,
+        "iops": 1000.0,
+        "runtime": 1000,
+        "total_ios": 1000,
+        "clat_ns": latency,
+        "lat_ns": latency,
+    }
+    idle = dict.fromkeys(("io_bytes", "io_kbytes", "bw_bytes", "bw", "runtime", "total_ios"), 0)
+    return {"jobname": name, "error": 0, "read": busy, "write": {**idle, "iops": 0.0}} | changes
+
+
+def write_fio(path: Path, *jobs: dict[str, Any], before: str = "") -> Path:
+    path.write_text(before + json.dumps({"fio version": "fio-3.33", "jobs": list(jobs)}), encoding="utf-8")
+    return path
+
+
+# What is written comes back
+
+
+def test_records_plans_and_environments_come_back_as_they_were(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "results" / "r1")
+    run.save_plan(PLAN)
+    run.save_environment({"hosts": {"target": {"kernel": "Linux version 6.1.55"}}})
+    written = record()
+    assert run.save_record(written) == run.path / "cells" / "wifi+aes128gcm16.seq-read-4k.r2.json"
+    assert run.load_plan() == PLAN
+    assert run.load_environment() == {"hosts": {"target": {"kernel": "Linux version 6.1.55"}}}
+    assert run.load_records() == [written]
+
+
+def test_a_record_written_again_replaces_the_first(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.save_record(record(status=Status.FAILED, reason="the target vanished"))
+    run.save_record(record())
+    assert [found.status for found in run.load_records()] == [Status.OK]
+
+
+def test_the_raw_folder_is_made(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path).raw_folder("local.seq-read-4k.r1")
+    assert folder == tmp_path / "raw" / "local.seq-read-4k.r1"
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("key", ["../x", "a/b", ".hidden", "", "nul\0", "x" * 250])
+def test_a_key_never_leaves_its_folder(tmp_path: Path, key: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a file"):
+        RunFolder(tmp_path).raw_folder(key)
+
+
+def test_writing_leaves_the_old_content_if_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "plan.json"
+    write_atomically(file, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(file, b"new")
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_left_over_temporary_file_is_no_record(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.save_record(record())
+    (tmp_path / "cells" / ".123.tmp").write_text("{", encoding="utf-8")
+    (tmp_path / "cells" / ".x.json").write_text("{", encoding="utf-8")
+    assert len(run.load_records()) == 1
+
+
+# What is damaged is named
+
+
+def test_a_record_cut_at_any_byte_is_refused_by_name(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    file = run.save_record(record())
+    whole = file.read_bytes().rstrip()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        with pytest.raises(UsageError, match=r"wifi\+aes128gcm16\.seq-read-4k\.r2\.json is no record"):
+            open_results([tmp_path])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b'{"run_id": 1}',
+        b"\xff\xfe{\x00",
+        b"\xef\xbb\xbf{}",
+        b"NaN",
+        b"[" * 5000,
+        b'{"x": ' + b"[" * 5000,
+        b'"\xed\xa0\x80"',
+    ],
+)
+def test_content_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"x\.json is no record that can be read"):
+        open_results([file])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"bytes": 4096', '"bytes": -4096'),
+        ('"bytes": 4096', '"bytes": 9223372036854775808'),
+        ('"ios": 1', '"ios": -1'),
+        ('"runtime_ns": 10', '"runtime_ns": -10'),
+        ('"mean_ns": 1.5', '"mean_ns": -1.5'),
+        ('"bytes": 4096', '"bytes": "4096"'),
+        ('"mean_ns": 1.5', '"mean_ns": NaN'),
+        ('"mean_ns": 1.5', '"mean_ns": 1e309'),
+        ('"status": "ok"', '"status": "fine"'),
+    ],
+)
+def test_values_that_nothing_measures_are_refused(tmp_path: Path, old: str, new: str) -> None:
+    file = RunFolder(tmp_path).save_record(record())
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"r2\.json"):
+        open_results([tmp_path])
+
+
+def test_a_record_of_a_later_version_is_refused_whatever_its_shape(tmp_path: Path) -> None:
+    for shape in (msgspec.to_builtins(record(schema=2)), {"schema": 2, "cell": "something else"}):
+        file = tmp_path / "x.json"
+        file.write_text(json.dumps(shape), encoding="utf-8")
+        with pytest.raises(UsageError, match=r"x\.json was written by a later version \(schema 2"):
+            open_results([file])
+
+
+def test_one_bad_record_is_never_dropped_silently(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "results" / "r1")
+    run.save_record(record(repeat=1))
+    run.save_record(record(repeat=3)).write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"r3\.json"):
+        open_results([tmp_path / "results"])
+
+
+def test_names_in_messages_cannot_drive_a_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "a\x1b[2Jb.json"
+    file.write_text("{}", encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        open_results([file])
+    assert r"a\x1b[2Jb.json" in caught.value.message
+
+
+def test_where_nothing_is_a_sentence_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no results") as caught:
+        open_results([tmp_path])
+    assert caught.value.hint and "harness run" in caught.value.hint
+    with pytest.raises(UsageError, match="does not exist"):
+        open_results([tmp_path / "nowhere"])
+    with pytest.raises(UsageError, match="cannot be read"):
+        open_results([tmp_path / ("x" * 300)])
+    with pytest.raises(UsageError, match="is no path"):
+        open_results(["a\0b"])
+    (tmp_path / "r1" / "cells").mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds no results"):
+        open_results([tmp_path / "r1"])
+    with pytest.raises(UsageError, match=r"no plan\.json"):
+        RunFolder(tmp_path).load_plan()
+
+
+# What can be opened
+
+
+def test_a_run_a_folder_of_runs_and_a_single_record_are_opened(tmp_path: Path) -> None:
+    first, second = RunFolder(tmp_path / "r1"), RunFolder(tmp_path / "r2")
+    file = first.save_record(record())
+    second.save_record(record(run_id="r2"))
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    assert [found.run_id for found in open_results([tmp_path])] == ["r1", "r2"]
+    assert [found.run_id for found in open_results([second.path])] == ["r2"]
+    assert [found.run_id for found in open_results([file])] == ["r1"]
+
+
+def test_what_is_found_twice_counts_once(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "r1")
+    run.save_record(record())
+    (tmp_path / "latest").symlink_to(run.path)
+    assert len(open_results([tmp_path, run.path])) == 1
+
+
+def test_two_different_records_of_one_cell_are_an_error(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "r1").save_record(record())
+    RunFolder(tmp_path / "copy").save_record(record(order=6))
+    with pytest.raises(UsageError, match=r"two different records of the cell wifi\+aes128gcm16"):
+        open_results([tmp_path])
+
+
+def test_plans_and_environments_are_found_by_run_id(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "renamed")
+    run.save_plan(PLAN)
+    run.save_environment({"hosts": {}})
+    run.save_record(record())
+    RunFolder(tmp_path / "r2").save_record(record(run_id="r2"))
+    assert open_plans([tmp_path, run.path]) == {"r1": PLAN}
+    assert open_environments([tmp_path]) == {"r1": {"hosts": {}}, "r2": {}}
+
+
+# What is foreign: plain fio outputs
+
+
+def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None:
+    file = write_fio(tmp_path / "nvme.json", fio_job("4k-read"), before="note: something\n")
+    (found,) = open_results([file])
+    assert (found.link, found.workload, found.source) == ("nvme", "4k-read", "fio")
+    assert (found.testbed, found.ipsec, found.status) == (TestbedKind.HOST, "off", Status.OK)
+    assert found.read is not None
+    assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (4096000, 1000, 10**9)
+    assert found.read.latency.p99_ns == 1090000
+    assert found.write is None
+    assert any("text before the JSON" in warning for warning in found.warnings)
+
+
+def test_clones_add_up_and_lose_their_percentiles(tmp_path: Path) -> None:
+    slower = fio_job()["read"] | {"runtime": 2000, "iops": 500.0, "bw": 2000, "bw_bytes": 2048000}
+    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(), fio_job(read=slower))])
+    assert found.read is not None
+    assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (8192000, 2000, 2 * 10**9)
+    assert found.read.latency.mean_ns == 1000000.0
+    assert found.read.latency.p99_ns is None
+    assert "2 jobs of this name added up" in found.warnings
+
+
+def test_a_job_with_an_error_has_failed(tmp_path: Path) -> None:
+    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(error=5))])
+    assert found.status is Status.FAILED
+    assert found.reason and "error 5" in found.reason
+
+
+def test_a_job_that_contradicts_itself_is_invalid(tmp_path: Path) -> None:
+    wrong = fio_job()["read"] | {"bw_bytes": 8192000, "bw": 8000}
+    (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(read=wrong))])
+    assert found.status is Status.INVALID
+    assert found.reason and "bw_bytes" in found.reason
+
+
+def test_a_folder_of_fio_outputs_may_hold_other_files(tmp_path: Path) -> None:
+    write_fio(tmp_path / "a.json", fio_job())
+    write_fio(tmp_path / "b.txt", fio_job())
+    (tmp_path / "notes.txt").write_text("nothing of interest", encoding="utf-8")
+    assert [found.link for found in open_results([tmp_path])] == ["a", "b"]
+
+
+def test_files_of_one_name_stay_apart(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        write_fio(tmp_path / folder / "disk.json", fio_job())
+    links = [found.link for found in open_results([tmp_path / "one", tmp_path / "two"])]
+    assert links == [str(tmp_path / "one" / "disk.json"), str(tmp_path / "two" / "disk.json")]
+
+
+def test_a_damaged_fio_output_is_refused_by_name(tmp_path: Path) -> None:
+    whole = write_fio(tmp_path / "a.json", fio_job()).read_bytes()
+    (tmp_path / "a.json").write_bytes(whole[:200])
+    with pytest.raises(UsageError, match=r"a\.json: "):
+        open_results([tmp_path])
+
+
+# What is documented
+
+
+@pytest.mark.parametrize("struct", [Record, Io, Latency, Proof, Plan])
+def test_every_field_is_documented(struct: type[msgspec.Struct]) -> None:
+    sections = DOCUMENTATION.read_text(encoding="utf-8").split("\n## ")
+    (section,) = [text for text in sections if text.split(":")[0].strip().split("\n")[0] == struct.__name__]
+    named = {
+        name.strip(" `")
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in line.split("|")[1].split(",")
+    }
+    assert named == {field.name for field in msgspec.structs.fields(struct)}
+
+
+def test_the_key_of_a_record_is_that_of_its_cell() -> None:
+    assert record_key(record()) == "wifi+aes128gcm16.seq-read-4k.r2"
+    assert record_key(record(link="local", ipsec="off", repeat=1)) == "local.seq-read-4k.r1"

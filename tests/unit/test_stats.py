@@ -1,0 +1,77 @@
+"""Statistics over samples, against values worked out by hand and against the definition of coverage."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from harness.stats import interval_rank, median, summarise
+
+
+def miss_probability(n: int, rank: int) -> float:
+    """How often the median lies outside the rank-th lowest and rank-th highest of n samples."""
+    missed: int = sum(math.comb(n, below) for below in range(rank))
+    return missed / 2.0 ** (n - 1)
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [([3.0], 3.0), ([1.0, 9.0], 5.0), ([9.0, 1.0, 2.0], 2.0), ([4.0, 1.0, 3.0, 2.0], 2.5)],
+)
+def test_median_is_the_middle_of_the_sorted_samples(samples: list[float], expected: float) -> None:
+    assert median(samples) == expected
+    assert summarise(samples).median == expected
+
+
+def test_nothing_can_be_said_of_no_samples() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        summarise([])
+    with pytest.raises(ValueError, match="no samples"):
+        median([])
+
+
+def test_fewer_than_six_samples_give_their_range() -> None:
+    summary = summarise([5.0, 1.0, 4.0, 2.0, 3.0])
+    assert (summary.n, summary.low, summary.high, summary.interval) == (5, 1.0, 5.0, False)
+
+
+def test_six_samples_are_the_fewest_for_an_interval() -> None:
+    summary = summarise([6.0, 5.0, 1.0, 4.0, 2.0, 3.0])
+    assert (summary.low, summary.high, summary.interval) == (1.0, 6.0, True)
+    assert miss_probability(6, 1) == pytest.approx(1 - 0.96875)
+
+
+@pytest.mark.parametrize(
+    ("n", "rank"), [(1, 0), (5, 0), (6, 1), (8, 1), (9, 2), (20, 6), (30, 10), (100, 40)]
+)
+def test_ranks_are_those_of_the_tables(n: int, rank: int) -> None:
+    assert interval_rank(n) == rank
+
+
+def test_the_interval_is_the_narrowest_that_covers_95_percent() -> None:
+    for n in range(6, 400):
+        rank = interval_rank(n)
+        assert miss_probability(n, rank) <= 0.05 < miss_probability(n, rank + 1), n
+
+
+def test_the_outlier_is_outside_the_interval_but_not_forgotten() -> None:
+    summary = summarise([*map(float, range(10, 19)), 1000.0])
+    assert (summary.n, summary.low, summary.high) == (10, 11.0, 18.0)
+    assert (summary.minimum, summary.maximum) == (10.0, 1000.0)
+
+
+def test_the_true_median_of_a_skewed_distribution_is_covered_as_often_as_promised() -> None:
+    source = random.Random(7)  # noqa: S311 -- no secret
+    rounds = 2000
+    hits = 0
+    for _ in range(rounds):
+        summary = summarise([source.lognormvariate(0, 1) for _ in range(15)])
+        hits += summary.low <= 1.0 <= summary.high
+    assert hits / rounds > 0.95
+
+
+def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
+    assert summarise([90.0, 100.0, 104.0]).spread == pytest.approx(0.10)
+    assert summarise([0.0, 0.0]).spread == 0.0

@@ -1,0 +1,623 @@
+"""The matrix: its numbers, its order, what it says where there is no number, and its six formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    Io,
+    Latency,
+    LinkProfile,
+    Plan,
+    Proof,
+    Record,
+    Status,
+    TestbedKind,
+    Workload,
+)
+from harness.references import load_reference, names
+from harness.table import Metric, Options, Ratio, TableFormat, build, render
+from harness.table.matrix import DOCUMENT_WORKLOADS
+from harness.table.options import Table, TableCell
+
+COLUMNS = [
+    ("local", "off"),
+    ("wired", "off"),
+    ("wifi", "off"),
+    ("wired", "aes128gcm16"),
+    ("wifi", "aes128gcm16"),
+]
+TITLES = {"local": "", "wired": "Gigabit Ethernet", "wifi": "802.11n"}
+HOSTILE = '=cmd|"/c calc"!A1<script>alert(1)</script>\x1b[2J\n& $x_1% | `rm` \u202e[a](http://b)\\'
+
+
+def transfer(mb_s: float, **latency: float) -> Io:
+    """One second of 4 KiB I/Os at the given rate."""
+    moved = round(mb_s * 1e6)
+    return Io(bytes=moved, ios=moved // 4096, runtime_ns=10**9, latency=Latency(**latency))
+
+
+def record(mb_s: float = 10.0, **changes: Any) -> Record:
+    whole: dict[str, Any] = {
+        "run_id": "r1",
+        "testbed": TestbedKind.LAB,
+        "workload": "seq-write-4k",
+        "link": "wired",
+        "ipsec": "off",
+        "repeat": 1,
+        "order": 0,
+        "status": Status.OK,
+    }
+    whole |= changes
+    if not {"read", "write"} & set(changes):
+        whole["read" if "read" in whole["workload"] else "write"] = transfer(mb_s)
+    return Record(**whole)
+
+
+def repeats(*values: float, **changes: Any) -> list[Record]:
+    return [record(value, **changes, repeat=number) for number, value in enumerate(values, 1)]
+
+
+def matrix() -> list[Record]:
+    """All forty cells, three repeats each; the value tells row and column: 10 x row + column."""
+    return [
+        found
+        for row, workload in enumerate(reversed(DOCUMENT_WORKLOADS))
+        for column, (link, ipsec) in reversed(list(enumerate(COLUMNS)))
+        for found in repeats(
+            *((8 - row) * 10 + column + off for off in (0.0, -0.5, 0.25)),
+            workload=workload,
+            link=link,
+            ipsec=ipsec,
+            link_title=TITLES[link],
+            emulated=link == "wifi",
+        )
+    ]
+
+
+def only(table: Table) -> TableCell:
+    """The one cell of a table."""
+    ((cell,),) = table.cells
+    assert cell is not None
+    return cell
+
+
+def cells_of(table: Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(render(table, TableFormat.JSON))["cells"]
+    return found
+
+
+# How it looks
+
+GOLDEN = """\
+MB/s (10^6 bytes per second), median of 3 samples
+
+                                                Local      Gigabit      802.11n        Gigabit        802.11n
+                                                          Ethernet                    Ethernet
+                                                                       emulated                      emulated
+                                                         IPsec off    IPsec off          IPsec          IPsec
+                                                                                   aes128gcm16    aes128gcm16
+----------  ----------------------------  -----------  -----------  -----------  -------------  -------------
+Sequential  Uncached Write [4K blocks]    10.00 ±5.0%  11.00 ±4.5%  12.00 ±4.2%    13.00 ±3.8%    14.00 ±3.6%
+            Uncached Write [256K blocks]  20.00 ±2.5%  21.00 ±2.4%  22.00 ±2.3%    23.00 ±2.2%    24.00 ±2.1%
+            Uncached Read [4K blocks]     30.00 ±1.7%  31.00 ±1.6%  32.00 ±1.6%    33.00 ±1.5%    34.00 ±1.5%
+            Uncached Read [256K blocks]   40.00 ±1.2%  41.00 ±1.2%  42.00 ±1.2%    43.00 ±1.2%    44.00 ±1.1%
+----------  ----------------------------  -----------  -----------  -----------  -------------  -------------
+Random      Uncached Write [4K blocks]    50.00 ±1.0%  51.00 ±1.0%  52.00 ±1.0%    53.00 ±0.9%    54.00 ±0.9%
+            Uncached Write [256K blocks]  60.00 ±0.8%  61.00 ±0.8%  62.00 ±0.8%    63.00 ±0.8%    64.00 ±0.8%
+            Uncached Read [4K blocks]     70.00 ±0.7%  71.00 ±0.7%  72.00 ±0.7%    73.00 ±0.7%    74.00 ±0.7%
+            Uncached Read [256K blocks]   80.00 ±0.6%  81.00 ±0.6%  82.00 ±0.6%    83.00 ±0.6%    84.00 ±0.6%
+
+±: distance from the median to the farthest sample.
+Testbed lab: run r1."""
+
+
+def test_the_matrix_is_the_documents_and_fits_into_a_terminal() -> None:
+    text = render(build(matrix()))
+    assert text == GOLDEN
+    assert render(build(matrix()), width=110) == text
+
+
+def test_cells_that_do_not_count_show_why() -> None:
+    found = [
+        record(100.0, link="local"),
+        record(9.0, status=Status.INVALID, reason="3 cleartext segments were seen", link="wired"),
+        record(status=Status.FAILED, reason="the target vanished", link="wifi", repeat=1),
+        record(4.0, link="wifi", repeat=2),
+        record(5.0, link="wifi", repeat=3),
+        record(status=Status.SKIPPED, link="wired", ipsec="x"),
+        record(7.0, link="local", workload="seq-read-4k"),
+    ]
+    text = render(build(found))
+    assert (
+        text
+        == """\
+MB/s (10^6 bytes per second), median of 1 to 3 samples
+
+                                          Local        wired           wifi        wired
+                                                   IPsec off      IPsec off      IPsec x
+----------  --------------------------  -------  -----------  -------------  -----------
+Sequential  Uncached Write [4K blocks]   100.00  INVALID [1]  4.50 ±11% [2]  SKIPPED [3]
+            Uncached Read [4K blocks]      7.00            —              —            —
+
+[1] invalid: 3 cleartext segments were seen
+[2] 1 of 3 repeats failed: the target vanished
+[3] skipped: no reason given
+±: distance from the median to the farthest sample.
+Testbed lab: run r1."""
+    )
+    statuses = {(cell["link"], cell["ipsec"], cell["workload"]): cell for cell in cells_of(build(found))}
+    assert statuses["wired", "off", "seq-write-4k"]["status"] == "invalid"
+    assert statuses["wired", "off", "seq-write-4k"]["value"] is None
+    assert statuses["wifi", "off", "seq-write-4k"]["value"] == 4.5
+    assert statuses["wifi", "off", "seq-write-4k"]["n"] == 2
+    assert statuses["wifi", "off", "seq-write-4k"]["repeats"] == 3
+    assert statuses["wired", "x", "seq-write-4k"]["status"] == "skipped"
+    assert ("wired", "off", "seq-read-4k") not in statuses
+
+
+def test_equal_reasons_share_a_footnote_and_the_gravest_status_is_shown() -> None:
+    same: dict[str, Any] = {"status": Status.INVALID, "reason": "kernel warning"}
+    table = build([record(**same), record(**same, link="wifi"), *repeats(1, 2, **same, ipsec="x")])
+    assert table.footnotes == ("invalid: kernel warning",)
+    worst = build([record(status=Status.SKIPPED), record(status=Status.FAILED, repeat=2, reason="gone")])
+    assert only(worst).status is Status.FAILED
+    assert worst.footnotes == ("1 of 2 repeats skipped: no reason given; 1 of 2 repeats failed: gone",)
+
+
+def test_a_table_too_wide_goes_on_below() -> None:
+    text = render(build(matrix()), width=80)
+    lines = text.split("\n")
+    assert max(map(len, lines)) <= 80
+    assert text.count("Uncached Read [256K blocks]") == 2 * 2
+    values = [re.findall(r"\d+\.\d\d", line) for line in lines if "Uncached Write [4K blocks]" in line]
+    assert [value for line in values[::2] for value in line] == ["10.00", "11.00", "12.00", "13.00", "14.00"]
+    narrowest = render(build(matrix()), width=1)
+    assert narrowest.count("Uncached Read [256K blocks]") == 2 * 5
+
+
+def test_workloads_of_others_stand_below_the_documents_in_the_plans_order() -> None:
+    found = [record(workload=name) for name in ("b", "rand-read-4k", "a")]
+    assert [row.workload for row in build(found).rows] == ["rand-read-4k", "b", "a"]
+    assert [row.group for row in build(found).rows] == ["Random", "Other", "Other"]
+    planned = build(found, plans={"r1": plan(workloads=("a", "b", "unmeasured"))})
+    assert [row.workload for row in planned.rows] == ["rand-read-4k", "a", "b"]
+    assert {row.group for row in build([record(workload="a")]).rows} == {""}
+
+
+def test_columns_go_from_local_over_links_to_the_same_links_with_each_proposal() -> None:
+    columns = [
+        ("wifi", "b"),
+        ("lan", "off"),
+        ("wired", "b"),
+        ("wifi", "a"),
+        ("wifi:fast", "off"),
+        ("local", "off"),
+    ]
+    columns += [("wired", "off"), ("wired", "a"), ("wifi", "off")]
+    table = build([record(link=link, ipsec=ipsec) for link, ipsec in columns])
+    assert [column.label for column in table.columns] == [
+        "local",
+        "wired",
+        "wifi",
+        "wifi:fast",
+        "lan",
+        "wired+b",
+        "wifi+b",
+        "wired+a",
+        "wifi+a",
+    ]
+
+
+def test_two_links_of_one_title_can_be_told_apart() -> None:
+    table = build([record(link=link, link_title="Gigabit Ethernet") for link in ("wired", "wired:unshaped")])
+    assert [column.heading[1] for column in table.columns] == [
+        "Gigabit Ethernet (wired)",
+        "Gigabit Ethernet (wired:unshaped)",
+    ]
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "shown"),
+    [
+        ("MB/s", 1.048576, "1.05"),
+        ("MiB/s", 1.0, "1.00"),
+        ("IOPS", 256.0, "256"),
+        ("mean", 3900.5, "3900.5"),
+        ("p50", 3800.0, "3800.0"),
+        ("p99", 5000.25, "5000.2"),
+        ("p99.9", 9000.0, "9000.0"),
+    ],
+)
+def test_each_metric_has_its_unit(metric: str, value: float, shown: str) -> None:
+    moved = transfer(1.048576, mean_ns=3900500, p50_ns=3.8e6, p99_ns=5000250, p99_9_ns=9e6)
+    table = build([record(write=moved)], Options(metric=Metric(metric)))
+    assert only(table).value == pytest.approx(value)
+    assert f" {shown}\n" in render(table)
+    assert cells_of(table)[0]["unit"] == ("µs" if metric[0] in "mp" else metric)
+
+
+def test_metrics_are_found_in_any_case_and_others_refused() -> None:
+    assert Metric("mib/s") is Metric.MIB_S
+    assert Metric("iops") is Metric.IOPS
+    with pytest.raises(UsageError, match="'KB/s' is no metric") as caught:
+        Metric("KB/s")
+    assert caught.value.hint == "one of: MB/s, MiB/s, IOPS, mean, p50, p99, p99.9"
+
+
+def test_a_value_too_small_for_two_decimals_keeps_two_digits() -> None:
+    assert "0.0041" in render(build([record(0.0041)]))
+
+
+def test_the_median_and_its_bounds_are_of_all_samples() -> None:
+    five = only(build(repeats(5.0, 1.0, 4.0, 2.0, 3.0)))
+    assert (five.n, five.value, five.low, five.high) == (5, 3.0, 1.0, 5.0)
+    nine = build(repeats(*map(float, range(1, 10))))
+    assert (only(nine).low, only(nine).high) == (2.0, 8.0)
+    assert "farthest end of the 95 % interval of the median" in nine.notes[0]
+
+
+def test_runs_are_pooled_and_the_title_says_so() -> None:
+    table = build([*repeats(1.0, 2.0), *repeats(3.0, 4.0, run_id="r2")])
+    assert (only(table).n, only(table).value, only(table).runs) == (4, 2.5, ("r1", "r2"))
+    assert table.title == "MB/s (10^6 bytes per second), median of 4 samples, 2 runs pooled"
+    assert "Testbed lab: 2 runs (r1, r2)." in table.notes
+
+
+def test_mixed_workloads_show_their_sum_and_say_so() -> None:
+    mixed = record(workload="oltp", read=transfer(7.0, p99_ns=1e6), write=transfer(3.0, p99_ns=2e6))
+    table = build([mixed])
+    assert only(table).value == 10.0
+    assert "oltp (read+write)" in render(table)
+    assert "(read+write): the sum of both directions of a mixed workload." in table.notes
+    latencies = build([mixed], Options(metric=Metric.P99))
+    assert [(cell["direction"], cell["value"]) for cell in cells_of(latencies)] == [
+        ("read", 1000),
+        ("write", 2000),
+    ]
+
+
+def test_fsync_has_a_latency_of_its_own() -> None:
+    log = record(workload="log", write=transfer(1.0, mean_ns=1000), sync_latency=Latency(mean_ns=9000))
+    table = build([log], Options(metric=Metric.MEAN))
+    assert [(cell["direction"], cell["value"]) for cell in cells_of(table)] == [("write", 1), ("fsync", 9)]
+    assert [row.operation for row in build([log]).rows] == ["log"]
+
+
+def test_what_fio_did_not_report_is_never_zero() -> None:
+    table = build(repeats(1.0, 2.0), Options(metric=Metric.P99))
+    assert (only(table).status, only(table).value) == (Status.OK, None)
+    assert "n/a [1]" in render(table)
+    assert table.footnotes == ("fio reported no p99 in 2 of 2 repeats",)
+    stopped = Io(bytes=4096, ios=1, runtime_ns=0, latency=Latency())
+    assert only(build([record(write=stopped)])).value is None
+
+
+def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
+    found = [
+        record(100.0, link="local"),
+        record(50.0),
+        record(10.0, ipsec="aes128gcm16"),
+        record(3.0, link="wifi", ipsec="aes128gcm16"),
+    ]
+    table = build(found, Options(ratio=Ratio.LOCAL))
+    ratios = [(cell["ratio_to_local"], cell["ratio_to_no_ipsec"]) for cell in cells_of(table)]
+    assert ratios == [(None, None), (0.5, None), (0.1, 0.2), (0.03, None)]
+    row = "Uncached Write [4K blocks]   100.00  50.00 ×0.500  10.00 ×0.100  3.00 ×0.030"  # noqa: RUF001
+    assert " ".join(row.split()) in " ".join(render(table).split())
+    assert "10.00 ×0.200" in render(build(found, Options(ratio=Ratio.IPSEC)))  # noqa: RUF001
+
+
+def test_a_ratio_needs_a_baseline_of_the_same_testbed_that_counts() -> None:
+    elsewhere = [record(100.0, link="local", testbed=TestbedKind.HOST), record(50.0)]
+    assert [cell["ratio_to_local"] for cell in cells_of(build(elsewhere))] == [None, None]
+    invalid = [record(100.0, link="local", status=Status.INVALID, reason="x"), record(50.0)]
+    assert [cell["ratio_to_local"] for cell in cells_of(build(invalid))] == [None, None]
+
+
+# Where numbers come from
+
+
+def test_testbeds_clocks_and_sources_never_share_a_column() -> None:
+    found = [
+        record(1.0),
+        record(2.0, testbed=TestbedKind.HOST),
+        record(3.0, clock="virtual"),
+        record(4.0, testbed=TestbedKind.HOST, source="fio"),
+    ]
+    table = build(found)
+    assert [column.heading[0] for column in table.columns] == [
+        "fio output",
+        "host",
+        "lab",
+        "lab, virtual time",
+    ]
+    assert [cell["value"] for cell in cells_of(table)] == [4, 2, 1, 3]
+    assert "The columns of different testbeds are kept apart: their numbers do not compare." in table.notes
+    assert [column.label for column in table.columns][2:] == ["lab wired", "lab, virtual time wired"]
+
+
+def test_transport_and_tunnel_mode_never_share_a_column() -> None:
+    table = build([record(ipsec="a", ipsec_mode="tunnel"), record(ipsec="a", ipsec_mode="transport")])
+    assert [column.heading[3] for column in table.columns] == ["IPsec a", "IPsec a tunnel"]
+    assert [cell["ipsec_mode"] for cell in cells_of(table)] == ["transport", "tunnel"]
+
+
+def plan(run_id: str = "r1", workloads: tuple[str, ...] = ("seq-write-4k",), **changes: Any) -> Plan:
+    whole: dict[str, Any] = {
+        "run_id": run_id,
+        "testbed": TestbedKind.LAB,
+        "columns": (Column("wired"),),
+        "workloads": tuple(Workload(name=name, options=(("bs", "4k"),)) for name in workloads),
+        "repeats": 2,
+        "seed": 1,
+        "backing": Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
+        "links": {"wired": LinkProfile(name="wired", title="Gigabit Ethernet", emulated=False)},
+        "proposals": {},
+    }
+    return Plan(**(whole | changes))
+
+
+def test_the_notes_say_which_runs_profile_and_kernel() -> None:
+    environments = {"r1": {"hosts": {"target": {"kernel": "Linux version 6.1.55 (a@b) #1 SMP"}}}}
+    table = build(
+        repeats(1.0, 2.0), plans={"r1": plan(), "unrelated": plan("unrelated")}, environments=environments
+    )
+    assert table.notes[1:] == ("Testbed lab: run r1; profile document.", "Kernel: 6.1.55.")
+
+
+def test_what_pooled_runs_do_not_share_is_named() -> None:
+    found = [record(), record(run_id="r2")]
+    other = plan(
+        "r2",
+        backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27),
+        workloads=(),
+        links={"wired": LinkProfile(name="wired", title="x", emulated=False, rate_bit_s=10**8)},
+    )
+    other = msgspec.structs.replace(
+        other, workloads=(Workload(name="seq-write-4k", options=(("bs", "8k"),)),)
+    )
+    environments = {run: {"hosts": {"target": {"kernel": f"Linux version 6.{run}"}}} for run in ("r1", "r2")}
+    table = build(found, plans={"r1": plan(), "r2": other}, environments=environments)
+    assert "The runs differ in: workload seq-write-4k, link wired, backing storage, kernel." in table.notes
+    same = build(found, plans={"r1": plan(), "r2": plan("r2")})
+    assert not any("differ" in note for note in same.notes)
+
+
+def test_an_unfinished_run_is_called_so() -> None:
+    table = build([record()], plans={"r1": plan()})
+    assert any(note.startswith("Run r1 is unfinished: 1 of 2 measurements") for note in table.notes)
+
+
+def test_warnings_are_listed_with_what_they_concern() -> None:
+    found = [record(link=f"l{i}", warnings=("hot",)) for i in range(4)] + [record(warnings=("odd",))]
+    notes = build(found).notes
+    assert "Warning (4 cells): hot" in notes
+    assert "Warning (wired seq-write-4k): odd" in notes
+    many = build([record(warnings=tuple(f"w{i}" for i in range(30)))])
+    assert sum(note.startswith("Warning") for note in many.notes) == 10
+    assert "20 more warnings: see --format json." in many.notes
+
+
+def test_no_records_are_an_error() -> None:
+    with pytest.raises(UsageError, match="no records"):
+        build([])
+
+
+# Proof
+
+
+def test_the_proof_of_a_cell_adds_up_the_repeats_that_count() -> None:
+    def proof(**changes: int) -> Proof:
+        return msgspec.structs.replace(Proof(link_bytes_initiator=10, link_bytes_target=20), **changes)
+
+    found = [
+        record(repeat=1, proof=proof(esp_bytes=5, tcp_retransmits=1)),
+        record(repeat=2, proof=proof(esp_bytes=6, tcp_retransmits=2)),
+        record(repeat=3, proof=proof(cleartext_segments=9), status=Status.INVALID, reason="cleartext"),
+    ]
+    (cell,) = cells_of(build(found))
+    assert cell["proof"]["esp_bytes"] == 11
+    assert cell["proof"]["link_bytes_target"] == 40
+    assert cell["proof"]["cleartext_segments"] == 0
+    assert cell["proof"]["tcp_retransmits"] == 3
+    assert set(cell["proof"]) == {field.name for field in msgspec.structs.fields(Proof)}
+    (condemned,) = cells_of(build(found[2:]))
+    assert condemned["proof"]["cleartext_segments"] == 9
+    assert condemned["proof"]["tcp_retransmits"] is None
+    assert cells_of(build([record()]))[0]["proof"] is None
+
+
+# The reference
+
+
+def test_the_published_matrix_is_the_documents() -> None:
+    reference = load_reference("document-003")
+    assert list(reference.rows) == list(DOCUMENT_WORKLOADS)
+    assert [(column.link, column.ipsec) for column in reference.columns] == [
+        ("local", "off"),
+        ("wired", "off"),
+        ("wifi", "off"),
+        ("wired", "on"),
+        ("wifi", "on"),
+    ]
+    assert reference.rows["seq-write-4k"] == (58.19, 60.51, 5.34, 13.15, 5.48)
+    assert reference.rows["rand-read-256k"] == (26.68, 23.66, 3.21, 11.17, 4.63)
+    # The sums of the columns, added up from the document, catch a slip in any of the forty values.
+    sums = [round(sum(row[column] for row in reference.rows.values()), 2) for column in range(5)]
+    assert sums == [252.24, 196.21, 28.69, 72.61, 29.73]
+
+
+def test_the_reference_stands_beside_in_columns_of_its_own() -> None:
+    reference = load_reference("document-003")
+    table = build(
+        [record(100.0, workload="seq-read-256k"), record(workload="mine")], Options(reference=reference)
+    )
+    assert [column.label for column in table.columns] == [
+        "wired",
+        "document-003 local",
+        "document-003 wired",
+        "document-003 wifi",
+        "document-003 wired+on",
+        "document-003 wifi+on",
+    ]
+    assert table.columns[4].heading == ("document 003:", "GigE", "", "IPsec")
+    text = render(table)
+    assert re.search(r"Uncached Read \[256K blocks\] +100\.00 +75\.55 +28\.86 +3\.39 +15\.86 +4\.90\n", text)
+    assert re.search(r"mine +10\.00( +—){5}\n", text)
+    document = json.loads(render(table, TableFormat.JSON))
+    assert len(document["cells"]) == 2
+    assert document["reference"]["name"] == "document-003"
+    assert document["reference"]["cells"][3] == {
+        "workload": "seq-read-256k",
+        "link": "wired",
+        "ipsec": "on",
+        "value": 15.86,
+        "unit": "MB/s",
+    }
+
+
+def test_the_reference_converts_to_mib_and_has_nothing_else() -> None:
+    reference = load_reference("document-003")
+    table = build([record()], Options(reference=reference, metric=Metric.MIB_S))
+    published = table.cells[0][1]
+    assert published is not None
+    assert published.value == pytest.approx(58.19e6 / 2**20)
+    with pytest.raises(UsageError, match="document 003 publishes MB/s and has no p99 latency"):
+        build([record()], Options(reference=reference, metric=Metric.P99))
+
+
+def test_an_unknown_reference_lists_those_there_are() -> None:
+    assert "document-003" in names()
+    with pytest.raises(UsageError, match="there is no reference") as caught:
+        load_reference("../document-003")
+    assert caught.value.hint and "document-003" in caught.value.hint
+
+
+# Formats
+
+
+class Page(HTMLParser):
+    """The tags of a page, in order, and its text without them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hostile_table() -> Table:
+    names_everywhere: dict[str, Any] = {
+        "workload": HOSTILE,
+        "run_id": HOSTILE,
+        "link_title": HOSTILE,
+        "warnings": (HOSTILE,),
+        "source": HOSTILE,
+    }
+    invalid = record(**names_everywhere, link=HOSTILE, status=Status.INVALID, reason=HOSTILE)
+    return build([*repeats(5.0, 6.0, **names_everywhere, link="local"), invalid])
+
+
+@pytest.mark.parametrize("format", TableFormat)
+def test_no_name_can_drive_a_terminal(format: TableFormat) -> None:
+    text = render(hostile_table(), format)
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert "x1b[2J" in text or "x1b{[}2J" in text or "u001b[2J" in text
+
+
+def test_html_has_only_the_tags_of_a_table() -> None:
+    text = render(hostile_table(), TableFormat.HTML)
+    assert text.isascii()
+    page = Page(text)
+    allowed = {"table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "br", "small", "em", "sup"}
+    assert set(page.tags) <= allowed
+    assert "<script>alert(1)</script>" in page.text
+    assert text.startswith("<table ") and text.endswith("</table>")
+
+
+def test_html_says_what_plain_says() -> None:
+    page = Page(render(build(matrix()), TableFormat.HTML))
+    assert page.tags.count("tr") == 1 + 8 + 1
+    assert page.tags.count("td") == 1 + 40 + 1
+    assert "11.00 ±4.5%" in page.text
+
+
+def test_csv_has_plain_numbers_and_no_formulas() -> None:
+    rows = list(csv.reader(io.StringIO(render(build(matrix(), Options(ratio=Ratio.LOCAL)), TableFormat.CSV))))
+    assert rows[0][:8] == [
+        "group",
+        "operation",
+        "workload",
+        "local [MB/s]",
+        "local low",
+        "local high",
+        "local n",
+        "local ratio to local",
+    ]
+    assert rows[1][:7] == [
+        "Sequential",
+        "Uncached Write [4K blocks]",
+        "seq-write-4k",
+        "10",
+        "9.5",
+        "10.25",
+        "3",
+    ]
+    assert rows[1][8:13] == ["11", "10.5", "11.25", "3", "1.1"]
+    assert {len(row) for row in rows} == {3 + 5 * 5}
+    hostile = list(csv.reader(io.StringIO(render(hostile_table(), TableFormat.CSV))))
+    assert len(hostile) == 2
+    assert not any(field.startswith(("=", "+", "-", "@")) for row in hostile for field in row)
+
+
+def test_github_keeps_its_columns_and_no_markup_of_others() -> None:
+    text = render(hostile_table(), TableFormat.GITHUB)
+    lines = [line for line in text.split("\n") if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {4}
+    assert "<script" not in text
+    assert not re.search(r"(?<!\\)(`|\]\()", text)
+    assert "| Sequential | Uncached Write [4K blocks]   | 10.00 ±5.0% |" in render(
+        build(matrix()), TableFormat.GITHUB
+    )
+
+
+def test_latex_is_escaped() -> None:
+    text = render(hostile_table(), TableFormat.LATEX)
+    rest = re.sub(
+        r"\\text[a-z]+\{\}|\\[&%$#_{}]|\\shortstack\[r\]|\\\\|\\hline|\\(begin|end)\{tabular\}|\$\\pm\$",
+        "",
+        text,
+    )
+    assert "\\" not in rest and "$" not in rest and "%" not in rest and "#" not in rest
+    assert r"Uncached Write {[}4K blocks{]}" in render(build(matrix()), TableFormat.LATEX)
+
+
+def test_json_keeps_every_character_of_a_name() -> None:
+    table = hostile_table()
+    text = render(table, TableFormat.JSON)
+    assert text.isascii()
+    assert {cell["workload"] for cell in json.loads(text)["cells"]} == {HOSTILE}
+    assert list(json.loads(text)) == ["cells"]

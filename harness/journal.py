@@ -1,0 +1,88 @@
+"""Written down before it is acted on, crossed out once it is undone.
+
+Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that
+knows how to acquire and how to release itself on a host. ``Journal.hold`` is the only way to bring one
+up, so after a SIGKILL the journal names exactly what may be left, and ``Journal.recover`` releases it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from harness.errors import HarnessError
+from harness.hosts import Host
+
+
+class Resource(Protocol):
+    """Something with a lifetime in the kernel or on disk; ``release`` of what is absent does nothing."""
+
+    def acquire(self, host: Host) -> None: ...
+
+    def release(self, host: Host) -> None: ...
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    id: int
+    host: msgspec.Raw | None = None
+    resource: msgspec.Raw | None = None
+
+
+class Journal:
+    """An append-only file, one JSON object a line: ``{"id", "host", "resource"}``, later ``{"id"}``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._next = 0
+        self.leaks: list[str] = []
+        """One sentence for each resource whose release failed; a run with any has failed."""
+
+    @contextlib.contextmanager
+    def hold(self, host: Host, resource: R) -> Iterator[R]:
+        """Acquire a resource for the length of the context, journalled before the first act."""
+        self._next += 1
+        number = self._next
+        self._append(
+            _Line(number, msgspec.Raw(msgspec.json.encode(host)), msgspec.Raw(msgspec.json.encode(resource)))
+        )
+        try:
+            resource.acquire(host)
+            yield resource
+        finally:
+            # A failed release must neither hide the first error nor stop the releases that follow.
+            try:
+                resource.release(host)
+                self._append(_Line(number))
+            except HarnessError as error:
+                self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
+
+    def _append(self, line: _Line) -> None:
+        with self.path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def open_entries(self) -> list[tuple[msgspec.Raw, msgspec.Raw]]:
+        """(host, resource) as raw JSON of all that was acquired and not released, newest first."""
+        pending: dict[int, tuple[msgspec.Raw, msgspec.Raw]] = {}
+        if not self.path.exists():
+            return []
+        for text in self.path.read_bytes().splitlines():
+            try:
+                line = msgspec.json.decode(text, type=_Line)
+            except msgspec.DecodeError:
+                # Only the last line can be torn, and what it names was not yet acted on.
+                continue
+            if line.resource is not None and line.host is not None:
+                pending[line.id] = (line.host, line.resource)
+            else:
+                pending.pop(line.id, None)
+        return list(reversed(pending.values()))

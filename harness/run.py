@@ -1,0 +1,192 @@
+"""The one place that starts programs: argument lists only, C.UTF-8, standard input never the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import CommandFailed, RequirementError
+
+DEFAULT_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A program that has ended: exit ``status`` (negative: killed by that signal), output as text."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    def require_success(self) -> Completed:
+        """Return itself, or raise CommandFailed with the replayable command line and its last words."""
+        if self.status == 0:
+            return self
+        words = (self.stderr.strip() or self.stdout.strip() or "it printed nothing").splitlines()
+        raise CommandFailed(
+            f"`{shlex.join(self.argv)}` ended with status {self.status}: {' / '.join(words[-3:])}"
+        )
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment every program gets: the caller's, with the C locale so that output parses."""
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
+    env["PATH"] = f"{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
+    return {**env, **(extra or {})}
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    input: str | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    check: bool = True,
+    env: Mapping[str, str] | None = None,
+) -> Completed:
+    """Run a program to its end.
+
+    Raises CommandFailed if it fails (with ``check``) or outlives ``timeout_s``, RequirementError if
+    it does not exist.
+    """
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            argv,
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            env=environment(env),
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise _missing(argv[0]) from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandFailed(f"`{shlex.join(argv)}` did not end within {timeout_s:g} s") from error
+    completed = Completed(
+        argv=tuple(argv),
+        status=done.returncode,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        seconds=time.monotonic() - started,
+    )
+    return completed.require_success() if check else completed
+
+
+def _missing(program: str) -> RequirementError:
+    return RequirementError(
+        f"the program {program} was needed and is not installed",
+        hint="`harness doctor` lists all that is missing and the command that installs it",
+    )
+
+
+@contextlib.contextmanager
+def daemon(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    ready: Callable[[], bool],
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+    output: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep a program running for the length of the context; what it prints is appended to ``log``.
+
+    ``output`` takes its standard output apart from its standard error.
+
+    It is entered when ``ready()`` first answers true; CommandFailed if the program ends before
+    that or ``deadline_s`` passes. On exit it is asked to stop, then killed.
+    """
+    with log.open("ab") as errors, (output or log).open("ab") as out:
+        try:
+            # In a session of its own: iscsid signals its whole process group when it ends.
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                env=environment(env),
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise _missing(argv[0]) from error
+    try:
+        await_condition(
+            lambda: process.poll() is not None or ready(),
+            deadline_s=deadline_s,
+            what=f"`{shlex.join(argv)}` to become ready",
+        )
+        if process.poll() is not None:
+            raise CommandFailed(
+                f"`{shlex.join(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
+            )
+        yield process
+    finally:
+        stop(process)
+
+
+@contextlib.contextmanager
+def piped(
+    argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in a session of its own, all it prints led through a pipe and appended to ``output``.
+
+    Leaving the context kills it, if it has not ended by itself.
+    """
+    with output.open("ab") as out:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment(env),
+            start_new_session=True,
+        )
+        # cat(1) copies while we do other things, and lives to see the last words of a killed program.
+        copier = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
+        if process.stdout is not None:
+            process.stdout.close()
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            copier.wait(timeout=5)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask a child of ours to end, and kill it if it has not after 5 s."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=5)
+
+
+def await_condition(
+    condition: Callable[[], bool], *, deadline_s: float, what: str, interval_s: float = 0.02
+) -> None:
+    """Poll until ``condition()`` is true; CommandFailed naming ``what`` once ``deadline_s`` has passed."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise CommandFailed(f"waited {deadline_s:g} s in vain for {what}")
+        time.sleep(interval_s)
+
+
+def tail(log: Path, lines: int = 3) -> str:
+    """The last lines of a log on one line, for an error message."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return " / ".join(text.strip().splitlines()[-lines:]) or "its log is empty"

@@ -1,0 +1,78 @@
+"""Where the harness keeps what must outlive a killed run: the lock with its owner, and the journals.
+
+One folder for each user, on a file system that a reboot empties, as nothing of ours survives one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import BusyError, RequirementError
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who holds the testbed."""
+
+    pid: int
+    run_id: str
+    since: str
+
+
+def state_folder() -> Path:
+    """The user's folder: /run/harness for root, else under $XDG_RUNTIME_DIR or /tmp; made if absent.
+
+    Raises RequirementError if somebody else owns a folder of that name: it could name anything for removal.
+    """
+    if os.geteuid() == 0:
+        folder = Path("/run/harness")
+    else:
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+        base = Path(runtime) if runtime and os.access(runtime, os.W_OK) else None
+        folder = base / "harness" if base else Path(f"/tmp/harness-{os.geteuid()}")  # noqa: S108
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise RequirementError(
+            f"{folder} was expected to be a folder that only its owner, uid {os.geteuid()}, may write to",
+            hint=f"look at what it is, then remove it: rm -r {folder}",
+        )
+    return folder
+
+
+@contextlib.contextmanager
+def exclusive(run_id: str) -> Iterator[Path]:
+    """Hold the testbed for one run; yields the state folder. BusyError names the holder.
+
+    The kernel drops the lock with its process, so a killed run never blocks the next.
+    """
+    folder = state_folder()
+    path = folder / "lock"
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(
+                f"the testbed is in use by {_describe_owner(path)}",
+                hint="wait for it, or end that process; two runs at once would measure each other",
+            ) from None
+        file.truncate(0)
+        owner = Owner(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"))
+        file.write(msgspec.json.encode(owner))
+        file.flush()
+        yield folder
+
+
+def _describe_owner(path: Path) -> str:
+    try:
+        owner = msgspec.json.decode(path.read_bytes(), type=Owner)
+    except (OSError, msgspec.DecodeError):
+        return "another run that has only just begun"
+    return f"run {owner.run_id} (process {owner.pid}, since {owner.since})"

@@ -1,0 +1,120 @@
+"""The storage behind the target, made for the run: brd, a file, or a device that the user named."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from harness.errors import CommandFailed, DeviceRefused, RequirementError
+from harness.hosts import Host
+from harness.journal import Journal
+from harness.model import Backing, BackingKind
+
+RAMDISK = "/dev/ram0"
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Storage that is ready: its path on the target host, and its size."""
+
+    path: str
+    size_bytes: int
+
+
+class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
+    """One disk of the kernel's brd module; refused where the module is already in somebody's use."""
+
+    size_bytes: int
+
+    def acquire(self, host: Host) -> None:
+        if host.run(["test", "-e", "/sys/module/brd"], check=False).status == 0:
+            raise RequirementError(
+                "the ramdisk module brd is already loaded, so its disks may be somebody's",
+                hint="unload it with `modprobe -r brd`, or use --backing file:PATH",
+            )
+        host.run(["modprobe", "brd", "rd_nr=1", f"rd_size={self.size_bytes // KIB}", "max_part=0"])
+
+    def release(self, host: Host) -> None:
+        host.run(["modprobe", "-r", "brd"])
+
+
+class BackingFile(msgspec.Struct, frozen=True, tag="file"):
+    """A file made for the run, its blocks allocated; never one that was there before."""
+
+    path: str
+    size_bytes: int
+
+    def acquire(self, host: Host) -> None:
+        # noclobber: the shell opens it with O_EXCL, so no file of the user's can be hit by a race.
+        done = host.run(["sh", "-c", 'set -C; : > "$1"', "sh", self.path], check=False)
+        if done.status != 0:
+            raise DeviceRefused(
+                f"the backing file {self.path} was expected not to exist yet, in a folder that can be "
+                f"written: {done.stderr.strip().rpartition(': ')[2]}",
+                hint="name a new file; the harness makes it and removes it",
+            )
+        host.run(["fallocate", "-l", str(self.size_bytes), self.path])
+
+    def release(self, host: Host) -> None:
+        host.run(["rm", "-f", self.path])
+
+
+class ScratchFilesystem(msgspec.Struct, frozen=True, tag="scratch"):
+    """ext4 on a ramdisk: a file system that can do O_DIRECT, for file backing inside the lab."""
+
+    device: str
+    mountpoint: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", self.device])
+        host.run(["mkdir", "-p", self.mountpoint])
+        host.run(["mount", self.device, self.mountpoint])
+
+    def release(self, host: Host) -> None:
+        if host.run(["mountpoint", "-q", self.mountpoint], check=False).status == 0:
+            host.run(["umount", self.mountpoint])
+
+
+SCRATCH_OVERHEAD_BYTES = 16 * MIB
+"""What ext4 needs for itself beside the file; generous, for it is only memory of the lab."""
+
+
+@contextlib.contextmanager
+def bring_up(journal: Journal, host: Host, backing: Backing) -> Iterator[Storage]:
+    """Make the storage of a run on the target host, and fill it.
+
+    It is filled once with random data: blocks that were never written answer without doing the work.
+    """
+    with contextlib.ExitStack() as stack:
+        if backing.kind is BackingKind.RAMDISK:
+            stack.enter_context(journal.hold(host, Ramdisk(backing.size_bytes)))
+            path = RAMDISK
+        elif backing.kind is BackingKind.FILE:
+            path = backing.path or _scratch_file(stack, journal, host, backing.size_bytes)
+            stack.enter_context(journal.hold(host, BackingFile(path, backing.size_bytes)))
+        else:
+            path = backing.path or ""
+        _fill(host, path, backing.size_bytes)
+        yield Storage(path=path, size_bytes=backing.size_bytes)
+
+
+def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, size_bytes: int) -> str:
+    mountpoint = "/run/harness/scratch"
+    stack.enter_context(journal.hold(host, Ramdisk(size_bytes + SCRATCH_OVERHEAD_BYTES)))
+    stack.enter_context(journal.hold(host, ScratchFilesystem(RAMDISK, mountpoint)))
+    return f"{mountpoint}/backing.img"
+
+
+def _fill(host: Host, path: str, size_bytes: int) -> None:
+    done = host.run(
+        ["dd", "if=/dev/urandom", f"of={path}", "bs=1M", f"count={size_bytes // MIB}"]
+        + ["oflag=direct", "iflag=fullblock", "conv=notrunc,fsync"],
+        timeout_s=60 + size_bytes / (10 * MIB),
+        check=False,
+    )
+    if done.status != 0:
+        raise CommandFailed(f"{path} could not be filled: {(done.stderr.strip().splitlines() or ['?'])[0]}")

@@ -1,0 +1,55 @@
+"""What the hosts of a run are: kernel, processor, memory, tool versions; stored beside the results."""
+
+from __future__ import annotations
+
+from harness.hosts import Host
+
+TOOLS: dict[str, list[str]] = {
+    "fio": ["fio", "--version"],
+    "open-iscsi": ["iscsiadm", "--version"],
+    "strongswan": ["swanctl", "--version"],
+    "iproute2": ["ip", "-V"],
+    "tcpdump": ["tcpdump", "--version"],
+    "python3-rtslib-fb": ["dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"],
+}
+
+FILES: dict[str, str] = {
+    "kernel": "/proc/version",
+    "kernel_command_line": "/proc/cmdline",
+    "uptime": "/proc/uptime",
+    "clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "congestion_control": "/proc/sys/net/ipv4/tcp_congestion_control",
+}
+
+
+def describe(hosts: dict[str, Host]) -> dict[str, object]:
+    """``{"hosts": {name: {…}}}``: what each host says of itself; an absent file or tool is left out."""
+    return {"hosts": {name: describe_host(host) for name, host in hosts.items()}}
+
+
+def describe_host(host: Host) -> dict[str, object]:
+    """Kernel, processor, memory and tool versions of one host, as it reports them."""
+    values = host.read_files([*FILES.values(), "/proc/cpuinfo", "/proc/meminfo"])
+    facts = {name: text.strip() for name, text in zip(FILES, values, strict=False) if text.strip()}
+    return {
+        **facts,
+        "cpu": _field(values[-2], "model name"),
+        "cpus": values[-2].count("processor\t:"),
+        "memory": _field(values[-1], "MemTotal"),
+        "tools": {name: version for name, argv in TOOLS.items() if (version := _version(host, argv))},
+    }
+
+
+def _field(text: str, name: str) -> str:
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""
+
+
+def _version(host: Host, argv: list[str]) -> str:
+    # Through sh, so that an absent tool is an exit status and not an error of ours.
+    done = host.run(["sh", "-c", '"$@" 2>&1', "sh", *argv], check=False)
+    return done.stdout.strip().splitlines()[0] if done.status == 0 and done.stdout.strip() else ""

@@ -1,0 +1,82 @@
+"""What a run in its testbed tells the outside, live: one JSON object a line in ``events.jsonl``.
+
+A file, because appending to it never waits for a reader and survives the testbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from harness.model import Status
+
+
+class Phase(msgspec.Struct, frozen=True, tag_field="event", tag="phase"):
+    """Something is brought up or taken down."""
+
+    text: str
+
+
+class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-started"):
+    key: str
+    number: int
+    of: int
+
+
+class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"):
+    """``fio_ns``: what fio measured for; ``fio_started_unix_s``: when fio began to do so."""
+
+    key: str
+    status: Status
+    reason: str | None
+    fio_ns: int
+    fio_started_unix_s: float
+
+
+class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
+    """The run as a whole cannot go on."""
+
+    message: str
+    hint: str | None
+    exit_code: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
+    """Everything has been taken down; ``leaks`` says what could not be."""
+
+    leaks: tuple[str, ...]
+
+
+Event = Phase | CellStarted | CellEnded | Failed | Ended
+Emit = Callable[[Event], None]
+
+
+def writer(path: Path) -> Emit:
+    """An ``Emit`` that appends to a file, each event in one write."""
+
+    def emit(event: Event) -> None:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    return emit
+
+
+class Reader:
+    """Follows a file that is being appended to."""
+
+    def __init__(self, path: Path, *, start: int = 0) -> None:
+        self._path = path
+        self._offset = start
+
+    def read(self) -> list[Event]:
+        """The events since the last call; a line not yet whole is left for the next."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [msgspec.json.decode(line, type=Event) for line in whole.splitlines()]

@@ -1,0 +1,395 @@
+"""IPsec: strongSwan's charon on both ends, ESP in the kernel (RFC 4301, 4303), failing closed.
+
+A column that asks for IPsec first gets a *barrier*: xfrm policies on both ends that drop all traffic
+between the two addresses. charon's own policies stand before it, and its IKE sockets bypass both, so a
+packet leaves as ESP or not at all, also while no SA exists.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from harness.errors import CommandFailed
+from harness.hosts import Host
+from harness.links import LinkPath
+from harness.model import IkeAuth, IpsecMode, Proposal
+from harness.target import PORT
+
+CHARON = "/usr/sbin/charon-systemd"
+BASE_PLUGINS = (
+    "random nonce openssl pem pkcs1 pkcs8 x509 pubkey kdf hmac sha2 aes gcm "
+    "kernel-netlink socket-default vici"
+)
+"""With Debian's full list charon is woken by ESP traffic and takes 5 s longer to start."""
+
+BARRIER_PRIORITY = 4_000_000
+"""Behind every policy of charon's, whose priorities stay below 400 000 (a lower number comes first)."""
+
+IKE_DEADLINE_S = 15
+
+
+class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
+    """Policies on one end that drop the portal's cleartext (ip-xfrm(8), action block).
+
+    They name the portal's port: the kernel keeps one policy for a selector, whatever its priority, so
+    with charon's selector they would replace each other. An SSH connection is never covered.
+    """
+
+    end: Literal["initiator", "target"]
+    initiator: str
+    target: str
+
+    def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
+        there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
+        back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
+        return (
+            (*there, "dport", str(PORT), "dir", outbound),
+            (*back, "sport", str(PORT), "dir", inbound),
+        )
+
+    def acquire(self, host: Host) -> None:
+        for policy in self._policies():
+            host.run(
+                ["ip", "xfrm", "policy", "add", *policy]
+                + ["action", "block", "priority", str(BARRIER_PRIORITY)]
+            )
+
+    def release(self, host: Host) -> None:
+        for policy in self._policies():
+            host.run(["ip", "xfrm", "policy", "delete", *policy], check=False)
+
+
+class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
+    """Whatever states and policies charon made between two addresses, on one end.
+
+    charon takes its own away when it ends; this catches what a killed charon left. Acquired before
+    charon acts, so that the journal knows.
+    """
+
+    local: str
+    remote: str
+
+    def acquire(self, host: Host) -> None:
+        """Nothing to do: charon makes them."""
+
+    def release(self, host: Host) -> None:
+        for state in read_states(host, {self.local, self.remote}):
+            host.run(
+                ["ip", "xfrm", "state", "delete", "src", state.source, "dst", state.destination]
+                + ["proto", "esp", "spi", state.spi],
+                check=False,
+            )
+        for source, destination in ((self.local, self.remote), (self.remote, self.local)):
+            for direction in ("out", "in", "fwd"):
+                selector = ["src", f"{source}/32", "dst", f"{destination}/32", "dir", direction]
+                while host.run(["ip", "xfrm", "policy", "delete", *selector], check=False).status == 0:
+                    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class EspState:
+    """One xfrm state (an SA of one direction) and its lifetime counters."""
+
+    spi: str
+    source: str
+    destination: str
+    bytes: int
+    packets: int
+    algorithm: str
+    mode: str
+
+
+_STATE = re.compile(
+    r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
+    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+).*?mode (?P<mode>\w+)\n(?P<body>.*?)(?=^src |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_CURRENT = re.compile(r"lifetime current:\s+(\d+)\(bytes\), (\d+)\(packets\)")
+_ALGORITHM = re.compile(r"^\s+(?:aead|enc|auth-trunc) (\S+)", re.MULTILINE)
+
+
+def parse_states(text: str) -> list[EspState]:
+    """Read the output of ``ip -s xfrm state list nokeys``."""
+    states = []
+    for match in _STATE.finditer(text):
+        current = _CURRENT.search(match["body"])
+        if current is None:
+            continue
+        states.append(
+            EspState(
+                spi=match["spi"],
+                source=match["source"],
+                destination=match["destination"],
+                bytes=int(current[1]),
+                packets=int(current[2]),
+                algorithm=" + ".join(name.strip("\"'") for name in _ALGORITHM.findall(match["body"])),
+                mode=match["mode"],
+            )
+        )
+    return states
+
+
+def read_states(host: Host, addresses: set[str]) -> list[EspState]:
+    """The ESP states between two addresses, both directions, that a host has now."""
+    states = parse_states(host.run(["ip", "-s", "xfrm", "state", "list", "nokeys"]).stdout)
+    return [state for state in states if {state.source, state.destination} == addresses]
+
+
+@dataclass(kw_only=True)
+class Charon:
+    """A running charon and the connections loaded into it; one for each host, shared by its columns."""
+
+    host: Host
+    folder: Path
+    connections: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"STRONGSWAN_CONF": str(self.folder / "strongswan.conf"), "SWANCTL_DIR": str(self.folder)}
+
+    @property
+    def uri(self) -> str:
+        return f"unix://{self.folder}/vici"
+
+    def swanctl(self, *words: str, check: bool = True, timeout_s: float = 30) -> str:
+        done = self.host.run(
+            ["swanctl", *words, "--uri", self.uri], env=self.env, check=check, timeout_s=timeout_s
+        )
+        return done.stdout
+
+    def reload(self) -> None:
+        """Load what ``connections`` says: new ones are added, gone ones are unloaded, others stay."""
+        self.host.write_secret(self.folder / "swanctl.conf", "\n".join(self.connections.values()))
+        self.swanctl("--load-all", "--noprompt", "--file", str(self.folder / "swanctl.conf"))
+
+
+@contextlib.contextmanager
+def charon(host: Host, folder: Path, *, log: Path, plugins: str) -> Iterator[Charon]:
+    """Keep a charon of our own running on a host, with its own configuration, socket and plugin list."""
+    daemon = Charon(host=host, folder=folder)
+    host.write_secret(
+        folder / "strongswan.conf",
+        f"""
+swanctl {{
+    load = {plugins}
+}}
+charon-systemd {{
+    load = {plugins}
+    install_routes = no
+    plugins {{
+        vici {{
+            socket = {daemon.uri}
+        }}
+    }}
+    journal {{
+        default = -1
+    }}
+    filelog {{
+        stderr {{
+            default = 1
+            flush_line = yes
+        }}
+    }}
+}}
+""",
+    )
+    socket = folder / "vici"
+
+    def ready() -> bool:
+        return host.run(["test", "-S", str(socket)], check=False).status == 0
+
+    with host.daemon([CHARON], log=log, ready=ready, deadline_s=20, env=daemon.env):
+        yield daemon
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """What the two ends prove themselves with: made for the run, held in memory and tmpfs alone.
+
+    ``files`` are, for certificates, each end's files by their place in its swanctl folder.
+    """
+
+    auth: IkeAuth
+    psk: str = field(repr=False, default="")
+    files: dict[str, dict[str, str]] = field(repr=False, default_factory=dict)
+
+
+ENDS = ("initiator", "target")
+
+
+def make_credentials(host: Host, auth: IkeAuth, folder: Path) -> Credentials:
+    """A fresh 256-bit secret, or a certificate authority and a certificate for each end, by pki(1)."""
+    if auth is IkeAuth.PSK:
+        return Credentials(auth=auth, psk=base64.b64encode(secrets.token_bytes(32)).decode())
+    host.run(["sh", "-c", MAKE_CERTIFICATES, "sh", str(folder)], timeout_s=60)
+    files = {}
+    for end in ENDS:
+        certificate, key, authority = host.read_files(
+            [str(folder / name) for name in (f"{end}.crt", f"{end}.key", "ca.crt")]
+        )
+        files[end] = {
+            f"x509/{end}.crt": certificate,
+            f"private/{end}.key": key,
+            "x509ca/ca.crt": authority,
+        }
+    return Credentials(auth=auth, files=files)
+
+
+MAKE_CERTIFICATES = """
+set -eu
+umask 077
+mkdir -p "$1"
+cd "$1"
+pki --gen --type ecdsa --size 256 --outform pem > ca.key
+pki --self --ca --in ca.key --type ecdsa --dn "CN=harness run authority" --lifetime 2 --outform pem > ca.crt
+for end in initiator target; do
+    pki --gen --type ecdsa --size 256 --outform pem > $end.key
+    pki --pub --in $end.key --type ecdsa > $end.pub
+    pki --issue --in $end.pub --cacert ca.crt --cakey ca.key --dn "CN=$end.harness" --san $end.harness \\
+        --lifetime 1 --outform pem > $end.crt
+done
+rm ca.key
+"""
+
+
+def _connection(
+    name: str,
+    *,
+    end: str,
+    local: str,
+    remote: str,
+    proposal: Proposal,
+    mode: IpsecMode,
+    credentials: Credentials,
+    reqid: int,
+) -> str:
+    peer = ENDS[1 - ENDS.index(end)]
+    if credentials.auth is IkeAuth.PSK:
+        mine = theirs = "auth = psk"
+        kept = (
+            f"secrets {{\n    ike-{name} {{\n        id-1 = initiator.harness\n"
+            f"        id-2 = target.harness\n        secret = 0s{credentials.psk}\n    }}\n}}\n"
+        )
+    else:
+        mine = f"auth = pubkey\n            certs = {end}.crt"
+        theirs = "auth = pubkey\n            cacerts = ca.crt"
+        kept = ""
+    return f"""connections {{
+    {name} {{
+        version = 2
+        local_addrs = {local}
+        remote_addrs = {remote}
+        proposals = {proposal.ike}
+        encap = no
+        mobike = no
+        local {{
+            id = {end}.harness
+            {mine}
+        }}
+        remote {{
+            id = {peer}.harness
+            {theirs}
+        }}
+        children {{
+            {name} {{
+                mode = {mode.value}
+                esp_proposals = {proposal.esp}
+                local_ts = {local}/32
+                remote_ts = {remote}/32
+                reqid = {reqid}
+                start_action = none
+            }}
+        }}
+    }}
+}}
+{kept}"""
+
+
+@contextlib.contextmanager
+def tunnel(
+    path: LinkPath,
+    ends: tuple[Charon, Charon],
+    *,
+    name: str,
+    proposal: Proposal,
+    mode: IpsecMode,
+    credentials: Credentials,
+    reqid: int,
+) -> Iterator[dict[str, str]]:
+    """Negotiate one CHILD_SA between the ends of a link; yields what was negotiated.
+
+    The barrier is not made here: it has to stand before this begins and after it ends.
+    """
+    addresses = (path.initiator_address, path.target_address)
+    for end, daemon in enumerate(ends):
+        for place, text in credentials.files.get(ENDS[end], {}).items():
+            daemon.host.write_secret(daemon.folder / place, text)
+        daemon.connections[name] = _connection(
+            name,
+            end=ENDS[end],
+            local=addresses[end],
+            remote=addresses[1 - end],
+            proposal=proposal,
+            mode=mode,
+            credentials=credentials,
+            reqid=reqid,
+        )
+    # The responder first: it has to know the connection when the initiator calls.
+    ends[1].reload()
+    ends[0].reload()
+    try:
+        ends[0].swanctl(
+            "--initiate", "--child", name, "--timeout", str(IKE_DEADLINE_S), timeout_s=IKE_DEADLINE_S + 10
+        )
+        yield negotiated(path, proposal, mode)
+    finally:
+        ends[0].swanctl("--terminate", "--ike", name, "--timeout", "5", check=False)
+        for daemon in ends:
+            del daemon.connections[name]
+
+
+def negotiated(path: LinkPath, proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
+    """What the kernel now encrypts with: algorithm, mode, and the drivers that do it (/proc/crypto).
+
+    Raises CommandFailed if the states in the kernel are not what was asked for.
+    """
+    (crypto,) = path.initiator.read_files(["/proc/crypto"])
+    states = read_states(path.initiator, {path.initiator_address, path.target_address})
+    if not states:
+        raise CommandFailed("charon reported a CHILD_SA, but the kernel has no ESP state for it")
+    state = states[-1]
+    if state.mode != mode.value or not all(name in state.algorithm for name in proposal.kernel_algorithms):
+        raise CommandFailed(
+            f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
+            f"{state.algorithm} in {state.mode} mode"
+        )
+    return {
+        "proposal": proposal.name,
+        "algorithm": state.algorithm,
+        "mode": state.mode,
+        "drivers": ", ".join(drivers(crypto, proposal.kernel_algorithms)),
+    }
+
+
+def drivers(proc_crypto: str, algorithms: tuple[str, ...]) -> list[str]:
+    """The kernel's driver of highest priority for each algorithm, as /proc/crypto lists them."""
+    best: dict[str, tuple[int, str]] = {}
+    for block in proc_crypto.split("\n\n"):
+        fields = {
+            key.strip(): value.strip()
+            for key, _, value in (line.partition(":") for line in block.splitlines())
+        }
+        name, priority = fields.get("name", ""), int(fields.get("priority", "0") or 0)
+        if name in algorithms and priority >= best.get(name, (-1, ""))[0]:
+            best[name] = (priority, fields.get("driver", ""))
+    return [best[name][1] for name in algorithms if name in best]

@@ -1,0 +1,47 @@
+#!/bin/sh
+# The first process of the lab's kernel (init). Its one argument is a folder of the machine that holds
+# `settings`, written by harness/lab/__init__.py:
+#   MODULES   the kernel's modules on the machine
+#   RESULTS   the one folder that may be written, or empty
+#   STATE     the folder itself
+#   COMMAND   what to run, as one shell line
+# The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
+# every path writable in here and none on the machine.
+set -eu
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+. "$1/settings"
+
+mount -n -t proc proc /proc
+mount -n -t sysfs sys /sys
+# /mnt, because it exists everywhere and nothing that we need lives there. Always -n: mount(8) has nowhere
+# to note its options down while /run is the machine's.
+mount -n -t tmpfs -o size=90% tmpfs /mnt
+mkdir -p /mnt/modules/lib /mnt/upper /mnt/work /mnt/root
+ln -s "$MODULES" /mnt/modules/lib/modules
+modprobe -d /mnt/modules overlay
+mount -n -t overlay overlay /mnt/root -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work
+
+root=/mnt/root
+mount -n --move /proc $root/proc
+mount -n --move /sys $root/sys
+mount -n --bind /dev $root/dev
+mkdir -p $root/dev/shm $root/lib/modules
+mount -n -t tmpfs tmpfs $root/dev/shm
+mount -n -t tmpfs tmpfs $root/run
+mkdir -p $root/run/results $root/run/lock $root/run/home
+if [ -n "$RESULTS" ]; then
+    # Through a link without blanks or commas, which mount options could not carry.
+    mount -n -t hostfs none $root/run/results -o "$STATE/results"
+fi
+mount -n --bind "$MODULES" $root/lib/modules
+hostname lab 2>/dev/null || true
+
+# Under a mapped root user, programs with the setuid bit fail unless privileges cannot be gained at all.
+export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND
+exec setpriv --no-new-privs chroot $root /bin/sh -c '
+cd /
+status=0
+eval "$COMMAND" || status=$?
+echo "harness-lab-exit $status"
+halt -f
+'

@@ -1,0 +1,76 @@
+"""Makes and removes LIO objects on the target host, one request on standard input (JSON).
+
+This file runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another
+machine: it imports nothing of the harness. Removal of what is absent succeeds.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import rtslib_fb  # type: ignore[import-not-found]
+
+# rtslib would change `dbroot`, a setting of the kernel's that the machine's own targets share, to its own
+# liking. It likes what is there already.
+rtslib_fb.RTSRoot._preferred_dbroot = Path("/sys/kernel/config/target/dbroot").read_text().strip()
+
+
+def find(objects: Iterable[Any], attribute: str, value: object) -> list[Any]:
+    """The objects whose ``attribute`` equals ``value`` (none or one)."""
+    return [item for item in objects if getattr(item, attribute) == value]
+
+
+def create_backstore(request: dict[str, Any]) -> None:
+    name, path, serial = request["name"], request["path"], request["serial"]
+    if request["kind"] == "file":
+        rtslib_fb.FileIOStorageObject(
+            name, dev=path, size=request["size_bytes"], wwn=serial, write_back=False
+        )
+    else:
+        rtslib_fb.BlockStorageObject(name, dev=path, wwn=serial)
+
+
+def delete_backstore(request: dict[str, Any]) -> None:
+    for storage in find(rtslib_fb.RTSRoot().storage_objects, "name", request["name"]):
+        storage.delete()
+
+
+def create_target(request: dict[str, Any]) -> None:
+    storage = find(rtslib_fb.RTSRoot().storage_objects, "name", request["backstore"])[0]
+    target = rtslib_fb.Target(rtslib_fb.FabricModule("iscsi"), request["iqn"], mode="create")
+    group = rtslib_fb.TPG(target, 1, mode="create")
+    for attribute, value in (
+        ("authentication", 1),
+        ("generate_node_acls", 0),
+        ("demo_mode_write_protect", 1),
+        ("cache_dynamic_acls", 0),
+    ):
+        group.set_attribute(attribute, value)
+    lun = rtslib_fb.LUN(group, 0, storage)
+    rtslib_fb.NetworkPortal(group, request["address"], request["port"], mode="create")
+    acl = rtslib_fb.NodeACL(group, request["initiator_iqn"], mode="create")
+    acl.chap_userid = request["chap_user"]
+    acl.chap_password = request["secret"]
+    rtslib_fb.MappedLUN(acl, 0, lun)
+    group.enable = True
+
+
+def delete_target(request: dict[str, Any]) -> None:
+    for target in find(rtslib_fb.FabricModule("iscsi").targets, "wwn", request["iqn"]):
+        target.delete()
+
+
+ACTIONS = {
+    "create-backstore": create_backstore,
+    "delete-backstore": delete_backstore,
+    "create-target": create_target,
+    "delete-target": delete_target,
+}
+
+try:
+    request = json.load(sys.stdin)
+    ACTIONS[request["do"]](request)
+except (rtslib_fb.RTSLibError, OSError) as error:
+    sys.exit(f"{type(error).__name__}: {error}")

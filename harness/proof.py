@@ -1,0 +1,141 @@
+"""Proof that a cell's bytes took the path its column names: counters of both ends, and the capture."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harness.capture import Capture
+from harness.hosts import Host
+from harness.ipsec import EspState, read_states
+from harness.links import LinkPath
+from harness.model import Proof
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndCounters:
+    """One end of a link at one moment: interface bytes, TCP retransmissions, ESP states by SPI."""
+
+    link_bytes: int
+    retransmits: int
+    outbound: dict[str, EspState]
+    inbound: dict[str, EspState]
+
+
+def _interface_bytes(proc_net_dev: str, iface: str) -> int:
+    match = re.search(rf"^\s*{re.escape(iface)}:\s*(.*)$", proc_net_dev, re.MULTILINE)
+    if match is None:
+        return 0
+    fields = match[1].split()
+    return int(fields[0]) + int(fields[8])
+
+
+def _retransmitted_segments(proc_net_snmp: str) -> int:
+    rows = [line.split() for line in proc_net_snmp.splitlines() if line.startswith("Tcp:")]
+    if len(rows) != 2:
+        return 0
+    return int(dict(zip(rows[0], rows[1], strict=True)).get("RetransSegs", "0"))
+
+
+def _counters(host: Host, iface: str, local: str, remote: str, *, protected: bool) -> EndCounters:
+    devices, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
+    states = read_states(host, {local, remote}) if protected else []
+    return EndCounters(
+        link_bytes=_interface_bytes(devices, iface),
+        retransmits=_retransmitted_segments(snmp),
+        outbound={state.spi: state for state in states if state.source == local},
+        inbound={state.spi: state for state in states if state.source == remote},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Both ends at one moment."""
+
+    initiator: EndCounters
+    target: EndCounters
+
+
+def snapshot(path: LinkPath, *, protected: bool) -> Snapshot:
+    """Read all counters that a proof compares."""
+    a, b = path.initiator_address, path.target_address
+    return Snapshot(
+        initiator=_counters(path.initiator, path.initiator_iface, a, b, protected=protected),
+        target=_counters(path.target, path.target_iface, b, a, protected=protected),
+    )
+
+
+def _grown(before: dict[str, EspState], after: dict[str, EspState], what: str) -> int:
+    """How much a counter of the SAs grew; an SA that a rekey brought counts from zero."""
+    return sum(
+        getattr(state, what) - (getattr(before[spi], what) if spi in before else 0)
+        for spi, state in after.items()
+    )
+
+
+def judge(
+    before: Snapshot,
+    after: Snapshot,
+    capture: Capture,
+    *,
+    read_bytes: int,
+    write_bytes: int,
+    protected: bool,
+) -> tuple[Proof, list[str], list[str]]:
+    """Compare what fio moved with what the path saw.
+
+    Returns the proof, the reasons why it fails (empty: it holds), and warnings. Data that fio read
+    flows from target to initiator, and has to be covered by that direction's counters at both ends.
+    """
+    seen = capture.look()
+    near, far = (before.initiator, after.initiator), (before.target, after.target)
+    to_initiator = {
+        "target": _grown(far[0].outbound, far[1].outbound, "bytes"),
+        "initiator": _grown(near[0].inbound, near[1].inbound, "bytes"),
+    }
+    to_target = {
+        "target": _grown(far[0].inbound, far[1].inbound, "bytes"),
+        "initiator": _grown(near[0].outbound, near[1].outbound, "bytes"),
+    }
+    totals = {end: to_initiator[end] + to_target[end] for end in to_initiator}
+    packets = _grown(near[0].outbound, near[1].outbound, "packets")
+    proof = Proof(
+        link_bytes_initiator=near[1].link_bytes - near[0].link_bytes,
+        link_bytes_target=far[1].link_bytes - far[0].link_bytes,
+        esp_bytes=min(totals.values()),
+        esp_bytes_initiator=totals["initiator"],
+        esp_bytes_target=totals["target"],
+        esp_packets_sampled=seen.esp,
+        esp_sampling=capture.one_in,
+        cleartext_segments=seen.cleartext,
+        rekeys=len(near[1].outbound.keys() - near[0].outbound.keys()),
+        tcp_retransmits=near[1].retransmits + far[1].retransmits - near[0].retransmits - far[0].retransmits,
+    )
+    reasons: list[str] = []
+    warnings: list[str] = []
+    moved = read_bytes + write_bytes
+    for end, link_bytes in (
+        ("initiator", proof.link_bytes_initiator),
+        ("target", proof.link_bytes_target),
+    ):
+        if link_bytes < moved:
+            reasons.append(f"fio moved {moved} bytes, but the {end}'s interface only {link_bytes}")
+    if protected:
+        if proof.rekeys:
+            warnings.append(f"{proof.rekeys} rekeys: counters of the SAs that ended are not in the proof")
+        else:
+            reasons += [
+                f"fio read {read_bytes} and wrote {write_bytes} bytes, but ESP at the {end} carried "
+                f"only {to_initiator[end]} and {to_target[end]}"
+                for end in totals
+                if to_initiator[end] < read_bytes or to_target[end] < write_bytes
+            ]
+        if seen.cleartext:
+            reasons.append(f"{seen.cleartext} cleartext segments of the portal were on the link")
+        if not seen.esp and packets >= 2 * capture.one_in:
+            reasons.append("the capture on the link holds no ESP")
+        elif not seen.esp:
+            warnings.append(f"{packets} ESP packets are too few for a capture of one in {capture.one_in}")
+    elif seen.esp:
+        reasons.append(f"IPsec is off, but {seen.esp} ESP packets were on the link")
+    return proof, reasons, warnings

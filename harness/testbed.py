@@ -1,0 +1,126 @@
+"""Testbeds: where a run's inside (``harness.inside``) is started, and how it is followed and ended.
+
+``lab``: in the user-mode kernel, for everybody. ``host``: on this machine's own kernel, for root, in a
+mount and a process namespace of its own. Both run the same code, which tells of itself in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import lab
+from harness import run as runner
+from harness.errors import RequirementError, TestbedError
+from harness.events import Ended, Event, Failed, Reader
+from harness.journal import Journal
+from harness.model import BackingKind, Plan, TestbedKind
+
+POLL_S = 0.05
+UNWIND_DEADLINE_S = 60
+"""How long an interrupted run on the machine's own kernel may take to undo everything."""
+
+
+@dataclass(kw_only=True)
+class Started:
+    """A testbed at work on a run folder."""
+
+    kind: TestbedKind
+    pid: int
+    alive: object
+
+
+def choose(wanted: str) -> TestbedKind:
+    """``auto`` is the lab: the machine's own kernel is only used when it is asked for by name."""
+    return TestbedKind.HOST if wanted == TestbedKind.HOST else TestbedKind.LAB
+
+
+def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Iterator[Event]:
+    """Start the plan's testbed on a run folder and yield its events until it has ended.
+
+    Raises TestbedError if it ends without a word. Closing the iterator (Ctrl-C, an exception) ends it: on
+    the machine's own kernel after it has undone everything, in the lab at once, for all is in its kernel.
+    """
+    log = folder / "events.jsonl"
+    reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
+    console = folder / "console.log"
+    start = _in_lab if plan.testbed is TestbedKind.LAB else _on_host
+    with start(plan, folder, console, journal, journal_folder) as process:
+        while True:
+            # Asked before reading, so that the last words of a process that has ended are still read.
+            ended = process.poll() is not None
+            for event in reader.read():
+                yield event
+                if isinstance(event, Ended):
+                    _await_exit(process)
+                    return
+            if ended:
+                break
+            time.sleep(POLL_S)
+    raise TestbedError(
+        f"the {plan.testbed} testbed ended without finishing the run: {runner.tail(console)}",
+        hint=f"its console is in {console}; go on with: harness run --resume {plan.run_id}",
+    )
+
+
+def _await_exit(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(Exception):
+        process.wait(timeout=5)
+
+
+def _command(folder: str, journal: str) -> list[str]:
+    return [sys.executable, "-m", "harness.inside", folder, journal]
+
+
+@contextlib.contextmanager
+def _in_lab(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    del journal_folder  # the lab's own journal ends with its kernel, like all that it names
+    lab.require_visible(Path(sys.prefix), "the Python environment")
+    lab.require_visible(Path(__file__).resolve(), "the harness")
+    with lab.boot(
+        _command("/run/results", "/run/harness/journal.jsonl"),
+        journal=journal,
+        console=console,
+        results=folder,
+        storage_bytes=0 if plan.backing.kind is BackingKind.BLOCK else plan.backing.size_bytes,
+    ) as booted:
+        yield booted.process
+
+
+@contextlib.contextmanager
+def _on_host(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    del plan, journal
+    if os.geteuid() != 0:
+        raise RequirementError(
+            "the testbed `host` works on this machine's own kernel and needs root",
+            hint="use the default testbed, the lab, which needs none",
+        )
+    # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
+    argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]
+    argv += ["--pid", "--fork", "--kill-child", "--mount-proc"]
+    inner = journal_folder / f"journal-{folder.name}-inside.jsonl"
+    with runner.piped([*argv, *_command(str(folder), str(inner))], output=console) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                with contextlib.suppress(Exception):
+                    process.wait(timeout=UNWIND_DEADLINE_S)
+
+
+def failure(seen: list[Event]) -> Failed | None:
+    """The event that says why the run as a whole could not go on, if there is one."""
+    return next((event for event in seen if isinstance(event, Failed)), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harness.errors import CommandFailed, DeviceRefused, RequirementError
+from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import Backing, BackingKind
@@ -30,13 +30,24 @@ class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
 
     size_bytes: int
 
-    def acquire(self, host: Host) -> None:
+    def refuse_foreign(self, host: Host) -> None:
         if host.run(["test", "-e", "/sys/module/brd"], check=False).status == 0:
-            raise RequirementError(
+            raise DeviceRefused(
                 "the ramdisk module brd is already loaded, so its disks may be somebody's",
                 hint="unload it with `modprobe -r brd`, or use --backing file:PATH",
             )
-        host.run(["modprobe", "brd", "rd_nr=1", f"rd_size={self.size_bytes // KIB}", "max_part=0"])
+
+    def acquire(self, host: Host) -> None:
+        # --first-time: to find it loaded is a failure too.
+        done = host.run(
+            ["modprobe", "--first-time", "brd", "rd_nr=1", f"rd_size={self.size_bytes // KIB}", "max_part=0"],
+            check=False,
+        )
+        if done.status != 0:
+            raise DeviceRefused(
+                f"the ramdisk module brd could not be loaded: {done.stderr.strip()}",
+                hint="use --backing file:PATH",
+            )
 
     def release(self, host: Host) -> None:
         host.run(["modprobe", "-r", "brd"])
@@ -48,15 +59,23 @@ class BackingFile(msgspec.Struct, frozen=True, tag="file"):
     path: str
     size_bytes: int
 
+    def refuse_foreign(self, host: Host) -> None:
+        # A link that leads nowhere is somebody's, too.
+        if host.run(["sh", "-c", 'test -e "$1" || test -L "$1"', "sh", self.path], check=False).status == 0:
+            raise self._refusal("it exists")
+
+    def _refusal(self, found: str) -> DeviceRefused:
+        return DeviceRefused(
+            f"the backing file {self.path} was expected not to exist yet, in a folder that can be "
+            f"written: {found}",
+            hint="name a new file; the harness makes it and removes it",
+        )
+
     def acquire(self, host: Host) -> None:
         # noclobber: the shell opens it with O_EXCL, so no file of the user's can be hit by a race.
         done = host.run(["sh", "-c", 'set -C; : > "$1"', "sh", self.path], check=False)
         if done.status != 0:
-            raise DeviceRefused(
-                f"the backing file {self.path} was expected not to exist yet, in a folder that can be "
-                f"written: {done.stderr.strip().rpartition(': ')[2]}",
-                hint="name a new file; the harness makes it and removes it",
-            )
+            raise self._refusal(done.stderr.strip().rpartition(": ")[2])
         host.run(["fallocate", "-l", str(self.size_bytes), self.path])
 
     def release(self, host: Host) -> None:
@@ -91,20 +110,26 @@ def bring_up(journal: Journal, host: Host, backing: Backing) -> Iterator[Storage
     """
     with contextlib.ExitStack() as stack:
         if backing.kind is BackingKind.RAMDISK:
-            stack.enter_context(journal.hold(host, Ramdisk(backing.size_bytes)))
+            _hold(stack, journal, host, Ramdisk(backing.size_bytes))
             path = RAMDISK
         elif backing.kind is BackingKind.FILE:
             path = backing.path or _scratch_file(stack, journal, host, backing.size_bytes)
-            stack.enter_context(journal.hold(host, BackingFile(path, backing.size_bytes)))
+            _hold(stack, journal, host, BackingFile(path, backing.size_bytes))
         else:
             path = backing.path or ""
         _fill(host, path, backing.size_bytes)
         yield Storage(path=path, size_bytes=backing.size_bytes)
 
 
+def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | BackingFile) -> None:
+    # Asked before it is journalled: else a run killed in between would have it named for removal.
+    resource.refuse_foreign(host)
+    stack.enter_context(journal.hold(host, resource))
+
+
 def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, size_bytes: int) -> str:
     mountpoint = "/run/harness/scratch"
-    stack.enter_context(journal.hold(host, Ramdisk(size_bytes + SCRATCH_OVERHEAD_BYTES)))
+    _hold(stack, journal, host, Ramdisk(size_bytes + SCRATCH_OVERHEAD_BYTES))
     stack.enter_context(journal.hold(host, ScratchFilesystem(RAMDISK, mountpoint)))
     return f"{mountpoint}/backing.img"
 

@@ -179,7 +179,7 @@ class Bench:
                 if column.link != LINK_LOCAL:
                     self._bring_up(column, up)
                 up.stack = stack.pop_all()
-        except HarnessError as error:
+        except (HarnessError, OSError) as error:
             self._broken[column] = (attempts + 1, str(error))
             raise
         self._columns[column] = up
@@ -303,7 +303,10 @@ class Bench:
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
         if record.status is not Status.OK and column in self._columns:
             # Whatever broke may still be broken: the next cell of this column starts from scratch.
-            self._columns.pop(column).stack.close()
+            try:
+                self._columns.pop(column).stack.close()
+            except (HarnessError, OSError) as error:
+                self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
     def _run_fio(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
@@ -312,6 +315,7 @@ class Bench:
             device=up.device,
             size_bytes=self.plan.backing.size_bytes,
             seed=repeat_seed(self.plan.seed, cell.repeat, cell.workload),
+            runtime_s=self.plan.runtime_s,
         )
         if up.disk is not None:
             up.disk.check()
@@ -321,7 +325,7 @@ class Bench:
         done = self.initiator.run(
             ["fio", "--output-format=json+", "-"],
             input=job,
-            timeout_s=wall_estimate_s(workload) + FIO_GRACE_S,
+            timeout_s=(self.plan.runtime_s or wall_estimate_s(workload)) + FIO_GRACE_S,
             check=False,
         )
         after = proof.snapshot(up.path, protected=protected) if up.path is not None else None

@@ -97,6 +97,8 @@ class IscsiSession(msgspec.Struct, frozen=True, tag="session"):
     def release(self, host: Host) -> None:
         session = find_session(host, self.iqn)
         if session is not None:
+            # The record is missing if a killed run left the session: its tmpfs went with it.
+            self._node(host, "--op", "new", check=False)
             status = self._node(host, "--logout", check=False)
             if status not in (0, ISCSIADM_ERR_NO_OBJS_FOUND):
                 raise CommandFailed(

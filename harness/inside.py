@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from harness import recovery
 from harness import run as runner
 from harness.bench import Bench, order_of_cells
 from harness.errors import HarnessError, RequirementError
@@ -40,11 +41,16 @@ def modules(plan: Plan) -> list[str]:
     return names
 
 
-def prepare(plan: Plan) -> None:
-    """Private mounts, configfs, kernel modules. Raises RequirementError naming every module missing."""
+def mount_private() -> None:
+    """A tmpfs over each of ``TMPFS``, seen by this process and its children alone."""
     for place in TMPFS:
         Path(place).mkdir(parents=True, exist_ok=True)
         runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
+
+
+def prepare(plan: Plan) -> None:
+    """Private mounts, configfs, kernel modules. Raises RequirementError naming every module missing."""
+    mount_private()
     missing = [
         name
         # brd is only looked for: loading it is the ramdisk's own first act.
@@ -75,13 +81,12 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     Bench(plan, folder, emit, journal=journal, private=PRIVATE).execute(todo)
 
 
-def main(run_folder: str, journal_path: str) -> int:
+def run(run_folder: str, journal_path: str) -> int:
     """Run a plan to its end; the outcome is told through ``events.jsonl`` and the exit status."""
     folder = RunFolder(Path(run_folder))
     emit = writer(folder.path / "events.jsonl")
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(Path(journal_path))
-    signal.signal(signal.SIGTERM, _interrupt)
     status = 0
     try:
         execute(folder, journal, emit)
@@ -92,7 +97,20 @@ def main(run_folder: str, journal_path: str) -> int:
         emit(Failed("interrupted", f"finish it with: harness run --resume {folder.run_id}", INTERRUPTED))
         status = INTERRUPTED
     emit(Ended(tuple(journal.leaks)))
+    if not journal.leaks:
+        journal.path.unlink(missing_ok=True)
     return status or (1 if journal.leaks else 0)
+
+
+def recover(journal_path: str) -> int:
+    """Undo what a killed run on this kernel left; what was removed is printed, what was not is an error."""
+    mount_private()
+    removed, failed = recovery.recover(Journal(Path(journal_path)), log=PRIVATE / "iscsid.log")
+    for line in removed:
+        sys.stdout.write(f"{line}\n")
+    for line in failed:
+        sys.stderr.write(f"{line}\n")
+    return 1 if failed else 0
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -102,5 +120,11 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def main(argv: list[str]) -> int:
+    """``run RUN_FOLDER JOURNAL`` or ``recover JOURNAL``."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    return run(*argv[1:]) if argv[0] == "run" else recover(*argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.errors import CommandFailed
+from harness.errors import CommandFailed, HarnessError
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import IkeAuth, IpsecMode, Proposal
@@ -65,8 +65,9 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
             )
 
     def release(self, host: Host) -> None:
-        for policy in self._policies():
-            host.run(["ip", "xfrm", "policy", "delete", *policy], check=False)
+        with contextlib.ExitStack() as stack:  # each is tried, whatever becomes of the others
+            for policy in self._policies():
+                stack.callback(_delete, host, "policy", policy)
 
 
 class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
@@ -83,17 +84,22 @@ class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
         """Nothing to do: charon makes them."""
 
     def release(self, host: Host) -> None:
-        for state in read_states(host, {self.local, self.remote}):
-            host.run(
-                ["ip", "xfrm", "state", "delete", "src", state.source, "dst", state.destination]
-                + ["proto", "esp", "spi", state.spi],
-                check=False,
-            )
-        for source, destination in ((self.local, self.remote), (self.remote, self.local)):
-            for direction in ("out", "in", "fwd"):
-                selector = ["src", f"{source}/32", "dst", f"{destination}/32", "dir", direction]
-                while host.run(["ip", "xfrm", "policy", "delete", *selector], check=False).status == 0:
-                    pass
+        with contextlib.ExitStack() as stack:  # each is tried, whatever becomes of the others
+            for source, destination in ((self.local, self.remote), (self.remote, self.local)):
+                for direction in ("out", "in", "fwd"):
+                    selector = ("src", f"{source}/32", "dst", f"{destination}/32", "dir", direction)
+                    stack.callback(_delete, host, "policy", selector)
+            for state in read_states(host, {self.local, self.remote}):
+                ends = ("src", state.source, "dst", state.destination)
+                stack.callback(_delete, host, "state", (*ends, "proto", "esp", "spi", state.spi))
+
+
+def _delete(host: Host, kind: Literal["policy", "state"], selector: tuple[str, ...]) -> None:
+    """Delete a policy or a state if there is one."""
+    done = host.run(["ip", "xfrm", kind, "delete", *selector], check=False)
+    # ENOENT is what the kernel says of a policy, ESRCH of a state.
+    if not any(words in done.stderr for words in ("No such file or directory", "No such process")):
+        done.require_success()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +157,7 @@ class Charon:
 
     host: Host
     folder: Path
-    connections: dict[str, str] = field(default_factory=dict)
+    connections: dict[str, str] = field(repr=False, default_factory=dict)
 
     @property
     def env(self) -> dict[str, str]:
@@ -331,31 +337,33 @@ def tunnel(
     The barrier is not made here: it has to stand before this begins and after it ends.
     """
     addresses = (path.initiator_address, path.target_address)
-    for end, daemon in enumerate(ends):
-        for place, text in credentials.files.get(ENDS[end], {}).items():
-            daemon.host.write_secret(daemon.folder / place, text)
-        daemon.connections[name] = _connection(
-            name,
-            end=ENDS[end],
-            local=addresses[end],
-            remote=addresses[1 - end],
-            proposal=proposal,
-            mode=mode,
-            credentials=credentials,
-            reqid=reqid,
-        )
-    # The responder first: it has to know the connection when the initiator calls.
-    ends[1].reload()
-    ends[0].reload()
     try:
+        for end, daemon in enumerate(ends):
+            for place, text in credentials.files.get(ENDS[end], {}).items():
+                daemon.host.write_secret(daemon.folder / place, text)
+            daemon.connections[name] = _connection(
+                name,
+                end=ENDS[end],
+                local=addresses[end],
+                remote=addresses[1 - end],
+                proposal=proposal,
+                mode=mode,
+                credentials=credentials,
+                reqid=reqid,
+            )
+        # The responder first: it has to know the connection when the initiator calls.
+        ends[1].reload()
+        ends[0].reload()
         ends[0].swanctl(
             "--initiate", "--child", name, "--timeout", str(IKE_DEADLINE_S), timeout_s=IKE_DEADLINE_S + 10
         )
         yield negotiated(path, proposal, mode)
     finally:
-        ends[0].swanctl("--terminate", "--ike", name, "--timeout", "5", check=False)
         for daemon in ends:
-            del daemon.connections[name]
+            daemon.connections.pop(name, None)
+        # What a charon that does not answer leaves, SecurityAssociations removes.
+        with contextlib.suppress(HarnessError):
+            ends[0].swanctl("--terminate", "--ike", name, "--timeout", "5", check=False)
 
 
 def negotiated(path: LinkPath, proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
@@ -390,6 +398,7 @@ def drivers(proc_crypto: str, algorithms: tuple[str, ...]) -> list[str]:
             for key, _, value in (line.partition(":") for line in block.splitlines())
         }
         name, priority = fields.get("name", ""), int(fields.get("priority", "0") or 0)
-        if name in algorithms and priority >= best.get(name, (-1, ""))[0]:
+        # The first of equals, as __crypto_alg_lookup() takes it (crypto/api.c).
+        if name in algorithms and priority > best.get(name, (-1, ""))[0]:
             best[name] = (priority, fields.get("driver", ""))
     return [best[name][1] for name in algorithms if name in best]

@@ -2,7 +2,7 @@
 
 Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that
 knows how to acquire and how to release itself on a host. ``Journal.hold`` is the only way to bring one
-up, so after a SIGKILL the journal names exactly what may be left, and ``Journal.recover`` releases it.
+up, so after a SIGKILL the journal names exactly what may be left, and ``harness.recovery`` releases it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from harness.errors import HarnessError
+from harness.errors import DeviceRefused, HarnessError
 from harness.hosts import Host
 
 
 class Resource(Protocol):
-    """Something with a lifetime in the kernel or on disk; ``release`` of what is absent does nothing."""
+    """Something with a lifetime in the kernel or on disk; ``release`` of what is absent does nothing.
+
+    ``acquire`` raises DeviceRefused if it finds something of somebody else's in its place, and has then
+    changed nothing: it will not be released.
+    """
 
     def acquire(self, host: Host) -> None: ...
 
@@ -41,7 +45,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._next = 0
+        # A journal is gone on with if a killed run is: what it names must not be taken for undone.
+        self._next = max((line.id for line in self._lines()), default=0)
+        self._torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
         self.leaks: list[str] = []
         """One sentence for each resource whose release failed; a run with any has failed."""
 
@@ -53,34 +59,42 @@ class Journal:
         self._append(
             _Line(number, msgspec.Raw(msgspec.json.encode(host)), msgspec.Raw(msgspec.json.encode(resource)))
         )
-        try:
-            resource.acquire(host)
-            yield resource
-        finally:
-            # A failed release must neither hide the first error nor stop the releases that follow.
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._release, number, host, resource)
             try:
-                resource.release(host)
+                resource.acquire(host)
+            except DeviceRefused:
+                # What is there is not ours to release.
+                stack.pop_all()
                 self._append(_Line(number))
-            except HarnessError as error:
-                self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
+                raise
+            yield resource
+
+    def _release(self, number: int, host: Host, resource: Resource) -> None:
+        # A failed release must neither hide the first error nor stop the releases that follow.
+        try:
+            resource.release(host)
+            self._append(_Line(number))
+        except (HarnessError, OSError) as error:
+            self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
 
     def _append(self, line: _Line) -> None:
         with self.path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
+            file.write(b"\n" * self._torn + msgspec.json.encode(line) + b"\n")
+            self._torn = False
             file.flush()
             os.fsync(file.fileno())
+
+    def _lines(self) -> Iterator[_Line]:
+        for text in self.path.read_bytes().splitlines() if self.path.exists() else ():
+            # Only the last line of a run can be torn, and what it names was not yet acted on.
+            with contextlib.suppress(msgspec.DecodeError):
+                yield msgspec.json.decode(text, type=_Line)
 
     def open_entries(self) -> list[tuple[msgspec.Raw, msgspec.Raw]]:
         """(host, resource) as raw JSON of all that was acquired and not released, newest first."""
         pending: dict[int, tuple[msgspec.Raw, msgspec.Raw]] = {}
-        if not self.path.exists():
-            return []
-        for text in self.path.read_bytes().splitlines():
-            try:
-                line = msgspec.json.decode(text, type=_Line)
-            except msgspec.DecodeError:
-                # Only the last line can be torn, and what it names was not yet acted on.
-                continue
+        for line in self._lines():
             if line.resource is not None and line.host is not None:
                 pending[line.id] = (line.host, line.resource)
             else:

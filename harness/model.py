@@ -145,7 +145,10 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a run needs, resolved: nothing is looked up again inside the testbed."""
+    """All that a run needs, resolved: nothing is looked up again inside the testbed.
+
+    ``runtime_s`` overrides how long each job of the profile measures.
+    """
 
     run_id: str
     testbed: TestbedKind
@@ -159,6 +162,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     ike_auth: IkeAuth = IkeAuth.PSK
     profile: str = "document"
+    runtime_s: float | None = None
     created_unix_s: float = 0.0
     harness_version: str = ""
     schema: int = SCHEMA_VERSION

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,38 +55,54 @@ def run(
     """Run a program to its end.
 
     Raises CommandFailed if it fails (with ``check``) or outlives ``timeout_s``, RequirementError if
-    it does not exist.
+    it does not exist or may not be executed. What is interrupted is killed with all that it started.
     """
     started = time.monotonic()
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_s,
             env=environment(env),
-            check=False,
+            start_new_session=True,
         )
-    except FileNotFoundError as error:
+    except (FileNotFoundError, PermissionError) as error:
         raise _missing(argv[0]) from error
-    except subprocess.TimeoutExpired as error:
-        raise CommandFailed(f"`{shlex.join(argv)}` did not end within {timeout_s:g} s") from error
+    try:
+        stdout, stderr = process.communicate(input, timeout=timeout_s)
+    except BaseException as error:
+        _kill(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise CommandFailed(f"`{shlex.join(argv)}` did not end within {timeout_s:g} s") from error
+        raise
     completed = Completed(
         argv=tuple(argv),
-        status=done.returncode,
-        stdout=done.stdout,
-        stderr=done.stderr,
+        status=process.returncode,
+        stdout=stdout,
+        stderr=stderr,
         seconds=time.monotonic() - started,
     )
     return completed.require_success() if check else completed
 
 
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a program and its children (fio's jobs are processes), and wait for it, but not for ever."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=5)
+
+
 def _missing(program: str) -> RequirementError:
     return RequirementError(
-        f"the program {program} was needed and is not installed",
+        f"the program {program} was needed and is not installed, or may not be executed",
         hint="`harness doctor` lists all that is missing and the command that installs it",
     )
 
@@ -118,7 +135,7 @@ def daemon(
                 env=environment(env),
                 start_new_session=True,
             )
-        except FileNotFoundError as error:
+        except (FileNotFoundError, PermissionError) as error:
             raise _missing(argv[0]) from error
     try:
         await_condition(
@@ -172,7 +189,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(timeout=5)
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired as error:
+                raise CommandFailed(f"process {process.pid} could not be killed") from error
 
 
 def await_condition(

@@ -37,7 +37,13 @@ def state_folder() -> Path:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         base = Path(runtime) if runtime and os.access(runtime, os.W_OK) else None
         folder = base / "harness" if base else Path(f"/tmp/harness-{os.geteuid()}")  # noqa: S108
-    folder.mkdir(mode=0o700, exist_ok=True)
+    return own_folder(folder)
+
+
+def own_folder(folder: Path) -> Path:
+    """A folder that only this user may write to, made if absent; RequirementError if it is anything else."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise RequirementError(

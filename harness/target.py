@@ -23,8 +23,12 @@ DISTRIBUTION_PYTHON = "/usr/bin/python3"
 
 
 def iqn(tag: str, name: str) -> str:
-    """An iSCSI qualified name (RFC 7143, section 4.2.7.4) of the harness, in lower case."""
-    return f"iqn.2026-11.net.storage-harness:{tag}.{name}"
+    """An iSCSI qualified name (RFC 7143, section 4.2.7.4) of the harness, in lower case.
+
+    Names of links may have an underscore, names of targets not (section 4.2.7.2; rtslib
+    refuses it).
+    """
+    return f"iqn.2026-11.net.storage-harness:{tag}.{name.replace('_', '-')}"
 
 
 def _lio(host: Host, request: dict[str, object]) -> dict[str, object]:

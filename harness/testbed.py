@@ -13,28 +13,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from harness import lab
+from harness import lab, recovery
 from harness import run as runner
 from harness.errors import RequirementError, TestbedError
-from harness.events import Ended, Event, Failed, Reader
+from harness.events import Ended, Event, Reader
 from harness.journal import Journal
 from harness.model import BackingKind, Plan, TestbedKind
 
 POLL_S = 0.05
+INSIDE = "-inside"
+"""Ends the name of a journal that was written inside the testbed ``host``."""
+
+PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
+
 UNWIND_DEADLINE_S = 60
 """How long an interrupted run on the machine's own kernel may take to undo everything."""
-
-
-@dataclass(kw_only=True)
-class Started:
-    """A testbed at work on a run folder."""
-
-    kind: TestbedKind
-    pid: int
-    alive: object
 
 
 def choose(wanted: str) -> TestbedKind:
@@ -76,7 +71,7 @@ def _await_exit(process: subprocess.Popen[bytes]) -> None:
 
 
 def _command(folder: str, journal: str) -> list[str]:
-    return [sys.executable, "-m", "harness.inside", folder, journal]
+    return [sys.executable, "-m", "harness.inside", "run", folder, journal]
 
 
 @contextlib.contextmanager
@@ -107,9 +102,9 @@ def _on_host(
             hint="use the default testbed, the lab, which needs none",
         )
     # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
-    argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]
+    argv = ["setpriv", "--pdeathsig", "KILL", *PRIVATE_MOUNTS]
     argv += ["--pid", "--fork", "--kill-child", "--mount-proc"]
-    inner = journal_folder / f"journal-{folder.name}-inside.jsonl"
+    inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
     with runner.piped([*argv, *_command(str(folder), str(inner))], output=console) as process:
         try:
             yield process
@@ -121,6 +116,26 @@ def _on_host(
                     process.wait(timeout=UNWIND_DEADLINE_S)
 
 
-def failure(seen: list[Event]) -> Failed | None:
-    """The event that says why the run as a whole could not go on, if there is one."""
-    return next((event for event in seen if isinstance(event, Failed)), None)
+def recover(state: Path) -> tuple[list[str], list[str]]:
+    """Undo what earlier, killed runs left, by their journals; returns (removed, not removed).
+
+    Only call this while holding the testbed: the journals must have no living owner.
+    """
+    removed: list[str] = []
+    failed: list[str] = []
+    for path in sorted(state.glob("journal-*.jsonl")):
+        journal = Journal(path)
+        if path.stem.endswith(INSIDE):
+            # It names things of this machine's kernel, which are undone where they were done.
+            done = runner.run(
+                [*PRIVATE_MOUNTS, sys.executable, "-m", "harness.inside", "recover", str(path)],
+                check=False,
+                timeout_s=UNWIND_DEADLINE_S,
+            )
+            removed += done.stdout.splitlines()
+            failed += done.stderr.splitlines()
+        else:
+            gone, left = recovery.recover(journal, log=path.with_suffix(".log"))
+            removed += gone
+            failed += left
+    return removed, failed

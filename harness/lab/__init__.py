@@ -78,9 +78,11 @@ def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
     asked = os.environ.get("TMPDIR")
     tried = []
     for folder in dict.fromkeys((asked, *candidates) if asked else candidates):
-        if not re.fullmatch(r"[\w./-]+", folder):
+        if not re.fullmatch(r"/[\w./-]*", folder):
             # It becomes a word of the kernel's command line.
-            tried.append(f"{folder!r} (unusual characters in its name)")
+            tried.append(f"{folder!r} (not absolute, or unusual characters in its name)")
+        elif not Path(folder).is_dir():
+            tried.append(f"{folder} (no folder)")
         elif not os.access(folder, os.W_OK):
             tried.append(f"{folder} (not writable)")
         elif (found := os.statvfs(folder)).f_flag & os.ST_NOEXEC:
@@ -124,7 +126,7 @@ def sandbox() -> list[str]:
 def require_visible(path: Path, what: str) -> None:
     """Refuse a path that the lab cannot see, because it has a folder of its own in that place."""
     for hidden in HIDDEN:
-        if path.is_relative_to(hidden):
+        if path.is_relative_to(hidden) or path.resolve().is_relative_to(hidden):
             raise RequirementError(
                 f"{what} is {path}, which the lab cannot see: it has its own {hidden}",
                 hint="move it elsewhere",

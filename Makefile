@@ -1,0 +1,32 @@
+# `make run` measures the whole matrix, `make test` passes every test; both install what is missing first.
+.DEFAULT_GOAL := help
+.PHONY: help run test install packages clean
+
+PYTHON ?= python3
+VENV := .venv
+
+help:
+	@echo 'make run    install what is missing, measure the whole matrix, print the table (about 5 minutes)'
+	@echo 'make test   install what is missing, pass every test'
+
+run: install
+	@echo 'The command is $(CURDIR)/$(VENV)/bin/harness; to have it as `harness`: . $(VENV)/bin/activate'
+	$(VENV)/bin/harness run
+
+test: install
+	$(VENV)/bin/tox
+
+install: packages $(VENV)/installed
+
+# Root is needed for system packages and for nothing else.
+packages:
+	@sh tools/install-packages.sh packages.txt
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable . 'tox>=4.18'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .tox .mypy_cache .ruff_cache .pytest_cache

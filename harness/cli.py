@@ -1,0 +1,391 @@
+"""The command line. Only here does the harness read options, print, and exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from harness import __version__, doctor, lab, plan, references, testbed
+from harness.bench import order_of_cells
+from harness.errors import HarnessError, UsageError
+from harness.journal import Journal
+from harness.model import IkeAuth, IpsecMode, Plan, Status
+from harness.parse import fio
+from harness.progress import follow, process_started_unix_s
+from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
+from harness.state import exclusive
+from harness.table import Metric, Options, Ratio, TableFormat, build, render
+from harness.units import check_name, format_duration, format_size
+
+RESULTS = Path("results")
+LEAST_FREE_BYTES = 64 << 20
+"""What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+app = typer.Typer(
+    name="harness",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="""What a volume loses on iSCSI, over which link, with IPsec on, and which layer is to blame.
+
+    Everything is measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
+    testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
+    epilog="""[bold]Examples[/]
+
+    harness run                                   the whole matrix: local, wired, wifi, without and with IPsec
+
+    harness run --ipsec on --link wifi            one column
+
+    harness run --link wired --ipsec null-sha256 --ipsec on --profile modern
+
+    harness table results/                        the table of all runs there
+
+    harness table results/ --ratio local          each figure beside its part of the local one
+
+    harness table results/ --reference document-003
+
+    [bold]Exit status[/]: 0 all cells ok; 1 some cell is not; 2 wrong usage, or a requirement is missing.""",
+)
+lab_app = typer.Typer(no_args_is_help=True, help="Use the lab's kernel by hand.")
+parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
+app.add_typer(lab_app, name="lab")
+app.add_typer(parse_app, name="parse")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"harness {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def run(
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A link: local, wired, wifi, another of profiles/links/, or a file. Again for more. "
+            "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. [dim]default: local, wired, wifi[/]",
+            show_default=False,
+        ),
+    ] = None,
+    ipsec: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Again for more. "
+            "[dim]default: both[/]",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="Workloads: document, modern, or a fio job file of your own.")
+    ] = "document",
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Only this workload of the profile. Again for more.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="How often each cell is measured.")] = 3,
+    runtime: Annotated[
+        str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
+    ] = None,
+    testbed_name: Annotated[
+        str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
+    ] = "auto",
+    backing: Annotated[
+        str, typer.Option(help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.")
+    ] = "ramdisk",
+    size: Annotated[str, typer.Option(help="How much of it is used, e.g. 1G.")] = "128M",
+    destroy: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICE", help="Consent to losing what is on a block backing: its name again."),
+    ] = None,
+    ipsec_mode: Annotated[IpsecMode, typer.Option(help="ESP mode.")] = IpsecMode.TRANSPORT,
+    auth: Annotated[IkeAuth, typer.Option(help="How the two charons prove themselves.")] = IkeAuth.PSK,
+    seed: Annotated[
+        int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where results go.")] = RESULTS,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; nothing is measured twice.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
+    ] = False,
+) -> None:
+    """Measure: every workload on every column, repeated, in a random order that is kept."""
+    started_unix_s = process_started_unix_s()
+    if resume is None:
+        request = plan.Request(
+            links=link or (),
+            ipsec=ipsec or (),
+            profile=profile,
+            workloads=workload or (),
+            testbed=testbed.choose(testbed_name),
+            repeats=repeats,
+            runtime=runtime,
+            seed=seed,
+            size=size,
+            backing=backing,
+            ipsec_mode=ipsec_mode,
+            auth=auth,
+        )
+        made = plan.make_plan(request)
+        folder = RunFolder(results / made.run_id)
+    else:
+        folder = _resumed(resume, results)
+        made = folder.load_plan()
+    if plan_only:
+        _print_plan(made)
+        return
+    del destroy
+    with exclusive(made.run_id) as state:
+        _tell_recovery(*testbed.recover(state))
+        _prepare_results(folder.path)
+        if resume is None:
+            folder.save_plan(made)
+        raise typer.Exit(_run(made, folder, state, started_unix_s))
+
+
+def _resumed(name: str, results: Path) -> RunFolder:
+    path = Path(name) if "/" in name else results / check_name("run", name)
+    return RunFolder(path)
+
+
+def _prepare_results(folder: Path) -> None:
+    """Make the run's folder and be sure that it takes a run's records, before anything starts."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"the results folder {folder} was expected to take files, but: {error.strerror}",
+            hint="choose another with --results",
+        ) from error
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE_BYTES:
+        raise UsageError(
+            f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
+            f"but there are {format_size(free)}",
+            hint="make room, or choose another folder with --results",
+        )
+
+
+def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+    done = {record_key(r) for r in folder.load_records() if r.status is Status.OK}
+    cells = sum(cell.key not in done for cell in order_of_cells(made))
+    err.print(f"run {made.run_id} in the {made.testbed} testbed: {cells} cells, results in {folder.path}")
+    journal = Journal(state / f"journal-{made.run_id}.jsonl")
+    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
+    outcome = follow(
+        testbed.events(made, folder.path.resolve(), journal, state),
+        cells=cells,
+        cell_estimate_s=cell_s,
+        console=err,
+        started_unix_s=started_unix_s,
+    )
+    journal.path.unlink(missing_ok=True)
+    if outcome.failure is not None:
+        raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
+    for leak in outcome.leaks:
+        err.print(f"[red]left behind[/]: {leak}", markup=True)
+    _print_table([folder.path], Options(), TableFormat.PLAIN)
+    for line in outcome.summary():
+        err.print(line)
+    err.print(f"the table again: harness table {folder.path}")
+    return outcome.exit_code
+
+
+def _as_error(message: str, hint: str | None, exit_code: int) -> HarnessError:
+    error = HarnessError(message, hint=hint)
+    error.exit_code = exit_code
+    return error
+
+
+def _print_plan(made: Plan) -> None:
+    out.print(
+        f"testbed {made.testbed}, storage {made.backing.kind} of {format_size(made.backing.size_bytes)}, "
+        f"seed {made.seed}",
+    )
+    out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
+    total = len(made.columns) * len(made.workloads) * made.repeats
+    out.print(
+        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x {made.repeats} repeats "
+        f"= {total}, about {format_duration(round(plan.estimate_s(made)))}",
+        markup=False,
+    )
+
+
+@app.command()
+def table(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Run folders, folders of runs, records, or plain fio JSON outputs.", show_default="results/"
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
+    ] = "MB/s",
+    format: Annotated[str, typer.Option(help="plain, github, html, csv, latex or json.")] = "plain",
+    ratio: Annotated[
+        str,
+        typer.Option(help="none, local (each figure's part of the local one) or ipsec (of the one without)."),
+    ] = "none",
+    reference: Annotated[
+        str | None,
+        typer.Option(help=f"Published figures beside: {', '.join(references.names())}.", show_default=False),
+    ] = None,
+) -> None:
+    """Print the matrix of a run, of several, or of fio outputs that you already have."""
+    options = Options(
+        metric=Metric(metric),
+        ratio=Ratio(ratio),
+        reference=references.load_reference(reference) if reference else None,
+    )
+    _print_table(paths or [RESULTS], options, TableFormat(format))
+
+
+def _print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
+    found = build(open_results(paths), options, open_plans(paths), open_environments(paths))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")
+
+
+@parse_app.command("fio")
+def parse_fio(
+    file: Annotated[Path, typer.Argument(help="Output of fio, JSON in any version since 2.1.")],
+) -> None:
+    """Print what is understood of a fio output."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"a file with fio's output was expected, but {file}: {error.strerror}", hint="check the name"
+        ) from error
+    sys.stdout.write(json.dumps(fio.as_json(fio.parse(text)), indent=2) + "\n")
+
+
+@app.command("doctor")
+def doctor_command() -> None:
+    """Say what each testbed can do here, all that is missing, and the command that mends it."""
+    healthy = True
+    for finding in doctor.findings():
+        mark = "[green]ok     [/]" if finding.ok else "[red]missing[/]"
+        out.print(f"{mark} {finding.testbed:5}", end=" ")
+        out.print(finding.text, markup=False, soft_wrap=True)
+        if finding.mend:
+            out.print(f"              mend it: {finding.mend}", markup=False, soft_wrap=True)
+        healthy = healthy and (finding.ok or finding.testbed == "host")
+    out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
+    if not healthy:
+        raise typer.Exit(2)
+
+
+@app.command()
+def clean() -> None:
+    """Remove what a killed run left behind: exactly what its journal names."""
+    with exclusive("harness clean") as state:
+        removed, failed = testbed.recover(state)
+    _tell_recovery(removed, failed)
+    if failed:
+        raise typer.Exit(1)
+    if not removed:
+        out.print("nothing was left behind")
+
+
+def _tell_recovery(removed: list[str], failed: list[str]) -> None:
+    for line in removed:
+        err.print(f"removed, left by an earlier run: {line}", markup=False)
+    for line in failed:
+        err.print(f"could not be removed: {line}", markup=False)
+
+
+@lab_app.command("exec", context_settings={"ignore_unknown_options": True})
+def lab_exec(
+    command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
+    writable: Annotated[
+        Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
+    ] = None,
+    memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+) -> None:
+    """Boot the lab's kernel, run a command in it as root, and print what it says."""
+    with exclusive("harness lab exec") as state:
+        journal = Journal(state / "journal-lab-exec.jsonl")
+        console = state / "lab-exec.log"
+        console.unlink(missing_ok=True)
+        with lab.boot(
+            command, journal=journal, console=console, results=writable, storage_bytes=memory << 20
+        ) as booted:
+            shown = 0
+            while True:
+                ended = booted.process.poll() is not None
+                shown += _copy(console, shown)
+                if ended:
+                    break
+                time.sleep(testbed.POLL_S)
+        status = booted.exit_status()
+        journal.path.unlink(missing_ok=True)
+        if status is None:
+            raise _as_error("the lab ended before the command did", f"its console is in {console}", 1)
+        console.unlink()
+        raise typer.Exit(status)
+
+
+def _copy(console: Path, start: int) -> int:
+    """Print what has come to a console since ``start``, up to the lab's own last words."""
+    with console.open("rb") as file:
+        file.seek(start)
+        data = file.read()
+    data = data[: data.rfind(b"\n") + 1]
+    words = data.split(lab.EXIT_MARK.encode())[0]
+    sys.stdout.buffer.write(words)
+    sys.stdout.buffer.flush()
+    return len(data)
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> NoReturn:
+    """Entry point: errors become one sentence and an exit status, never a traceback."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        app()
+    except HarnessError as error:
+        err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
+        if error.hint:
+            err.print(f"  try: {error.hint}", markup=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("harness: interrupted; everything has been taken down")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(0)

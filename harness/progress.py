@@ -1,0 +1,116 @@
+"""How a run looks while it goes on, and its summary at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from harness.events import CellEnded, CellStarted, Ended, Event, Failed, Phase
+from harness.model import Status
+from harness.units import format_duration
+
+STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
+
+
+def process_started_unix_s() -> float:
+    """When this process began (proc(5), stat, field 22), so that Python's own start counts too."""
+    ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a run, gathered from its events. Times are Unix seconds."""
+
+    started_unix_s: float
+    first_fio_unix_s: float | None = None
+    ended_unix_s: float = 0.0
+    fio_ns: int = 0
+    counts: dict[Status, int] = field(default_factory=dict)
+    failure: Failed | None = None
+    leaks: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0: every cell ok; 1: some cell is not, or something was left behind; 2 and more: see Failed."""
+        if self.failure is not None:
+            return self.failure.exit_code
+        return 0 if set(self.counts) <= {Status.OK} and not self.leaks else 1
+
+    def take(self, event: Event) -> None:
+        match event:
+            case CellEnded():
+                self.counts[event.status] = self.counts.get(event.status, 0) + 1
+                self.fio_ns += event.fio_ns
+                if self.first_fio_unix_s is None and event.fio_ns:
+                    self.first_fio_unix_s = event.fio_started_unix_s
+            case Failed():
+                self.failure = event
+            case Ended():
+                self.leaks = event.leaks
+
+    def summary(self) -> list[str]:
+        """The lines printed at the end: cells by status, time, and how much of it was measuring."""
+        wall_s = self.ended_unix_s - self.started_unix_s
+        total = sum(self.counts.values())
+        cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
+        lines = [f"{total} cells ({cells or 'none measured'}) in {format_duration(wall_s)}"]
+        if self.first_fio_unix_s is not None:
+            lines.append(
+                f"fio began {self.first_fio_unix_s - self.started_unix_s:.1f} s after the start and measured "
+                f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
+            )
+        return lines
+
+
+def follow(
+    events: Iterable[Event], *, cells: int, cell_estimate_s: float, console: Console, started_unix_s: float
+) -> Outcome:
+    """Show the events as they come; returns what they add up to."""
+    outcome = Outcome(started_unix_s=started_unix_s)
+    progress = Progress(
+        TextColumn("{task.fields[now]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        task = progress.add_task("", total=cells, now="starting the testbed", left="")
+        for event in events:
+            outcome.take(event)
+            match event:
+                case Phase():
+                    progress.update(task, now=escape(event.text))
+                    if not console.is_terminal:
+                        console.print(event.text, markup=False, highlight=False)
+                case CellStarted():
+                    left_s = (event.of - event.number + 1) * cell_estimate_s
+                    progress.update(
+                        task, now=escape(event.key), left=f"about {format_duration(round(left_s))} left"
+                    )
+                case CellEnded():
+                    progress.advance(task)
+                    _tell_cell(event, progress.console, console.is_terminal)
+    outcome.ended_unix_s = time.time()
+    return outcome
+
+
+def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
+    """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
+    if event.status is Status.OK and is_terminal:
+        return
+    reason = f": {escape(event.reason)}" if event.reason else ""
+    style = STYLES[event.status]
+    console.print(f"{escape(event.key)} [{style}]{event.status}[/]{reason}", highlight=False, soft_wrap=True)

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from harness import __version__, doctor, lab, plan, references, testbed
+from harness import run as runner
 from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
 from harness.journal import Journal
@@ -199,14 +200,16 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
     err.print(f"run {made.run_id} in the {made.testbed} testbed: {cells} cells, results in {folder.path}")
     journal = Journal(state / f"journal-{made.run_id}.jsonl")
     cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
-    outcome = follow(
-        testbed.events(made, folder.path.resolve(), journal, state),
-        cells=cells,
-        cell_estimate_s=cell_s,
-        console=err,
-        started_unix_s=started_unix_s,
-    )
-    journal.path.unlink(missing_ok=True)
+    try:
+        outcome = follow(
+            testbed.events(made, folder.path.resolve(), journal, state),
+            cells=cells,
+            cell_estimate_s=cell_s,
+            console=err,
+            started_unix_s=started_unix_s,
+        )
+    finally:
+        journal.close()
     if outcome.failure is not None:
         raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
     for leak in outcome.leaks:
@@ -336,35 +339,32 @@ def lab_exec(
     with exclusive("harness lab exec") as state:
         journal = Journal(state / "journal-lab-exec.jsonl")
         console = state / "lab-exec.log"
-        console.unlink(missing_ok=True)
-        with lab.boot(
-            command, journal=journal, console=console, results=writable, storage_bytes=memory << 20
-        ) as booted:
-            shown = 0
-            while True:
-                ended = booted.process.poll() is not None
-                shown += _copy(console, shown)
-                if ended:
-                    break
-                time.sleep(testbed.POLL_S)
-        status = booted.exit_status()
-        journal.path.unlink(missing_ok=True)
-        if status is None:
-            raise _as_error("the lab ended before the command did", f"its console is in {console}", 1)
-        console.unlink()
-        raise typer.Exit(status)
+        try:
+            with lab.boot(
+                command, journal=journal, console=console, results=writable, storage_bytes=memory << 20
+            ) as booted:
+                shown = 0
+                while booted.process.poll() is None:
+                    shown = _copy(console, shown)
+                    time.sleep(testbed.POLL_S)
+            _copy(console, shown)
+            status = booted.exit_status()
+            last = "" if status is not None else runner.tail(console)
+        finally:
+            journal.close()
+            console.unlink(missing_ok=True)
+    if status is None:
+        raise _as_error(f"the lab ended before the command did: {last}", None, 1)
+    raise typer.Exit(status)
 
 
 def _copy(console: Path, start: int) -> int:
-    """Print what has come to a console since ``start``, up to the lab's own last words."""
-    with console.open("rb") as file:
-        file.seek(start)
-        data = file.read()
-    data = data[: data.rfind(b"\n") + 1]
-    words = data.split(lab.EXIT_MARK.encode())[0]
-    sys.stdout.buffer.write(words)
+    """Print a console from ``start`` up to the lab's own last words; returns how far that was."""
+    said = console.read_bytes().split(lab.EXIT_MARK.encode())[0]
+    whole = said[: said.rfind(b"\n") + 1]
+    sys.stdout.buffer.write(whole[start:])
     sys.stdout.buffer.flush()
-    return len(data)
+    return len(whole)
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:

@@ -96,9 +96,8 @@ def run(run_folder: str, journal_path: str) -> int:
     except KeyboardInterrupt:
         emit(Failed("interrupted", f"finish it with: harness run --resume {folder.run_id}", INTERRUPTED))
         status = INTERRUPTED
+    journal.close()
     emit(Ended(tuple(journal.leaks)))
-    if not journal.leaks:
-        journal.path.unlink(missing_ok=True)
     return status or (1 if journal.leaks else 0)
 
 

@@ -78,6 +78,11 @@ class Journal:
         except (HarnessError, OSError) as error:
             self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
 
+    def close(self) -> None:
+        """Remove the file if all that it names is undone; what is still open stays written down."""
+        if not self.open_entries():
+            self.path.unlink(missing_ok=True)
+
     def _append(self, line: _Line) -> None:
         with self.path.open("ab") as file:
             file.write(b"\n" * self._torn + msgspec.json.encode(line) + b"\n")

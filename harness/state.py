@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -57,23 +58,41 @@ def own_folder(folder: Path) -> Path:
 def exclusive(run_id: str) -> Iterator[Path]:
     """Hold the testbed for one run; yields the state folder. BusyError names the holder.
 
-    The kernel drops the lock with its process, so a killed run never blocks the next.
+    The kernel drops the lock with its process, so a killed run never blocks the next. Afterwards the
+    folder goes, unless a journal in it still names something.
     """
     folder = state_folder()
     path = folder / "lock"
-    with path.open("a+b") as file:
+    with _locked(path) as file:
+        owner = Owner(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"))
+        file.truncate(0)
+        file.write(msgspec.json.encode(owner))
+        file.flush()
+        try:
+            yield folder
+        finally:
+            path.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The lock file, open and locked; made if absent."""
+    while True:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        file = path.open("a+b")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            file.close()
             raise BusyError(
                 f"the testbed is in use by {_describe_owner(path)}",
                 hint="wait for it, or end that process; two runs at once would measure each other",
             ) from None
-        file.truncate(0)
-        owner = Owner(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"))
-        file.write(msgspec.json.encode(owner))
-        file.flush()
-        yield folder
+        # Its holder may have removed the file between our open and our lock: then it locks nobody out.
+        if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            return file
+        file.close()
 
 
 def _describe_owner(path: Path) -> str:

@@ -177,7 +177,10 @@ def boot(
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
             *(f"ubd{'abcdefgh'[number]}={disk}" for number, disk in enumerate(disks)),
             *(f"uml_dir={folder}/", "umid=lab", f"initcall_blacklist={SLOW_INITIALISERS}"),
-            *("con=null", "con0=null,fd:1", "init=/bin/sh", "--", f"{folder}/init.sh", str(folder)),
+            # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
+            # cannot be gained at all.
+            *("con=null", "con0=null,fd:1", "init=/usr/bin/setpriv", "--", "--no-new-privs"),
+            *("/bin/sh", f"{folder}/init.sh", str(folder)),
         ]
         env = {"TMPDIR": str(roomy_folder(memory_bytes, MEMORY_FOLDERS))}
         # The console has to be a pipe: the kernel cannot poll a regular file.

@@ -361,7 +361,8 @@ def lab_exec(
 def _copy(console: Path, start: int) -> int:
     """Print a console from ``start`` up to the lab's own last words; returns how far that was."""
     said = console.read_bytes().split(lab.EXIT_MARK.encode())[0]
-    whole = said[: said.rfind(b"\n") + 1]
+    # The mark stands on a line of its own: the newline before it is the lab's.
+    whole = said[: max(said.rfind(b"\n"), 0)]
     sys.stdout.buffer.write(whole[start:])
     sys.stdout.buffer.flush()
     return len(whole)

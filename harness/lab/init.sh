@@ -41,6 +41,6 @@ exec chroot $root /bin/sh -c '
 cd /
 status=0
 eval "$COMMAND" || status=$?
-echo "harness-lab-exit $status"
+printf "\nharness-lab-exit %s\n" "$status"
 halt -f
 '

@@ -10,6 +10,7 @@ import contextlib
 import random
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,31 +105,37 @@ class Bench:
 
         Raises HarnessError only where the run as a whole cannot go on.
         """
+        with self.shared() as storage:
+            for number, (order, cell) in enumerate(todo, 1):
+                self.emit(CellStarted(cell.key, number, len(todo)))
+                record = self._save(self.measure(cell, order, storage))
+                self.emit(
+                    CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
+                )
+            self.emit(Phase("taking everything down"))
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[Storage]:
+        """What all columns share, and every column that is brought up meanwhile, until the end."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.kernel_log.close)
             self.emit(Phase("making and filling the disk"))
             storage = stack.enter_context(backing.bring_up(self.journal, self.target, self.plan.backing))
+            self._facts |= environment.describe({"initiator": self.initiator, "target": self.target})
+            self.folder.save_environment(self._facts)
             if any(column.link != LINK_LOCAL for column in self.plan.columns):
                 self._start_sides(stack, storage)
             stack.callback(self._close_columns)
-            for number, (order, cell) in enumerate(todo, 1):
-                self.emit(CellStarted(cell.key, number, len(todo)))
-                record = self._measure(cell, order, storage)
-                self.folder.save_record(record)
-                self.emit(
-                    CellEnded(
-                        cell.key,
-                        record.status,
-                        record.reason,
-                        record.fio_ns,
-                        record.started_unix_s,
-                    )
-                )
-            self.emit(Phase("reading the environment"))
-            self.folder.save_environment(
-                {**environment.describe({"initiator": self.initiator, "target": self.target}), **self._facts}
-            )
-            self.emit(Phase("taking everything down"))
+            yield storage
+
+    def _save(self, record: Record) -> Record:
+        """Keep a record. If the disk is full, this cell has no number, and the earlier ones stay."""
+        try:
+            self.folder.save_record(record)
+        except OSError as error:
+            reason = f"its record could not be written: {error.strerror}"
+            return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
+        return record
 
     def _start_sides(self, stack: contextlib.ExitStack, storage: Storage) -> None:
         """What all columns over a network share: the backstore, iscsid, and (lazily) one charon."""
@@ -166,7 +173,7 @@ class Bench:
                 stack.push(column.stack)
             self._columns.clear()
 
-    def _column(self, column: Column, storage: Storage) -> ColumnUp:
+    def column(self, column: Column, storage: Storage) -> ColumnUp:
         """The column, brought up if it is not; raises HarnessError if it cannot be."""
         if column in self._columns:
             return self._columns[column]
@@ -221,6 +228,7 @@ class Bench:
             "session": up.session,
             "esp": up.esp,
         }
+        self.folder.save_environment(self._facts)
 
     def _protect(
         self,
@@ -271,7 +279,7 @@ class Bench:
             )
         )
 
-    def _measure(self, cell: Cell, order: int, storage: Storage) -> Record:
+    def measure(self, cell: Cell, order: int, storage: Storage) -> Record:
         """Measure one cell. Whatever goes wrong becomes its status and reason, and stays with it."""
         column, plan = cell.column, self.plan
         workload = self._workloads[cell.workload]
@@ -293,7 +301,7 @@ class Bench:
             ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
         )
         try:
-            up = self._column(column, storage)
+            up = self.column(column, storage)
             self.kernel_log.read()
             record = msgspec.structs.replace(record, session=up.session, esp=up.esp)
             record = self._run_fio(cell, workload, up, record)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from harness import guard
 from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host
 from harness.journal import Journal
@@ -19,10 +20,11 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Storage that is ready: its path on the target host, and its size."""
+    """Storage that is ready: its path on the target host, its size, and the user's device, if it is one."""
 
     path: str
     size_bytes: int
+    device: guard.Device | None = None
 
 
 class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
@@ -108,6 +110,7 @@ def bring_up(journal: Journal, host: Host, backing: Backing) -> Iterator[Storage
 
     It is filled once with random data: blocks that were never written answer without doing the work.
     """
+    device: guard.Device | None = None
     with contextlib.ExitStack() as stack:
         if backing.kind is BackingKind.RAMDISK:
             _hold(stack, journal, host, Ramdisk(backing.size_bytes))
@@ -116,15 +119,24 @@ def bring_up(journal: Journal, host: Host, backing: Backing) -> Iterator[Storage
             path = backing.path or _scratch_file(stack, journal, host, backing.size_bytes)
             _hold(stack, journal, host, BackingFile(path, backing.size_bytes))
         else:
-            path = backing.path or ""
+            device = require_device(host, backing)
+            # The kernel's own name: by-path names hold colons, which fio and LIO take for their own.
+            path = device.node
         _fill(host, path, backing.size_bytes)
-        yield Storage(path=path, size_bytes=backing.size_bytes)
+        yield Storage(path=path, size_bytes=backing.size_bytes, device=device)
 
 
 def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | BackingFile) -> None:
     # Asked before it is journalled: else a run killed in between would have it named for removal.
     resource.refuse_foreign(host)
     stack.enter_context(journal.hold(host, resource))
+
+
+def require_device(host: Host, backing: Backing) -> guard.Device:
+    """The user's device, if the guard lets the harness write to it; see ``guard.require_writable``."""
+    return guard.require_writable(
+        host, backing.path or "", destroy=backing.destroy, needed_bytes=backing.size_bytes
+    )
 
 
 def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, size_bytes: int) -> str:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness import backing, capture, environment, initiator, ipsec, links, proof
+from harness import backing, capture, environment, guard, initiator, ipsec, links, proof
 from harness.backing import Storage
 from harness.errors import CellInvalid, CommandFailed, HarnessError
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host, NamespaceHost
-from harness.jobfile import block_bytes, job_file, repeat_seed, wall_estimate_s
+from harness.jobfile import block_bytes, job_file, moves_write, repeat_seed, wall_estimate_s
 from harness.journal import Journal
 from harness.kernellog import KernelLog, complaints
 from harness.model import (
@@ -122,6 +122,8 @@ class Bench:
             self.emit(Phase("making and filling the disk"))
             storage = stack.enter_context(backing.bring_up(self.journal, self.target, self.plan.backing))
             self._facts |= environment.describe({"initiator": self.initiator, "target": self.target})
+            if storage.device is not None:
+                self._facts["device"] = msgspec.to_builtins(storage.device)
             self.folder.save_environment(self._facts)
             if any(column.link != LINK_LOCAL for column in self.plan.columns):
                 self._start_sides(stack, storage)
@@ -304,6 +306,8 @@ class Bench:
             up = self.column(column, storage)
             self.kernel_log.read()
             record = msgspec.structs.replace(record, session=up.session, esp=up.esp)
+            if storage.device is not None and moves_write(workload):
+                guard.recheck(self.target, storage.device)
             record = self._run_fio(cell, workload, up, record)
         except CellInvalid as error:
             record = msgspec.structs.replace(record, status=Status.INVALID, reason=str(error))

@@ -17,10 +17,12 @@ from rich.console import Console
 
 from harness import __version__, doctor, lab, plan, references, testbed
 from harness import run as runner
+from harness.backing import require_device
 from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
+from harness.hosts import NamespaceHost
 from harness.journal import Journal
-from harness.model import IkeAuth, IpsecMode, Plan, Status
+from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Status
 from harness.parse import fio
 from harness.progress import follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
@@ -148,6 +150,7 @@ def run(
             seed=seed,
             size=size,
             backing=backing,
+            destroy=destroy,
             ipsec_mode=ipsec_mode,
             auth=auth,
         )
@@ -159,9 +162,11 @@ def run(
     if plan_only:
         _print_plan(made)
         return
-    del destroy
     with exclusive(made.run_id) as state:
         _tell_recovery(*testbed.recover(state))
+        if made.backing.kind is BackingKind.BLOCK:
+            # Here as well as inside: from there, mounts of the machine's other namespaces are out of sight.
+            require_device(NamespaceHost(name="machine"), made.backing)
         _prepare_results(folder.path)
         if resume is None:
             folder.save_plan(made)

@@ -34,10 +34,14 @@ class Resource(Protocol):
 R = TypeVar("R", bound=Resource)
 
 
+_NOTHING = msgspec.Raw()
+
+
 class _Line(msgspec.Struct, omit_defaults=True):
     id: int
-    host: msgspec.Raw | None = None
-    resource: msgspec.Raw | None = None
+    # Empty, not None: msgspec decodes `Raw | None` as null alone.
+    host: msgspec.Raw = _NOTHING
+    resource: msgspec.Raw = _NOTHING
 
 
 class Journal:
@@ -75,6 +79,10 @@ class Journal:
         try:
             resource.release(host)
             self._append(_Line(number))
+        except KeyboardInterrupt:
+            # To stop halfway would leave it for good, so what was interrupted is done again first.
+            self._release(number, host, resource)
+            raise
         except (HarnessError, OSError) as error:
             self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
 
@@ -92,15 +100,19 @@ class Journal:
 
     def _lines(self) -> Iterator[_Line]:
         for text in self.path.read_bytes().splitlines() if self.path.exists() else ():
-            # Only the last line of a run can be torn, and what it names was not yet acted on.
-            with contextlib.suppress(msgspec.DecodeError):
+            try:
                 yield msgspec.json.decode(text, type=_Line)
+            except msgspec.ValidationError:
+                raise  # whole, but not of ours: nothing to pass over in silence
+            except msgspec.DecodeError:
+                # Only the last line of a run can be torn, and what it names was not yet acted on.
+                continue
 
     def open_entries(self) -> list[tuple[msgspec.Raw, msgspec.Raw]]:
         """(host, resource) as raw JSON of all that was acquired and not released, newest first."""
         pending: dict[int, tuple[msgspec.Raw, msgspec.Raw]] = {}
         for line in self._lines():
-            if line.resource is not None and line.host is not None:
+            if bytes(line.resource):
                 pending[line.id] = (line.host, line.resource)
             else:
                 pending.pop(line.id, None)

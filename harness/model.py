@@ -124,11 +124,15 @@ class Column(msgspec.Struct, frozen=True, order=True):
 
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
-    """The storage behind the target. ``path`` is the user's file or device; None: made for the run."""
+    """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
+
+    ``destroy`` is what the user typed in consent to losing what a device bears.
+    """
 
     kind: BackingKind
     size_bytes: int
     path: str | None = None
+    destroy: str | None = None
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):

@@ -58,6 +58,7 @@ class Request:
     seed: int | None = None
     size: str = "128M"
     backing: str = "ramdisk"
+    destroy: str | None = None
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
 
@@ -75,7 +76,12 @@ def make_plan(request: Request) -> Plan:
         raise UsageError(
             f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
         )
-    backing = parse_backing(request.backing, request.size)
+    backing = parse_backing(request.backing, request.size, request.destroy)
+    if backing.path is not None and request.testbed is TestbedKind.LAB:
+        raise UsageError(
+            f"{backing.path} is this machine's, and the lab would measure the machine's page cache instead",
+            hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
+        )
     columns, links, proposals = _columns(request)
     seed = secrets.randbelow(2**31) if request.seed is None else request.seed
     if not 0 <= seed < 2**63:
@@ -137,8 +143,13 @@ def _columns(
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
 
 
-def parse_backing(text: str, size: str) -> Backing:
+def parse_backing(text: str, size: str, destroy: str | None = None) -> Backing:
     """``ramdisk``, ``file``, ``file:PATH`` or ``block:PATH`` (or just the path of a device), and its size."""
+    if destroy is not None and BackingKind.BLOCK not in text and not text.startswith("/dev/"):
+        raise UsageError(
+            f"--destroy {destroy} is consent for a block backing, found --backing {text}",
+            hint="leave --destroy out",
+        )
     kind, _, path = text.partition(":")
     if text.startswith("/dev/"):
         kind, path = "block", text
@@ -163,7 +174,7 @@ def parse_backing(text: str, size: str) -> Backing:
         )
     if kind == BackingKind.RAMDISK and path:
         raise UsageError(f"a ramdisk has no path, found {text}", hint="try --backing ramdisk")
-    return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None)
+    return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None, destroy=destroy)
 
 
 def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:

@@ -20,7 +20,7 @@ from harness import run as runner
 from harness.errors import RequirementError, TestbedError
 from harness.events import Ended, Event, Reader
 from harness.journal import Journal
-from harness.model import BackingKind, Plan, TestbedKind
+from harness.model import Plan, TestbedKind
 
 POLL_S = 0.05
 INSIDE = "-inside"
@@ -86,7 +86,7 @@ def _in_lab(
         journal=journal,
         console=console,
         results=folder,
-        storage_bytes=0 if plan.backing.kind is BackingKind.BLOCK else plan.backing.size_bytes,
+        storage_bytes=plan.backing.size_bytes,
     ) as booted:
         yield booted.process
 

@@ -141,12 +141,10 @@ def boot(
     console: Path,
     results: Path | None = None,
     storage_bytes: int = 0,
-    disks: Sequence[str] = (),
 ) -> Iterator[Lab]:
     """Boot the lab, run ``command`` in it as root, and halt; leaving the context ends it in any case.
 
     ``results`` (a folder of the machine) is /run/results in the lab, and the one place it can write to.
-    ``disks`` are block devices or files of the machine, /dev/ubda and so on in the lab.
     """
     kernel = shutil.which(KERNEL)
     if kernel is None or not MODULES.is_dir():
@@ -175,7 +173,6 @@ def boot(
             kernel,
             f"mem={memory_bytes // MIB}M",
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
-            *(f"ubd{'abcdefgh'[number]}={disk}" for number, disk in enumerate(disks)),
             *(f"uml_dir={folder}/", "umid=lab", f"initcall_blacklist={SLOW_INITIALISERS}"),
             # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
             # cannot be gained at all.

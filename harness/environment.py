@@ -7,7 +7,8 @@ from harness.hosts import Host
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
     "open-iscsi": ["iscsiadm", "--version"],
-    "strongswan": ["swanctl", "--version"],
+    # swanctl(8) wants a charon before it tells its version; its help begins with it.
+    "strongswan": ["sh", "-c", "swanctl --help 2>/dev/null"],
     "iproute2": ["ip", "-V"],
     "tcpdump": ["tcpdump", "--version"],
     "python3-rtslib-fb": ["dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"],

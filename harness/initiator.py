@@ -104,7 +104,9 @@ class IscsiSession(msgspec.Struct, frozen=True, tag="session"):
                 raise CommandFailed(
                     f"session {session} to {self.iqn} could not be logged out (iscsiadm said {status})"
                 )
-        self._node(host, "--op", "delete", check=False)
+        status = self._node(host, "--op", "delete", check=False)
+        if status not in (0, ISCSIADM_ERR_NO_OBJS_FOUND):
+            raise CommandFailed(f"the record of {self.iqn} could not be deleted (iscsiadm said {status})")
 
 
 def _iscsid_initiator_name(host: Host) -> str:

@@ -188,7 +188,8 @@ def _refuse_used_network(host: Host, index: int) -> None:
         found = re.search(r"198\.1[89]\.[\d./]+", route)
         if found is not None and ours.overlaps(ipaddress.ip_network(found[0])):
             raise RequirementError(
-                f"the benchmark network {ours} was expected to be free, but there is a route: {route.strip()}",
+                f"the benchmark network {ours} was expected to be free, "
+                f"but there is a route: {route.strip()}",
                 hint="remove that route, or run in the lab with --testbed lab",
             )
 

@@ -1,0 +1,400 @@
+"""Hosts that run nothing: they record every command, and act on a small model of two kernels and a disk.
+
+The model knows what a run makes (``World.things``), refuses as the real programs do to remove what is
+not there, and can be told to let the n-th step go wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import shlex
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from harness.errors import CommandFailed
+from harness.hosts import NamespaceHost
+from harness.run import DEFAULT_TIMEOUT_S, Completed
+
+Answer = tuple[int, str, str]
+"""Exit status, standard output, standard error."""
+
+DONE: Answer = (0, "", "")
+NO: Answer = (1, "", "")
+
+USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine", "backstore mine")
+"""What somebody else has on the same kernels; a run must leave it as it is."""
+
+IO_BYTES = 4_096_000
+"""What every fake fio moves."""
+
+PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 1)
+
+
+class Failure(enum.StrEnum):
+    """How a step goes wrong."""
+
+    STATUS = "status"
+    """It has no effect and ends with an error."""
+    HANG = "hang"
+    """It takes effect, but does not end in time."""
+    INTERRUPT = "interrupt"
+    """SIGTERM comes before it."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One thing a host was asked to do; ``argv`` begins with ``daemon`` or ``write`` for those."""
+
+    host: str
+    argv: tuple[str, ...]
+    input: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}: {shlex.join(self.argv)}"
+
+
+class FakeHost(NamespaceHost, frozen=True, tag="namespace", dict=True):
+    """A host of a ``World``; in a journal it looks like the real one."""
+
+    @property
+    def world(self) -> World:
+        return cast(World, self.__dict__["world"])
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        del env
+        status, stdout, stderr = self.world.run(self, Command(self.name, tuple(argv), input), timeout_s)
+        done = Completed(argv=tuple(argv), status=status, stdout=stdout, stderr=stderr, seconds=0.0)
+        return done.require_success() if check else done
+
+    @contextlib.contextmanager
+    def daemon(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        ready: Callable[[], bool],
+        deadline_s: float,
+        env: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Iterator[None]:
+        thing = f"daemon {Path(argv[0]).name} of {self.name} {self.netns or ''} {log}"
+        self.world.run(self, Command(self.name, ("daemon", *argv)), deadline_s)
+        self.world.make(thing)
+        if output is not None:
+            output.write_bytes(PCAP_HEADER)
+            self.world.captures[output] = argv[-1]
+        try:
+            if env is not None:
+                self.world.sockets.add(str(Path(env["STRONGSWAN_CONF"]).parent / "vici"))
+            if not ready():
+                raise CommandFailed(f"waited {deadline_s:g} s in vain for {argv[0]}")
+            yield
+        finally:
+            self.world.remove(thing)
+            if argv[0] == self.world.undying:
+                raise CommandFailed(f"process {argv[0]} could not be killed")
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        return [self.world.text_of(path) for path in paths]
+
+    def write_secret(self, path: Path, text: str) -> None:
+        self.world.run(self, Command(self.name, ("write", str(path))), 0)
+        self.world.secret_files[str(path)] = text
+
+
+@dataclass
+class World:
+    """What the hosts share. The ``fail_at``-th step (from 1) fails; ``broken`` steps always do."""
+
+    fail_at: int = 0
+    failure: Failure = Failure.STATUS
+    broken: Callable[[Command], bool] = lambda _command: False
+    undying: str = ""
+    """A daemon that cannot be stopped."""
+    answers: list[tuple[tuple[str, ...], Answer]] = field(default_factory=list)
+    """(beginning of argv, answer), looked at before the model is asked."""
+
+    commands: list[Command] = field(default_factory=list)
+    failed: Command | None = None
+    things: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict.fromkeys(USERS, ()))
+    """What exists, and the network namespaces with which it goes."""
+    history: list[tuple[str, str]] = field(default_factory=list)
+    """("+" or "-", thing), in order."""
+    secret_files: dict[str, str] = field(default_factory=dict)
+    sockets: set[str] = field(default_factory=set)
+    captures: dict[Path, str] = field(default_factory=dict)
+    moved_bytes: int = 0
+    esp_bytes: int = 0
+    """Of every ESP state that there is."""
+    sessions: list[str] = field(default_factory=list)
+    """The IQN behind the kernel's session1, session2, …"""
+    serial: str = ""
+    _steps: int = 0
+
+    def host(self, name: str, netns: str | None = None) -> FakeHost:
+        """In place of ``NamespaceHost``."""
+        host = FakeHost(name, netns)
+        host.__dict__["world"] = self
+        return host
+
+    @property
+    def left(self) -> set[str]:
+        """What exists and is not somebody else's."""
+        return set(self.things) - set(USERS)
+
+    def make(self, thing: str, *netns: str) -> None:
+        assert thing not in self.things, f"{thing} was made twice"
+        self.things[thing] = netns
+        self.history.append(("+", thing))
+
+    def remove(self, thing: str) -> None:
+        del self.things[thing]
+        self.history.append(("-", thing))
+
+    def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
+        """Carry out a step, or fail it. ``harness.run.run`` raises CommandFailed if a command hangs."""
+        self.commands.append(command)
+        due = False
+        if not (self.failure is Failure.STATUS and _asks(command.argv)):
+            self._steps += 1
+            due = self._steps == self.fail_at
+        if due:
+            self.failed = command
+        if due and self.failure is Failure.INTERRUPT:
+            raise KeyboardInterrupt
+        if self.broken(command) or (due and self.failure is Failure.STATUS):
+            if command.argv[0] == "write":
+                raise OSError(28, "No space left on device")
+            if command.argv[0] == "daemon":
+                raise CommandFailed(f"`{shlex.join(command.argv[1:])}` ended while it started")
+            return 1, "", "it was made to fail"
+        answer = next((a for start, a in self.answers if command.argv[: len(start)] == start), None)
+        answer = answer or self._act(host.netns, command.argv, command.input or "")
+        if due and command.argv[0] not in ("write", "daemon"):
+            raise CommandFailed(f"`{shlex.join(command.argv)}` did not end within {timeout_s:g} s")
+        return answer
+
+    def _act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer:
+        match argv:
+            case ["test", "-e", "/sys/module/brd"]:
+                return DONE if "module brd" in self.things else NO
+            case ["test", "-S", path]:
+                return DONE if path in self.sockets else NO
+            case ["modprobe", "--first-time", "brd", *_]:
+                self.make("module brd")
+            case ["modprobe", "-r", "brd"]:
+                if any(thing.startswith("backstore harness") for thing in self.things):
+                    return 1, "", "modprobe: FATAL: Module brd is in use."
+                return self._remove_if_there("module brd", DONE)
+            case ["ip", "netns", "add", name]:
+                self.make(f"netns {name}")
+            case ["ip", "netns", "list"]:
+                names = [thing.split()[1] for thing in self.things if thing.startswith("netns ")]
+                return 0, "".join(f"{name} (id: 0)\n" for name in names), ""
+            case ["ip", "netns", "del", name]:
+                for thing in [thing for thing, ends in self.things.items() if name in ends]:
+                    self.remove(thing)
+                return self._remove_if_there(f"netns {name}", (1, "", "Cannot remove namespace file"))
+            case ["ip", "link", "add", iface, *words] if netns is None:
+                self.make(f"link {iface}", words[words.index("netns") + 1])
+            case ["ip", "link", "show", "dev", iface]:
+                return DONE if f"link {iface}" in self.things else NO
+            case ["ip", "link", "del", "dev", iface]:
+                return self._remove_if_there(f"link {iface}", (1, "", "Cannot find device"))
+            case ["ip", "xfrm", "policy", "add", *words]:
+                self.make(_policy(netns, words[: words.index("action")]), *filter(None, [netns]))
+            case ["ip", "xfrm", "policy", "delete", *words]:
+                absent = (2, "", "RTNETLINK answers: No such file or directory")
+                return self._remove_if_there(_policy(netns, words), absent)
+            case ["ip", "xfrm", "state", "delete", *words]:
+                absent = (2, "", "RTNETLINK answers: No such process")
+                return self._remove_if_there(_state(netns, words[1], words[3]), absent)
+            case ["ip", "-s", "xfrm", "state", *_]:
+                return 0, self._states(netns), ""
+            case ["swanctl", "--initiate", "--child", name, *_]:
+                self._initiate(name)
+            case ["/usr/bin/python3", "-c", _]:
+                return self._lio(json.loads(text))
+            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
+                return self._iscsiadm(iqn, words)
+            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script:
+                return self._sysfs(word)
+            case ["fio", *_]:
+                return self._fio(text)
+        return DONE
+
+    def _remove_if_there(self, thing: str, absent: Answer) -> Answer:
+        if thing not in self.things:
+            return absent
+        self.remove(thing)
+        return DONE
+
+    def _initiate(self, name: str) -> None:
+        """charon's states and policies on both ends, by the addresses in the initiator's configuration."""
+        (conf,) = (t for p, t in self.secret_files.items() if p.endswith("charon-initiator/swanctl.conf"))
+        words = conf[conf.index(f" {name} {{") :].split()
+        near, far = (words[words.index(f"{key}_addrs") + 2] for key in ("local", "remote"))
+        target = next(
+            t.split()[1] for t in self.things if t.startswith("netns harness") and t[-1] == name[-1]
+        )
+        for netns in (None, target):
+            self.make(_policy(netns, ["src", f"{near}/32", "dst", f"{far}/32", "dir", "out"]))
+            for source, destination in ((near, far), (far, near)):
+                self.make(_state(netns, source, destination))
+
+    def _states(self, netns: str | None) -> str:
+        text = state_text("10.0.0.1", "10.0.0.2", spi=1)
+        for number, thing in enumerate(self.things, 2):
+            if thing.startswith(_state(netns, "", "").rstrip()):
+                source, destination = thing.split()[-2:]
+                text += state_text(source, destination, spi=number, sent_bytes=self.esp_bytes)
+        return text
+
+    def _lio(self, request: dict[str, Any]) -> Answer:
+        kind = request["do"].partition("-")[2]
+        thing = f"{kind} {request['name' if kind == 'backstore' else 'iqn']}"
+        if request["do"].startswith("delete"):
+            return self._remove_if_there(thing, DONE)
+        self.serial = request.get("serial", self.serial)
+        self.make(thing)
+        return DONE
+
+    def _iscsiadm(self, iqn: str, words: list[str]) -> Answer:
+        node, session = f"node {iqn}", f"session {iqn}"
+        match words:
+            case ["--op", "new"] if node not in self.things:
+                self.make(node)
+            case ["--op", "delete"]:
+                return self._remove_if_there(node, (21, "", "iscsiadm: No records found"))
+            case ["--login"]:
+                self.make(session)
+                self.sessions.append(iqn)
+            case ["--logout"]:
+                return self._remove_if_there(session, (21, "", "iscsiadm: No matching sessions found"))
+        return DONE
+
+    def _sysfs(self, word: str) -> Answer:
+        """Both questions after a session: its name by its target, its disk by its name."""
+        if word.startswith("iqn."):
+            if f"session {word}" not in self.things:
+                return NO
+            last = len(self.sessions) - self.sessions[::-1].index(word)
+            return 0, f"/sys/class/iscsi_session/session{last}/targetname\n", ""
+        return 0, f"/sys/class/iscsi_session/{word}/device/target0:0:0/0:0:0:0/block/sda\n", ""
+
+    def _fio(self, job: str) -> Answer:
+        self.moved_bytes += 2 * IO_BYTES
+        self.esp_bytes += 2 * IO_BYTES
+        for file, expression in self.captures.items():
+            if expression.startswith("(esp") and file.exists():
+                with file.open("ab") as stream:
+                    stream.write(pcap_record(frame(50)))
+        return 0, fio_output(write="write" in job), ""
+
+    def text_of(self, path: str) -> str:
+        """A small file, as ``Host.read_files`` gives it."""
+        if path in self.secret_files:
+            return self.secret_files[path]
+        if path == "/proc/net/unix":
+            running = any(thing.startswith("daemon iscsid") for thing in self.things)
+            return "@ISCSIADM_ABSTRACT_NAMESPACE" if running else ""
+        if path == "/proc/net/dev":
+            links = [thing.split()[1] for thing in self.things if thing.startswith("link ")]
+            ends = [name.replace("i", "t") for name in links]
+            return "".join(f"{name}: {self.moved_bytes}{' 0' * 15}\n" for name in (*links, *ends))
+        if path == "/proc/crypto":
+            return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
+        if path.endswith("vpd_pg80"):
+            return self.serial
+        if path.endswith("/state"):
+            return "LOGGED_IN\n" if any(thing.startswith("session ") for thing in self.things) else ""
+        return "262144\n" if path.endswith("/size") else ""
+
+
+def _asks(argv: tuple[str, ...]) -> bool:
+    """Whether an exit status other than 0 is an answer and no error."""
+    return (
+        argv[0] in ("test", "mountpoint")
+        or argv[:3] == ("ip", "link", "show")
+        or (argv[:2] == ("sh", "-c") and argv[2].startswith(("test", "grep")))
+    )
+
+
+def _policy(netns: str | None, selector: Sequence[str]) -> str:
+    return f"policy {netns} {' '.join(selector)}"
+
+
+def _state(netns: str | None, source: str, destination: str) -> str:
+    return f"state {netns} {source} {destination}"
+
+
+def state_text(
+    source: str,
+    destination: str,
+    *,
+    spi: int,
+    sent_bytes: int = 0,
+    mode: str = "transport",
+    algorithms: Sequence[str] = ("aead rfc4106(gcm(aes)) <<Keys hidden>> 128",),
+) -> str:
+    """One state as ``ip -s xfrm state list nokeys`` prints it (iproute2 6.1), its packets full frames."""
+    lines = "\n".join(f"\t{algorithm}" for algorithm in algorithms)
+    return f"""src {source} dst {destination}
+\tproto esp spi {spi:#010x}({spi}) reqid 1207959552(0x48000000) mode {mode}
+\treplay-window 0 seq 0x00000000 flag  (0x00000000)
+{lines}
+\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
+\tsel src 0.0.0.0/0 dst 0.0.0.0/0 uid 0
+\tlifetime config:
+\t  limit: soft (INF)(bytes), hard (INF)(bytes)
+\t  limit: soft (INF)(packets), hard (INF)(packets)
+\t  expire add: soft 0(sec), hard 0(sec)
+\t  expire use: soft 0(sec), hard 0(sec)
+\tlifetime current:
+\t  {sent_bytes}(bytes), {sent_bytes // 1400}(packets)
+\t  add 2026-11-21 03:18:48 use -
+\tstats:
+\t  replay-window 0 replay 0 failed 0
+"""
+
+
+def frame(protocol: int, payload: bytes = b"") -> bytes:
+    """An Ethernet frame with an IPv4 header that names ``protocol``."""
+    ip = bytes([0x45, 0, 0, 40, 0, 0, 0, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2])
+    return bytes(12) + b"\x08\x00" + ip + payload
+
+
+def pcap_record(captured: bytes) -> bytes:
+    """A record of a little-endian pcap file: time, length as captured, length on the wire (1514 bytes)."""
+    return struct.pack("<IIII", 1_700_000_000, 0, len(captured), 1514) + captured
+
+
+def fio_output(*, write: bool) -> str:
+    """fio 3.33's JSON of a job that moved ``IO_BYTES`` in a second."""
+    busy = {
+        "io_bytes": IO_BYTES,
+        "io_kbytes": IO_BYTES // 1024,
+        "bw_bytes": IO_BYTES,
+        "bw": IO_BYTES // 1024,
+        "iops": 1000.0,
+        "runtime": 1000,
+        "total_ios": 1000,
+        "lat_ns": {"min": 900_000, "max": 1_100_000, "mean": 1_000_000.0, "stddev": 1.0},
+    }
+    idle = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
+    read, written = (idle, busy) if write else (busy, idle)
+    job = {"jobname": "job", "error": 0, "read": read, "write": written}
+    return json.dumps({"fio version": "fio-3.33", "jobs": [job]})

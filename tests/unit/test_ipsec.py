@@ -1,0 +1,449 @@
+"""IPsec: what ip(8) and /proc/crypto say, what is blocked, and what charon is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from harness import ipsec
+from harness.errors import CommandFailed, HarnessError
+from harness.ipsec import Barrier, Charon, Credentials, EspState, SecurityAssociations
+from harness.links import LinkPath
+from harness.model import IkeAuth, IpsecMode, LinkProfile, Proposal
+from tests.unit.fakes import Command, World, state_text
+
+NEAR, FAR = "198.18.3.1", "198.18.3.2"
+GCM = Proposal(
+    name="aes128gcm16",
+    title="AES-128-GCM",
+    esp="aes128gcm16",
+    ike="aes128-sha256-ecp256",
+    kernel_algorithms=("rfc4106(gcm(aes))",),
+)
+CBC = Proposal(
+    name="aes128-sha256",
+    title="AES-128-CBC",
+    esp="aes128-sha256",
+    ike="aes128-sha256-ecp256",
+    kernel_algorithms=("cbc(aes)", "hmac(sha256)"),
+)
+CBC_LINES = ("auth-trunc hmac(sha256) <<Keys hidden>> 128", "enc cbc(aes) <<Keys hidden>>")
+
+# ip -s xfrm state list nokeys, iproute2 6.1: one SA of each form
+TWO_STATES = """\
+src 198.18.3.2 dst 198.18.3.1
+\tproto esp spi 0xc0ffee02(3237998082) reqid 1207959552(0x48000000) mode tunnel
+\treplay-window 0 seq 0x00000000 flag  (0x00000000)
+\tauth-trunc hmac(sha256) <<Keys hidden>> 128
+\tenc cbc(aes) <<Keys hidden>>
+\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
+\tsel src 0.0.0.0/0 dst 0.0.0.0/0 uid 0
+\tlifetime config:
+\t  limit: soft (INF)(bytes), hard (INF)(bytes)
+\t  limit: soft (INF)(packets), hard (INF)(packets)
+\t  expire add: soft 3276(sec), hard 3960(sec)
+\t  expire use: soft 0(sec), hard 0(sec)
+\tlifetime current:
+\t  117964800(bytes), 81920(packets)
+\t  add 2026-11-21 03:18:48 use 2026-11-21 03:18:49
+\tstats:
+\t  replay-window 0 replay 0 failed 0
+src 198.18.3.1 dst 198.18.3.2
+\tproto esp spi 0xc0ffee01(3237998081) reqid 1207959552(0x48000000) mode transport
+\treplay-window 0 seq 0x00000000 flag  (0x00000000)
+\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
+\tanti-replay context: seq 0x0, oseq 0x52a1, bitmap 0x00000000
+\tsel src 198.18.3.1/32 dst 198.18.3.2/32 uid 0
+\tlifetime config:
+\t  limit: soft (INF)(bytes), hard (INF)(bytes)
+\t  limit: soft (INF)(packets), hard (INF)(packets)
+\t  expire add: soft 3321(sec), hard 3960(sec)
+\t  expire use: soft 0(sec), hard 0(sec)
+\tlifetime current:
+\t  1099832(bytes), 21153(packets)
+\t  add 2026-11-21 03:18:47 use 2026-11-21 03:18:49
+\tstats:
+\t  replay-window 0 replay 0 failed 0
+"""
+
+# /proc/crypto of a machine with AES-NI, shortened; the last block has no priority of its own
+PROC_CRYPTO = """\
+name         : rfc4106(gcm(aes))
+driver       : rfc4106-gcm-aesni
+module       : aesni_intel
+priority     : 400
+refcnt       : 1
+selftest     : passed
+type         : aead
+
+name         : rfc4106(gcm(aes))
+driver       : rfc4106(gcm_base(ctr(aes-generic),ghash-generic))
+module       : kernel
+priority     : 100
+type         : aead
+
+name         : hmac(sha256)
+driver       : hmac(sha256-generic)
+priority     : 100
+type         : shash
+
+name         : hmac(sha256)
+driver       : hmac(sha256-ni)
+priority     : 250
+type         : shash
+
+name         : ecb(cipher_null)
+driver       : ecb-cipher_null
+priority     : 100
+
+name         : odd
+driver       : odd-generic
+"""
+
+
+def path(world: World) -> LinkPath:
+    return LinkPath(
+        profile=LinkProfile(name="wired", title="wired", emulated=True),
+        initiator=world.host("initiator"),
+        target=world.host("target", "harness-beef-3"),
+        initiator_iface="hbeefi3",
+        target_iface="hbeeft3",
+        initiator_address=NEAR,
+        target_address=FAR,
+    )
+
+
+# What the kernel says
+
+
+def test_states_of_both_forms_are_read() -> None:
+    assert ipsec.parse_states(TWO_STATES) == [
+        EspState(
+            spi="0xc0ffee02",
+            source=FAR,
+            destination=NEAR,
+            bytes=117964800,
+            packets=81920,
+            algorithm="hmac(sha256) + cbc(aes)",
+            mode="tunnel",
+        ),
+        EspState(
+            spi="0xc0ffee01",
+            source=NEAR,
+            destination=FAR,
+            bytes=1099832,
+            packets=21153,
+            algorithm="rfc4106(gcm(aes))",
+            mode="transport",
+        ),
+    ]
+
+
+def test_the_states_of_a_rekeyed_sa_are_told_apart_by_their_spi() -> None:
+    text = state_text(NEAR, FAR, spi=0xC0000001, sent_bytes=14_000)
+    text += state_text(NEAR, FAR, spi=0xC0000002, sent_bytes=2_800)
+    states = ipsec.parse_states(text)
+    assert [(s.spi, s.bytes, s.packets) for s in states] == [
+        ("0xc0000001", 14_000, 10),
+        ("0xc0000002", 2_800, 2),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "RTNETLINK answers: Operation not permitted\n"])
+def test_no_states_are_read_from_no_list(text: str) -> None:
+    assert ipsec.parse_states(text) == []
+
+
+def test_a_state_without_counters_or_of_another_protocol_is_passed_over() -> None:
+    text = state_text(NEAR, FAR, spi=1)
+    without = re.sub(r"\tlifetime current:\n.*\n", "", text)
+    other = text.replace("proto esp", "proto ah")
+    assert [s.spi for s in ipsec.parse_states(without + other + state_text(NEAR, FAR, spi=7))] == [
+        "0x00000007"
+    ]
+
+
+def test_only_states_between_the_two_addresses_are_ours() -> None:
+    text = TWO_STATES + state_text(NEAR, "10.0.0.9", spi=1) + state_text("10.0.0.9", FAR, spi=2)
+    world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
+    states = ipsec.read_states(world.host("initiator"), {NEAR, FAR})
+    assert [state.spi for state in states] == ["0xc0ffee02", "0xc0ffee01"]
+
+
+def test_keys_are_never_asked_for() -> None:
+    world = World()
+    ipsec.read_states(world.host("initiator"), {NEAR, FAR})
+    assert "nokeys" in world.commands[0].argv
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "expected"),
+    [
+        (("rfc4106(gcm(aes))",), ["rfc4106-gcm-aesni"]),
+        (("ecb(cipher_null)", "hmac(sha256)"), ["ecb-cipher_null", "hmac(sha256-ni)"]),
+        (("hmac(sha256)", "ecb(cipher_null)"), ["hmac(sha256-ni)", "ecb-cipher_null"]),
+        (("rfc7539esp(chacha20,poly1305)",), []),
+        (("odd",), ["odd-generic"]),
+    ],
+)
+def test_the_driver_of_highest_priority_is_the_one_in_use(
+    algorithms: tuple[str, ...], expected: list[str]
+) -> None:
+    assert ipsec.drivers(PROC_CRYPTO, algorithms) == expected
+
+
+def test_the_first_of_drivers_with_equal_priority_is_in_use() -> None:
+    blocks = [f"name : cbc(aes)\ndriver : {driver}\npriority : 100\n" for driver in ("first", "second")]
+    assert ipsec.drivers("\n".join(blocks), ("cbc(aes)",)) == ["first"]
+
+
+def test_what_was_negotiated_is_read_from_the_kernel() -> None:
+    text = state_text(FAR, NEAR, spi=1, mode="tunnel", algorithms=CBC_LINES)
+    world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
+    assert ipsec.negotiated(path(world), CBC, IpsecMode.TUNNEL) == {
+        "proposal": "aes128-sha256",
+        "algorithm": "hmac(sha256) + cbc(aes)",
+        "mode": "tunnel",
+        "drivers": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("proposal", "mode", "reason"),
+    [
+        (GCM, IpsecMode.TUNNEL, r"the kernel has hmac\(sha256\) \+ cbc\(aes\) in tunnel mode"),
+        (CBC, IpsecMode.TRANSPORT, "in transport mode was asked for"),
+    ],
+)
+def test_another_algorithm_or_mode_than_asked_for_is_an_error(
+    proposal: Proposal, mode: IpsecMode, reason: str
+) -> None:
+    text = state_text(FAR, NEAR, spi=1, mode="tunnel", algorithms=CBC_LINES)
+    world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
+    with pytest.raises(CommandFailed, match=reason):
+        ipsec.negotiated(path(world), proposal, mode)
+
+
+def test_a_kernel_without_states_is_an_error() -> None:
+    with pytest.raises(CommandFailed, match="no ESP state"):
+        ipsec.negotiated(path(World()), GCM, IpsecMode.TRANSPORT)
+
+
+# The barrier
+
+
+@pytest.mark.parametrize(
+    ("end", "to_portal", "from_portal"), [("initiator", "out", "in"), ("target", "in", "out")]
+)
+def test_the_barrier_blocks_the_portal_in_both_directions(
+    end: Literal["initiator", "target"], to_portal: str, from_portal: str
+) -> None:
+    world = World()
+    barrier = Barrier(end, NEAR, FAR)
+    barrier.acquire(world.host(end))
+    there = f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3260 dir {to_portal}"
+    back = f"src {FAR}/32 dst {NEAR}/32 proto tcp sport 3260 dir {from_portal}"
+    assert [" ".join(command.argv) for command in world.commands] == [
+        f"ip xfrm policy add {there} action block priority 4000000",
+        f"ip xfrm policy add {back} action block priority 4000000",
+    ]
+    assert len(world.left) == 2
+    barrier.release(world.host(end))
+    assert world.left == set()
+    deleted = {" ".join(command.argv) for command in world.commands[2:]}
+    assert deleted == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
+
+
+def test_a_barrier_that_is_not_there_is_released_silently() -> None:
+    world = World()
+    Barrier("target", NEAR, FAR).release(world.host("target"))
+    assert len(world.commands) == 2
+
+
+def test_a_barrier_that_stays_is_an_error() -> None:
+    world = World(broken=lambda command: "delete" in command.argv)
+    with pytest.raises(CommandFailed, match="it was made to fail"):
+        Barrier("target", NEAR, FAR).release(world.host("target"))
+    assert len(world.commands) == 2  # the second was tried, too
+
+
+def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
+    world = World(
+        answers=[
+            (("ip", "-s", "xfrm"), (0, TWO_STATES + state_text("10.0.0.1", "10.0.0.2", spi=9), "")),
+            (("ip", "xfrm", "state"), (0, "", "")),
+        ]
+    )
+    world.make(f"policy None src {NEAR}/32 dst {FAR}/32 dir out")
+    SecurityAssociations(NEAR, FAR).release(world.host("initiator"))
+    said = [" ".join(command.argv) for command in world.commands]
+    assert {line for line in said if "state delete" in line} == {
+        f"ip xfrm state delete src {FAR} dst {NEAR} proto esp spi 0xc0ffee02",
+        f"ip xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0ffee01",
+    }
+    policies = [line for line in said if "policy delete" in line]
+    assert len(policies) == 6
+    assert all(NEAR in line and FAR in line for line in policies)
+    assert world.left == set()
+
+
+# What charon is told
+
+
+def raised_tunnel(world: World, folder: Path, credentials: Credentials, mode: IpsecMode) -> tuple[str, str]:
+    """The swanctl.conf of both ends while a tunnel is up."""
+    link = path(world)
+    ends = (
+        Charon(host=link.initiator, folder=folder / "charon-initiator"),
+        Charon(host=link.target, folder=folder / "charon-target-3"),
+    )
+    world.answers.append((("swanctl", "--initiate"), (0, "", "")))
+    world.answers.append((("ip", "-s", "xfrm"), (0, state_text(FAR, NEAR, spi=1, mode=mode.value), "")))
+    with ipsec.tunnel(
+        link,
+        ends,
+        name="harness-beef-3",
+        proposal=GCM,
+        mode=mode,
+        credentials=credentials,
+        reqid=0x48000003,
+    ):
+        initiator, target = (world.secret_files[str(end.folder / "swanctl.conf")] for end in ends)
+    assert ends[0].connections == ends[1].connections == {}
+    return initiator, target
+
+
+def settings(conf: str) -> dict[str, str]:
+    """The ``section.key`` of a swanctl.conf and their values."""
+    found: dict[str, str] = {}
+    sections: list[str] = []
+    for line in map(str.strip, conf.splitlines()):
+        if line.endswith("{"):
+            sections.append(line[:-1].strip())
+        elif line == "}":
+            sections.pop()
+        elif line:
+            key, _, value = line.partition(" = ")
+            found[".".join((*sections, key))] = value
+    assert sections == []
+    return found
+
+
+@pytest.mark.parametrize("mode", list(IpsecMode))
+@pytest.mark.parametrize("auth", list(IkeAuth))
+def test_both_ends_are_told_the_same_connection_from_their_sides(
+    tmp_path: Path, auth: IkeAuth, mode: IpsecMode
+) -> None:
+    credentials = Credentials(
+        auth=auth,
+        psk="c2VjcmV0" if auth is IkeAuth.PSK else "",
+        files={} if auth is IkeAuth.PSK else {"target": {"private/target.key": "KEY"}},
+    )
+    texts = raised_tunnel(World(), tmp_path, credentials, mode)
+    here, there = map(settings, texts)
+    name = "connections.harness-beef-3"
+    child = f"{name}.children.harness-beef-3"
+    for conf, local, remote, me, peer in (
+        (here, NEAR, FAR, "initiator", "target"),
+        (there, FAR, NEAR, "target", "initiator"),
+    ):
+        assert conf[f"{name}.version"] == "2"
+        assert (conf[f"{name}.local_addrs"], conf[f"{name}.remote_addrs"]) == (local, remote)
+        assert (conf[f"{name}.local.id"], conf[f"{name}.remote.id"]) == (f"{me}.harness", f"{peer}.harness")
+        assert conf[f"{name}.proposals"] == "aes128-sha256-ecp256"
+        assert conf[f"{child}.esp_proposals"] == "aes128gcm16"
+        assert conf[f"{child}.mode"] == mode.value
+        assert (conf[f"{child}.local_ts"], conf[f"{child}.remote_ts"]) == (f"{local}/32", f"{remote}/32")
+        assert conf[f"{child}.reqid"] == str(0x48000003)
+        if auth is IkeAuth.PSK:
+            assert conf[f"{name}.local.auth"] == conf[f"{name}.remote.auth"] == "psk"
+            shared = "secrets.ike-harness-beef-3"
+            assert conf[f"{shared}.secret"] == "0sc2VjcmV0"
+            assert {conf[f"{shared}.id-1"], conf[f"{shared}.id-2"]} == {"initiator.harness", "target.harness"}
+        else:
+            assert conf[f"{name}.local.auth"] == conf[f"{name}.remote.auth"] == "pubkey"
+            assert conf[f"{name}.local.certs"] == f"{me}.crt"
+            assert conf[f"{name}.remote.cacerts"] == "ca.crt"
+            assert not any(key.startswith("secrets") for key in conf)
+
+
+def test_the_responder_knows_the_connection_before_the_initiator_calls(tmp_path: Path) -> None:
+    world = World()
+    raised_tunnel(world, tmp_path, Credentials(auth=IkeAuth.PSK, psk="x"), IpsecMode.TRANSPORT)
+    said = [(c.host, c.argv[1]) for c in world.commands if c.argv[0] == "swanctl"]
+    assert said == [
+        ("target", "--load-all"),
+        ("initiator", "--load-all"),
+        ("initiator", "--initiate"),
+        ("initiator", "--terminate"),
+    ]
+
+
+@pytest.mark.parametrize("step", ["--load-all", "--initiate", "write"])
+def test_a_tunnel_that_fails_is_forgotten_and_says_why(tmp_path: Path, step: str) -> None:
+    world = World(broken=lambda command: step in command.argv or "--terminate" in command.argv)
+    link = path(world)
+    ends = (
+        Charon(host=link.initiator, folder=tmp_path / "charon-initiator"),
+        Charon(host=link.target, folder=tmp_path / "charon-target-3"),
+    )
+    with (
+        pytest.raises((HarnessError, OSError), match=r"made to fail|No space"),
+        ipsec.tunnel(
+            link,
+            ends,
+            name="harness-beef-3",
+            proposal=GCM,
+            mode=IpsecMode.TRANSPORT,
+            credentials=Credentials(auth=IkeAuth.PSK, psk="x"),
+            reqid=1,
+        ),
+    ):
+        pytest.fail("it did not come up")
+    assert ends[0].connections == ends[1].connections == {}
+
+
+def test_a_charon_that_does_not_answer_at_the_end_does_not_hide_the_first_error(tmp_path: Path) -> None:
+    def hangs(command: Command) -> bool:
+        if "--terminate" in command.argv:
+            raise CommandFailed("swanctl did not end within 30 s")
+        return "--initiate" in command.argv
+
+    with pytest.raises(CommandFailed, match=r"swanctl --initiate .* ended with status 1"):
+        raised_tunnel(World(broken=hangs), tmp_path, Credentials(auth=IkeAuth.PSK), IpsecMode.TUNNEL)
+
+
+# Secrets
+
+
+def test_a_fresh_psk_has_256_bits_and_is_never_shown() -> None:
+    first, second = (
+        ipsec.make_credentials(World().host("initiator"), IkeAuth.PSK, Path("/nowhere")) for _ in range(2)
+    )
+    assert first.psk != second.psk
+    assert len(first.psk) == 44
+    assert first.psk not in repr(first)
+    assert first.psk not in str(first)
+
+
+def test_certificates_are_made_for_both_ends_and_their_keys_never_shown(tmp_path: Path) -> None:
+    world = World()
+    for name in ("initiator.crt", "initiator.key", "target.crt", "target.key", "ca.crt"):
+        world.secret_files[str(tmp_path / name)] = f"PEM of {name}"
+    credentials = ipsec.make_credentials(world.host("initiator"), IkeAuth.CERT, tmp_path)
+    assert credentials.files["target"] == {
+        "x509/target.crt": "PEM of target.crt",
+        "private/target.key": "PEM of target.key",
+        "x509ca/ca.crt": "PEM of ca.crt",
+    }
+    assert "PEM" not in repr(credentials)
+    assert "initiator.key" not in str(credentials.files["target"])
+
+
+def test_a_charon_does_not_show_what_it_was_told(tmp_path: Path) -> None:
+    charon = Charon(host=World().host("initiator"), folder=tmp_path)
+    charon.connections["x"] = "secret = 0sTOPSECRET"
+    assert "TOPSECRET" not in repr(charon)

@@ -1,0 +1,137 @@
+"""The kernel's log: which lines make a cell invalid, and how /dev/kmsg is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.kernellog import KernelLog, complaints
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c",
+            "kernel warning: WARNING: CPU: 0 PID: 77 at net/xfrm/xfrm_state.c:750 xfrm_state_delete+0x1c",
+        ),
+        (
+            "BUG: unable to handle page fault for address: ffffc90000a4f000",
+            "kernel warning: BUG: unable to handle page fault for address: ffffc90000a4f000",
+        ),
+        ("Oops: 0002 [#1] PREEMPT SMP", "kernel warning: Oops: 0002 [#1] PREEMPT SMP"),
+        (
+            "traps: general protection fault, probably for non-canonical address",
+            "kernel warning: general protection fault, probably for non-canonical address",
+        ),
+        (
+            "Kernel panic - not syncing: Attempted to kill init!",
+            "kernel warning: Kernel panic - not syncing: Attempted to kill init!",
+        ),
+        (
+            "INFO: task fio:812 blocked for more than 120 seconds.",
+            "hung task: INFO: task fio:812 blocked for more than 120 seconds.",
+        ),
+        (
+            " connection1:0: detected conn error (1022)",
+            "the iSCSI session dropped: detected conn error (1022)",
+        ),
+        (
+            " session1: session recovery timed out after 10 secs",
+            "the iSCSI session dropped: session recovery timed out after 10 secs",
+        ),
+        (
+            "I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
+            "I/O error: I/O error, dev sda, sector 2048 op 0x1:(WRITE) flags 0x8800 phys_seg 1 prio class 2",
+        ),
+        (
+            "blk_update_request: I/O error, dev sda, sector 0",
+            "I/O error: I/O error, dev sda, sector 0",
+        ),
+        (
+            "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off",
+            "LIO error: Unable to locate Target Portal Group on "
+            "iqn.2026-11.net.storage-harness:beef.wired.off",
+        ),
+    ],
+)
+def test_a_line_of_trouble_is_a_reason(line: str, reason: str) -> None:
+    assert complaints([line]) == [reason]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "scsi host0: iSCSI Initiator over TCP/IP",
+        "sd 0:0:0:0: [sda] 262144 512-byte logical blocks: (134 MB/128 MiB)",
+        "sd 0:0:0:0: [sda] Attached SCSI disk",
+        "brd: module loaded",
+        "Initializing XFRM netlink socket",
+        "bridge0: port 1(hbeefmi1) entered blocking state",
+        "debugfs: Directory 'loop0' with parent 'block' already present!",
+        "hbeefi1: Caught tx_queue_len zero misconfig",
+    ],
+)
+def test_ordinary_lines_are_none(line: str) -> None:
+    assert complaints([line]) == []
+
+
+def test_reasons_come_in_the_order_of_the_lines() -> None:
+    lines = ["BUG: scheduling while atomic", "brd: module loaded", " connection1:0: detected conn error (1)"]
+    assert [reason.partition(":")[0] for reason in complaints(lines)] == [
+        "kernel warning",
+        "the iSCSI session dropped",
+    ]
+
+
+class Kmsg:
+    """What read(2) of /dev/kmsg gives, one record at a time (Documentation/ABI/testing/dev-kmsg)."""
+
+    def __init__(self, *records: bytes | type[OSError]) -> None:
+        self.records = list(records)
+
+    def read(self, _file: int, _count: int) -> bytes:
+        if not self.records:
+            raise BlockingIOError
+        record = self.records.pop(0)
+        if isinstance(record, bytes):
+            return record
+        raise record
+
+
+@pytest.fixture
+def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kmsg:
+    (tmp_path / "kmsg").write_bytes(b"")
+    real_open = os.open
+    monkeypatch.setattr(os, "open", lambda _path, flags: real_open(tmp_path / "kmsg", flags))
+    fake = Kmsg()
+    monkeypatch.setattr(os, "read", fake.read)
+    return fake
+
+
+def test_each_read_gives_the_messages_since_the_last(kmsg: Kmsg) -> None:
+    log = KernelLog()
+    kmsg.records += [
+        b"6,339,5140900,-;NET: Registered PF_INET6\n SUBSYSTEM=net\n DEVICE=+net:x\n",
+        b"4,340,5690716,-;a; b\n",
+        BrokenPipeError,  # lines were lost
+        b"4,399,5690999,c;caf\xc3\xa9 \xff\n",
+    ]
+    assert log.read() == ["NET: Registered PF_INET6", "a; b", "café \N{REPLACEMENT CHARACTER}"]
+    assert log.read() == []
+    log.close()
+    kmsg.records.append(b"4,400,1,-;after\n")
+    assert log.read() == []
+
+
+def test_without_a_readable_log_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_path: str, _flags: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refused)
+    log = KernelLog()
+    assert log.read() == []
+    log.close()

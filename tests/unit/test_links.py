@@ -1,0 +1,185 @@
+"""Links: how profiles become qdiscs, what is built for half duplex, and when it is not built at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import links
+from harness.errors import RequirementError
+from harness.journal import Journal
+from harness.links import LinkPath, netem
+from harness.model import Duplex, LinkProfile
+from harness.profiles import data_folder, load_link
+from tests.unit.fakes import USERS, World
+
+PLAIN = LinkProfile(name="x", title="X", emulated=True)
+
+
+def shipped(spec: str) -> LinkProfile:
+    return load_link(spec, [data_folder() / "profiles" / "links"])
+
+
+@pytest.mark.parametrize(
+    ("profile", "parameters"),
+    [
+        (shipped("wired"), "limit 10000 delay 50us rate 984395319bit"),
+        (shipped("wired:jumbo"), "limit 10000 delay 50us rate 997344545bit"),
+        (shipped("wifi"), "limit 10000 delay 700us rate 50000000bit"),
+        (shipped("wired:unshaped"), None),
+        (PLAIN, None),
+        (msgspec.structs.replace(PLAIN, delay_us=0.5), "limit 10000 delay 0.5us"),
+        (
+            msgspec.structs.replace(PLAIN, delay_us=2000.0, jitter_us=300.0, loss_percent=0.25),
+            "limit 10000 delay 2000us 300us distribution normal loss random 0.25%",
+        ),
+        (msgspec.structs.replace(PLAIN, loss_percent=100.0), "limit 10000 loss random 100%"),
+        (
+            msgspec.structs.replace(PLAIN, rate_bit_s=10**6, frame_overhead_bytes=0),
+            "limit 10000 rate 1000000bit",
+        ),
+    ],
+)
+def test_a_profile_becomes_netems_parameters(profile: LinkProfile, parameters: str | None) -> None:
+    assert netem(profile) == parameters
+
+
+def test_the_overhead_of_a_full_frame_is_taken_off_the_rate() -> None:
+    """Gigabit Ethernet carries 1500 of every 1538 bytes: 975 Mbit/s of IP, 949 of TCP with timestamps."""
+    words = (netem(shipped("wired")) or "").split()
+    rate_bit_s = int(words[-1].removesuffix("bit"))
+    assert rate_bit_s * 1500 / 1514 == pytest.approx(1e9 * 1500 / 1538)
+
+
+@contextmanager
+def built(profile: LinkProfile, world: World, place: Path) -> Iterator[LinkPath]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.links.NamespaceHost", world.host)
+        journal = Journal(place / "journal.jsonl")
+        with links.bring_up(journal, world.host("initiator"), profile, tag="beef", index=3) as path:
+            yield path
+        assert journal.leaks == []
+        assert journal.open_entries() == []
+    assert set(world.things) == set(USERS)
+
+
+def said(world: World, host: str) -> list[str]:
+    """The commands of a host, each followed by the lines of its batch."""
+    return [
+        line
+        for command in world.commands
+        if command.host == host
+        for line in (" ".join(command.argv), *(command.input or "").splitlines())
+    ]
+
+
+def test_a_full_duplex_link_is_one_pair_shaped_at_both_ends(tmp_path: Path) -> None:
+    world = World()
+    with built(shipped("wired:jumbo"), world, tmp_path) as path:
+        assert (path.initiator_address, path.target_address) == ("198.18.3.1", "198.18.3.2")
+        assert world.left == {"netns harness-beef-3", "link hbeefi3"}
+        near, far = said(world, "initiator"), said(world, "target")
+    assert "ip link add hbeefi3 mtu 9000 type veth peer name hbeeft3 netns harness-beef-3 mtu 9000" in near
+    assert "address add 198.18.3.1/24 dev hbeefi3" in near
+    assert "address add 198.18.3.2/24 dev hbeeft3" in far
+    shape = "root netem limit 10000 delay 50us rate 997344545bit"
+    assert f"tc qdisc add dev hbeefi3 {shape}" in near
+    assert f"tc qdisc add dev hbeeft3 {shape}" in far
+    assert said(world, "medium") == []
+
+
+def test_an_unshaped_link_has_no_qdisc(tmp_path: Path) -> None:
+    world = World()
+    with built(shipped("wired:unshaped"), world, tmp_path):
+        assert [command for command in world.commands if command.argv[0] == "tc"] == []
+
+
+def test_a_half_duplex_link_leads_both_directions_through_one_queue(tmp_path: Path) -> None:
+    world = World()
+    with built(shipped("wifi"), world, tmp_path):
+        assert world.left == {"netns harness-beef-3", "netns harness-beef-3m", "link hbeefi3"}
+        medium = said(world, "medium")
+        ends = said(world, "initiator") + said(world, "target")
+    assert [line for line in ends if "netem" in line] == []
+    (shape,) = [line for line in medium if "netem" in line]
+    assert shape == "tc qdisc add dev airtime root netem limit 10000 delay 700us rate 50000000bit"
+    for leg in ("hbeefmi3", "hbeefmt3"):
+        assert f"link set dev {leg} master bridge0" in medium
+        redirect = f"filter add dev {leg} ingress matchall action mirred egress redirect dev airtime"
+        assert medium.index(f"qdisc add dev {leg} ingress") < medium.index(redirect)
+    assert any(
+        "link add hbeefi3" in line and "peer name hbeefmi3 netns harness-beef-3m" in line for line in ends
+    )
+    assert any(
+        "link add hbeefmt3" in line and "peer name hbeeft3 netns harness-beef-3" in line for line in medium
+    )
+    assert medium.index("link add airtime mtu 1500 type ifb") < medium.index(shape)
+
+
+def test_a_half_duplex_profile_without_a_delay_shares_its_rate_all_the_same(tmp_path: Path) -> None:
+    profile = msgspec.structs.replace(PLAIN, rate_bit_s=10**7, duplex=Duplex.HALF, frame_overhead_bytes=0)
+    world = World()
+    with built(profile, world, tmp_path):
+        assert "tc qdisc add dev airtime root netem limit 10000 rate 10000000bit" in said(world, "medium")
+
+
+def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> None:
+    world = World()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.links.NamespaceHost", world.host)
+        journal = Journal(tmp_path / "journal.jsonl")
+        host = world.host("initiator")
+        with links.bring_up(journal, host, shipped("wifi"), tag="beef", index=255) as path:
+            names = {path.initiator_iface, path.target_iface}
+    names |= {word for line in said(world, "medium") for word in line.split() if word.startswith("hbeef")}
+    assert len(names) == 4
+    assert max(map(len, names)) < 16  # IFNAMSIZ, with its NUL
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        "198.18.3.0/24 dev eth1 proto kernel scope link src 198.18.3.7",
+        "198.18.3.128/25 via 10.0.0.1 dev eth0",
+        "198.18.3.9 dev eth0 scope link",
+        "198.18.0.0/16 dev tun0 proto kernel scope link src 198.18.0.1",
+        "198.18.0.0/15 dev utun scope link",
+        "blackhole 198.18.3.0/24",
+    ],
+)
+def test_a_network_in_use_is_refused_and_nothing_is_made(tmp_path: Path, route: str) -> None:
+    routes = f"198.18.9.0/24 dev other\n{route} \n"
+    world = World(answers=[(("ip", "route"), (0, routes, ""))])
+    with pytest.raises(RequirementError) as refused, built(shipped("wired"), world, tmp_path):
+        pytest.fail("it was built")
+    assert f"198.18.3.0/24 was expected to be free, but there is a route: {route}" in refused.value.message
+    assert "lab" in (refused.value.hint or "")
+    assert len(world.commands) == 1
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_the_networks_of_other_links_are_not_in_the_way(tmp_path: Path) -> None:
+    routes = "198.18.0.0/24 dev hbeefi0 scope link\n198.18.30.0/24 dev hbeefi30\n198.19.3.0/24 dev x\n"
+    world = World(answers=[(("ip", "route"), (0, routes, ""))])
+    with built(shipped("wired"), world, tmp_path) as path:
+        assert path.initiator_iface == "hbeefi3"
+
+
+def test_a_link_is_described_as_both_ends_have_it() -> None:
+    world = World(answers=[(("tc", "-s", "qdisc"), (0, "qdisc netem 1: root", ""))])
+    path = LinkPath(
+        profile=PLAIN,
+        initiator=world.host("initiator"),
+        target=world.host("target", "n"),
+        initiator_iface="a",
+        target_iface="b",
+        initiator_address="198.18.0.1",
+        target_address="198.18.0.2",
+    )
+    described = links.describe(path)
+    assert set(described) == {"initiator_interface", "initiator_qdisc", "target_interface", "target_qdisc"}
+    assert described["target_qdisc"] == "qdisc netem 1: root"

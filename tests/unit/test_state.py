@@ -1,0 +1,159 @@
+"""The lock with its owner, and the folder that it lies in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import state
+from harness.errors import BusyError, RequirementError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder of this test; not made yet."""
+    place = tmp_path / "harness"
+    monkeypatch.setattr(state, "state_folder", lambda: state.own_folder(place))
+    return place
+
+
+# The lock
+
+
+def test_a_second_run_is_refused_and_told_who_holds_the_testbed(folder: Path) -> None:
+    with state.exclusive("20260101-000000-beef") as held:
+        assert held == folder
+        with pytest.raises(BusyError) as refused, state.exclusive("20260101-000001-cafe"):
+            pytest.fail("it was let in")
+        message = refused.value.message
+        assert f"run 20260101-000000-beef (process {os.getpid()}, since 20" in message
+        assert refused.value.hint is not None
+        assert refused.value.exit_code == 2
+        # The refusal did not take the holder's name away.
+        with pytest.raises(BusyError, match="beef"), state.exclusive("20260101-000002-f00d"):
+            pytest.fail("it was let in")
+
+
+def test_another_process_is_refused_as_well(folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from harness import state\n"
+        "state.state_folder = lambda: state.own_folder(Path(sys.argv[1]))\n"
+        "with state.exclusive('20260101-000001-cafe'): print('let in')"
+    )
+    with state.exclusive("20260101-000000-beef"):
+        other = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+        )
+    assert other.stdout == ""
+    assert "BusyError" in other.stderr
+    assert "20260101-000000-beef" in other.stderr
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
+def test_the_lock_is_free_again_however_the_run_ended(
+    folder: Path, error: type[BaseException] | None
+) -> None:
+    del folder
+    try:
+        with state.exclusive("first"):
+            if error is not None:
+                raise error
+    except BaseException as raised:
+        assert error is not None
+        assert isinstance(raised, error)
+    with state.exclusive("second") as held:
+        assert json.loads((held / "lock").read_bytes())["run_id"] == "second"
+
+
+def test_nothing_is_left_of_a_run_that_ended(folder: Path) -> None:
+    with state.exclusive("first"):
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_a_journal_that_still_names_something_stays(folder: Path) -> None:
+    with state.exclusive("first"):
+        (folder / "journal-first.jsonl").write_text("{}", encoding="utf-8")
+    assert [file.name for file in folder.iterdir()] == ["journal-first.jsonl"]
+
+
+def test_the_lock_of_a_killed_run_locks_nobody_out(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / "lock").write_text('{"pid": 1, "run_id": "killed", "since": ""}', encoding="utf-8")
+    with state.exclusive("next"):
+        assert json.loads((folder / "lock").read_bytes())["run_id"] == "next"
+
+
+@pytest.mark.parametrize("content", [b"", b'{"pid": 1, "run', b"\xff\xfe", b"[]"])
+def test_a_holder_that_has_not_written_its_name_is_refused_politely(folder: Path, content: bytes) -> None:
+    with state.exclusive("first"):
+        (folder / "lock").write_bytes(content)
+        with (
+            pytest.raises(BusyError, match="another run that has only just begun"),
+            state.exclusive("second"),
+        ):
+            pytest.fail("it was let in")
+
+
+# The folder
+
+
+def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    folder = state.own_folder(tmp_path / "harness")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert state.own_folder(folder) == folder
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o722, 0o777, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "harness"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(RequirementError, match="only its owner") as refused:
+        state.own_folder(folder)
+    assert str(folder) in refused.value.message
+    assert "rm -r" in (refused.value.hint or "")
+
+
+def test_a_folder_of_somebody_elses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = state.own_folder(tmp_path / "harness")
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(RequirementError, match="only its owner"):
+        state.own_folder(folder)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link"])
+def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
+    place, elsewhere = tmp_path / "harness", tmp_path / "elsewhere"
+    if kind == "file":
+        place.write_text("", encoding="utf-8")
+    else:
+        place.symlink_to(elsewhere)
+    if kind == "link":
+        elsewhere.mkdir(mode=0o700)
+    with pytest.raises(RequirementError, match="was expected to be a folder"):
+        state.own_folder(place)
+    assert elsewhere.exists() == (kind == "link")
+
+
+@pytest.mark.parametrize(
+    ("uid", "runtime", "expected"),
+    [
+        (0, "HERE", "/run/harness"),
+        (1000, "HERE", "HERE/harness"),
+        (1000, "", "/tmp/harness-1000"),
+        (1000, "/nowhere/at/all", "/tmp/harness-1000"),
+    ],
+)
+def test_each_user_has_a_folder_that_a_reboot_empties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str, expected: str
+) -> None:
+    monkeypatch.setattr(state, "own_folder", lambda folder: folder)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
+    assert state.state_folder() == Path(expected.replace("HERE", str(tmp_path)))

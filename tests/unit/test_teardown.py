@@ -1,0 +1,483 @@
+"""The composer on hosts that only record: what it brings up it takes down, whatever goes wrong."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import recovery
+from harness.bench import Bench, order_of_cells
+from harness.errors import HarnessError
+from harness.events import Event
+from harness.journal import Journal
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    IkeAuth,
+    Plan,
+    Record,
+    Status,
+    TestbedKind,
+    Workload,
+)
+from harness.profiles import data_folder, load_link, load_proposal
+from harness.results import RunFolder
+from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, World
+
+TAG = "beef"
+CHAP_SECRET = "c0ffee11c0ffee11"  # noqa: S105 (of no target)
+PSK_BYTES = b"0123456789abcdefghijklmnopqrstuv"
+PSK_BASE64 = "MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY="
+SECURED = Column("wifi", "aes128gcm16")
+
+LINKS = data_folder() / "profiles" / "links"
+PLAN = Plan(
+    run_id=f"20260101-000000-{TAG}",
+    testbed=TestbedKind.LAB,
+    columns=(Column("local"), Column("wired"), SECURED),
+    workloads=(
+        Workload(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"), ("runtime", "1"))),
+        Workload(name="rand-write-4k", options=(("rw", "randwrite"), ("bs", "4k"), ("runtime", "1"))),
+    ),
+    repeats=1,
+    seed=1,
+    backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
+    links={name: load_link(name, [LINKS]) for name in ("wired", "wifi")},
+    proposals={"aes128gcm16": load_proposal("aes128gcm16", [data_folder() / "ipsec"])},
+)
+
+
+class SilentKernelLog:
+    def read(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Outcome:
+    """What a run left behind. ``error`` is what ended it, None if it came to its end."""
+
+    journal: Journal
+    folder: RunFolder
+    events: list[Event]
+    error: BaseException | None
+
+    @property
+    def records(self) -> list[Record]:
+        return self.folder.load_records()
+
+
+def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
+    """One whole run of ``plan`` on the hosts of ``world``."""
+    place.mkdir(parents=True)
+    folder = RunFolder(place / plan.run_id)
+    folder.save_plan(plan)
+    journal = Journal(place / "journal.jsonl")
+    events: list[Event] = []
+    error: BaseException | None = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.bench.KernelLog", SilentKernelLog)
+        patch.setattr(secrets, "token_hex", lambda _count: CHAP_SECRET)
+        patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
+        # Hundreds of runs are made here, none of which has to survive a power cut.
+        patch.setattr(os, "fsync", lambda _file: None)
+        patch.setattr("harness.bench.NamespaceHost", world.host)
+        patch.setattr("harness.links.NamespaceHost", world.host)
+        bench = Bench(plan, folder, events.append, journal=journal, private=place / "private")
+        try:
+            bench.execute(list(enumerate(order_of_cells(plan))))
+        except (HarnessError, OSError, KeyboardInterrupt) as raised:
+            error = raised
+    return Outcome(journal, folder, events, error)
+
+
+def journal_steps(journal: Journal) -> list[tuple[int, bool]]:
+    """The journal's lines: number of the resource, and whether the line opens it."""
+    lines = [msgspec.json.decode(line) for line in journal.path.read_bytes().splitlines()]
+    return [(line["id"], "resource" in line) for line in lines]
+
+
+# A run in which nothing goes wrong
+
+
+def test_a_run_measures_and_proves_every_cell(tmp_path: Path) -> None:
+    outcome = measure(World(), tmp_path / "run")
+    assert outcome.error is None
+    assert len(outcome.records) == 6
+    assert {(record.status, record.reason) for record in outcome.records} == {(Status.OK, None)}
+    secured = [record for record in outcome.records if record.ipsec == SECURED.ipsec]
+    for record in secured:
+        assert record.proof is not None
+        assert record.proof.esp_bytes >= IO_BYTES
+        assert record.proof.esp_packets_sampled > 0
+        assert record.esp["drivers"] == "rfc4106-gcm-aesni"
+
+
+def test_what_is_brought_up_is_taken_down_in_reverse(tmp_path: Path) -> None:
+    world = World()
+    outcome = measure(world, tmp_path / "run")
+    made = [thing for sign, thing in world.history if sign == "+"]
+    gone = [thing for sign, thing in world.history if sign == "-"]
+    # charon makes states and policies all at once; the initiator's charon serves all columns to the end.
+    charons = re.compile(r"state |policy \S+ src 198\S+ dst 198\S+ dir|daemon charon-systemd of initiator")
+    assert [t for t in gone if not charons.match(t)] == [t for t in made if not charons.match(t)][::-1]
+    assert set(gone) == set(made)
+    assert len(made) > 25
+    assert set(world.things) == set(USERS)
+    assert outcome.journal.leaks == []
+
+
+def test_the_journal_is_a_stack_and_ends_empty(tmp_path: Path) -> None:
+    outcome = measure(World(), tmp_path / "run")
+    steps = journal_steps(outcome.journal)
+    stack: list[int] = []
+    for number, opens in steps:
+        if opens:
+            stack.append(number)
+        else:
+            assert stack.pop() == number
+    assert stack == []
+    assert len(steps) == 2 * len({number for number, _ in steps})
+    assert outcome.journal.open_entries() == []
+
+
+def test_the_barrier_stands_before_charon_and_falls_after_it(tmp_path: Path) -> None:
+    world = World()
+    measure(world, tmp_path / "run")
+
+    def place(sign: str, beginning: str) -> list[int]:
+        return [n for n, (s, thing) in enumerate(world.history) if s == sign and thing.startswith(beginning)]
+
+    barrier = re.compile(r"policy .* proto tcp [sd]port 3260 dir (in|out)$")
+    closed = [n for n, (sign, thing) in enumerate(world.history) if sign == "+" and barrier.match(thing)]
+    opened = [n for n, (sign, thing) in enumerate(world.history) if sign == "-" and barrier.match(thing)]
+    assert len(closed) == len(opened) == 4  # two directions at two ends
+    assert max(closed) < min(place("+", "state "))
+    assert min(opened) > max(place("-", "state "))
+    secured = f"session iqn.2026-11.net.storage-harness:{TAG}.wifi"
+    assert max(closed) < min(place("+", secured))
+    assert min(opened) > max(place("-", secured))
+
+
+def test_the_iscsi_session_ends_before_its_target_and_the_target_before_its_disk(tmp_path: Path) -> None:
+    world = World()
+    measure(world, tmp_path / "run")
+    gone = [thing.split()[0] for sign, thing in world.history if sign == "-"]
+    for early, late in (("session", "target"), ("target", "link"), ("link", "netns")):
+        assert gone.index(early) < gone.index(late)
+    assert gone[-2:] == ["backstore", "module"]
+
+
+# Scope: nothing but the run's own
+
+
+def test_everything_made_carries_the_tag_of_the_run_and_is_journalled(tmp_path: Path) -> None:
+    world = World()
+    outcome = measure(world, tmp_path / "run")
+    by_kernel = ("daemon ", "module brd", "state ")  # no name of ours to give
+    named = [thing for sign, thing in world.history if sign == "+" and not thing.startswith(by_kernel)]
+    # xfrm policies have no names; the addresses in them are those of the run's own links.
+    policies = [thing for thing in named if thing.startswith("policy ")]
+    assert all(re.search(r"src 198\.18\.\d+\.[12]/32 dst 198\.18\.\d+\.[12]/32 ", p) for p in policies)
+    others = [thing for thing in named if thing not in policies]
+    assert len(others) > 10
+    assert [thing for thing in others if TAG not in thing] == []
+    journal = outcome.journal.path.read_text(encoding="utf-8")
+    assert [thing for thing in others if f'"{thing.split()[1]}"' not in journal] == []
+
+
+def test_a_target_has_a_name_that_lio_takes_whatever_its_link_is_called(tmp_path: Path) -> None:
+    wired = msgspec.structs.replace(PLAN.links["wired"], name="my_link.2")
+    plan = msgspec.structs.replace(PLAN, columns=(Column("my_link.2"),), links={"my_link.2": wired})
+    world = World()
+    assert measure(world, tmp_path / "run", plan).error is None
+    (name,) = {thing for _, thing in world.history if thing.startswith("target ")}
+    # RFC 7143, section 4.2.7.2
+    assert re.fullmatch(rf"target iqn\.2026-11\.net\.storage-harness:{TAG}\.my-link\.2\.off", name)
+
+
+def test_the_initiator_starts_no_session_by_itself_and_gives_up_soon(tmp_path: Path) -> None:
+    world = World()
+    measure(world, tmp_path / "run")
+    conf = world.secret_files["/etc/iscsi/iscsid.conf"].splitlines()
+    assert "node.startup = manual" in conf
+    assert "node.session.auth.authmethod = CHAP" in conf
+    assert "node.session.initial_login_retry_max = 1" in conf
+    name = f"InitiatorName=iqn.2026-11.net.storage-harness:{TAG}.initiator\n"
+    assert world.secret_files["/etc/iscsi/initiatorname.iscsi"] == name
+
+
+@pytest.mark.parametrize("failure", [None, Failure.STATUS])
+def test_no_command_reaches_beyond_the_run(tmp_path: Path, failure: Failure | None) -> None:
+    for step in range(40, 200, 20) if failure else [0]:
+        world = World(fail_at=step)
+        measure(world, tmp_path / str(step))
+        said = [" ".join(c.argv) for c in world.commands if c.argv[0] != "/usr/bin/python3"]
+        for line in said:
+            assert not re.search(r"clearconfig|saveconfig|xfrm (state|policy) (flush|deleteall)", line)
+            assert not re.search(r"netns del(ete)?$|link del(ete)?$|rmmod|pkill|killall", line)
+            if "iscsiadm --mode" in line:
+                assert f"--targetname iqn.2026-11.net.storage-harness:{TAG}." in line
+            if " delete " in line and "xfrm" in line:
+                assert "198.18." in line
+
+
+def test_what_runs_on_the_target_saves_and_clears_nothing(tmp_path: Path) -> None:
+    world = World()
+    measure(world, tmp_path / "run")
+    (program,) = {c.argv[2] for c in world.commands if c.argv[0] == "/usr/bin/python3"}
+    code = re.sub(r'"""(?s:.*?)"""', "", program)
+    assert "RTSRoot" in code
+    assert not re.search(r"clear_existing|restore|save|clearconfig", code)
+
+
+# Secrets
+
+
+@pytest.mark.parametrize("auth", list(IkeAuth))
+def test_no_secret_is_seen_in_arguments_journal_or_results(tmp_path: Path, auth: IkeAuth) -> None:
+    world = World()
+    for end in ("initiator", "target"):
+        for kind in ("key", "crt"):
+            path = tmp_path / "run" / "private" / "certificates" / f"{end}.{kind}"
+            world.secret_files[str(path)] = f"PRIVATE {end} {kind}"
+    plan = msgspec.structs.replace(PLAN, ike_auth=auth)
+    outcome = measure(world, tmp_path / "run", plan)
+    assert outcome.error is None
+    assert {record.status for record in outcome.records} == {Status.OK}
+
+    kept = "".join(world.secret_files.values())
+    known = [CHAP_SECRET, PSK_BASE64 if auth is IkeAuth.PSK else "PRIVATE initiator key"]
+    assert all(secret in kept for secret in known)  # else the search below would find nothing anyway
+    files = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    assert len(files) > 10
+    seen = [str(command) for command in world.commands]
+    seen += [str(event) for event in outcome.events]
+    seen += [file.read_bytes().decode("utf-8", "replace") for file in files]
+    for secret in (*known, PSK_BYTES.decode(), PSK_BYTES.hex()):
+        assert not any(secret in text for text in seen)
+
+
+def test_the_target_learns_the_chap_secret_on_standard_input(tmp_path: Path) -> None:
+    world = World()
+    measure(world, tmp_path / "run")
+    creations = [c.input for c in world.commands if c.input and '"create-target"' in c.input]
+    assert len(creations) == 2
+    assert all(CHAP_SECRET in request for request in creations)
+
+
+# A failure at every step in turn
+
+
+FailingRuns = Callable[[Failure], list[tuple[World, Outcome]]]
+
+
+@pytest.fixture(scope="module")
+def failing_runs(tmp_path_factory: pytest.TempPathFactory) -> FailingRuns:
+    """Runs whose first, second, third, … step fails, until a run has no such step."""
+
+    @functools.cache
+    def make(failure: Failure) -> list[tuple[World, Outcome]]:
+        place = tmp_path_factory.mktemp(failure)
+        runs: list[tuple[World, Outcome]] = []
+        while True:
+            world = World(fail_at=len(runs) + 1, failure=failure)
+            outcome = measure(world, place / str(len(runs)))
+            if world.failed is None:
+                assert len(runs) > 100
+                return runs
+            runs.append((world, outcome))
+
+    return make
+
+
+@pytest.mark.parametrize("failure", list(Failure))
+def test_whatever_step_fails_all_is_released_or_reported(failure: Failure, failing_runs: FailingRuns) -> None:
+    reported = 0
+    for world, outcome in failing_runs(failure):
+        where = f"{failure} of {world.failed}"
+        assert set(USERS) <= set(world.things), where
+        assert not [thing for thing in world.left if thing.startswith("daemon ")], where
+        left_over = recovery.left_over(outcome.journal)
+        assert len(outcome.journal.leaks) == len(left_over), where
+        for (_, resource), leak in zip(left_over, outcome.journal.leaks, strict=True):
+            assert leak.startswith(f"{type(resource).__name__} was not undone: "), where
+        if left_over:
+            reported += 1
+            # The journal is enough to undo the rest, newest first.
+            for host, resource in left_over:
+                resource.release(world.host(host.name, host.netns))
+        assert world.left == set(), where
+    # An interruption is obeyed once all is released.
+    assert reported == 0 if failure is Failure.INTERRUPT else reported > 5
+
+
+@pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
+def test_whatever_step_fails_other_cells_are_measured(failure: Failure, failing_runs: FailingRuns) -> None:
+    stopped: list[Command] = []
+    for world, outcome in failing_runs(failure):
+        where = f"{failure} of {world.failed}"
+        assert world.failed is not None
+        if outcome.error is not None:
+            assert isinstance(outcome.error, HarnessError | OSError), where
+            stopped.append(world.failed)
+            continue
+        assert len(outcome.records) == 6, where
+        bad = [record for record in outcome.records if record.status is not Status.OK]
+        assert len(bad) <= 1, where
+        assert all(record.status in (Status.FAILED, Status.INVALID) for record in bad), where
+        assert all(record.reason for record in bad), where
+    # Only what all columns share, and the description of the hosts at the end, may stop a whole run.
+    shared = re.compile(
+        r"test -e /sys/module/brd|modprobe|dd |/usr/bin/python3 -c|write .*(/private/chap|/etc/iscsi/)"
+        r"|daemon iscsid|sh -c .\"\$@\" 2>&1"
+    )
+    assert stopped
+    assert [c for c in stopped if not shared.match(str(c).partition(": ")[2])] == []
+
+
+def test_an_interrupted_run_keeps_its_cells_and_says_so(failing_runs: FailingRuns) -> None:
+    most = 0
+    for world, outcome in failing_runs(Failure.INTERRUPT):
+        where = f"interrupted at {world.failed}"
+        assert isinstance(outcome.error, KeyboardInterrupt), where
+        assert all(record.status is Status.OK for record in outcome.records), where
+        most = max(most, len(outcome.records))
+    assert most == 6
+
+
+# Failures that stay
+
+
+def test_a_column_that_never_comes_up_is_given_up_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    world = World(broken=lambda command: "--initiate" in command.argv)
+    plan = msgspec.structs.replace(PLAN, repeats=3)
+    outcome = measure(world, tmp_path / "run", plan)
+    assert outcome.error is None
+    good = [record for record in outcome.records if record.status is Status.OK]
+    bad = [record for record in outcome.records if record.status is not Status.OK]
+    assert {Column(record.link, record.ipsec) for record in good} == {Column("local"), Column("wired")}
+    assert len(good) == 12
+    assert {Column(record.link, record.ipsec) for record in bad} == {SECURED}
+    assert {record.status for record in bad} == {Status.FAILED}
+    reasons = [record.reason or "" for record in sorted(bad, key=lambda record: record.order)]
+    assert all("swanctl --initiate" in reason for reason in reasons)
+    assert [reason.startswith("given up after 2 attempts") for reason in reasons] == [False] * 2 + [True] * 4
+    assert sum("--initiate" in command.argv for command in world.commands) == 2
+    assert world.left == set()
+    assert outcome.journal.leaks == []
+
+
+def test_a_column_without_room_for_its_secrets_is_given_up_as_well(tmp_path: Path) -> None:
+    world = World(broken=lambda command: command.argv[-1].endswith("swanctl.conf"))
+    outcome = measure(world, tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))
+    reasons = [record.reason or "" for record in outcome.records if record.status is Status.FAILED]
+    assert len(reasons) == 4
+    assert all("No space left on device" in reason for reason in reasons)
+    assert sum(reason.startswith("given up after 2 attempts") for reason in reasons) == 2
+    assert world.left == set()
+
+
+def test_a_session_that_does_not_log_out_is_reported_and_all_else_is_released(tmp_path: Path) -> None:
+    world = World(broken=lambda command: "--logout" in command.argv)
+    outcome = measure(world, tmp_path / "run")
+    assert len(outcome.journal.leaks) == 2
+    assert all(re.match(r"IscsiSession was not undone: session session\d ", x) for x in outcome.journal.leaks)
+    assert {thing.split()[0] for thing in world.left} == {"session", "node"}
+    assert {type(resource).__name__ for _, resource in recovery.left_over(outcome.journal)} == {
+        "IscsiSession"
+    }
+
+
+def test_policies_and_states_that_stay_are_reported(tmp_path: Path) -> None:
+    stubborn = re.compile(r"ip xfrm (policy|state) delete")
+    world = World(broken=lambda command: stubborn.match(" ".join(command.argv)) is not None)
+    outcome = measure(world, tmp_path / "run")
+    names = [leak.partition(" ")[0] for leak in outcome.journal.leaks]
+    assert names == ["SecurityAssociations", "SecurityAssociations", "Barrier", "Barrier"]
+    # Each of them was tried, though the first had failed.
+    tried = [c for c in world.commands if c.host == "initiator" and stubborn.match(" ".join(c.argv))]
+    assert len({c.argv for c in tried}) == 2 + 2 + 6
+
+
+def test_fio_that_fails_makes_the_cell_invalid_and_the_column_is_made_anew(tmp_path: Path) -> None:
+    wired = f"session iqn.2026-11.net.storage-harness:{TAG}.wired.off"
+    fios: list[str] = []
+
+    def second_fio(command: Command) -> bool:
+        if command.argv[0] == "fio":
+            fios.append("filename=/dev/sda" if "/dev/sda" in (command.input or "") else "")
+        return command.argv[0] == "fio" and bool(fios[-1]) and sum(map(bool, fios)) == 1
+
+    world = World(broken=second_fio)
+    outcome = measure(world, tmp_path / "run")
+    (bad,) = [record for record in outcome.records if record.status is not Status.OK]
+    assert bad.status is Status.INVALID
+    assert bad.reason is not None
+    assert "fio ended with status 1: it was made to fail" in bad.reason
+    column = wired if bad.link == "wired" else wired.replace("wired.off", "wifi.aes128gcm16")
+    assert [sign for sign, thing in world.history if thing == column] == ["+", "-", "+", "-"]
+    assert world.left == set()
+
+
+def test_a_column_that_cannot_be_taken_down_is_reported_and_the_others_are_measured(tmp_path: Path) -> None:
+    unmeasurable = World(
+        broken=lambda command: command.argv[0] == "fio" and "/dev/sda" in (command.input or ""),
+        undying="tcpdump",
+    )
+    outcome = measure(unmeasurable, tmp_path / "run")
+    assert outcome.error is None
+    status = {record.link: record.status for record in outcome.records}
+    assert status == {"local": Status.OK, "wired": Status.INVALID, "wifi": Status.INVALID}
+    assert len(outcome.journal.leaks) == 4  # each column, after each of its two cells
+    assert "column wired was not taken down: process tcpdump could not be killed" in outcome.journal.leaks
+
+
+# What was there before
+
+
+def test_a_ramdisk_module_in_use_is_refused_and_not_unloaded(tmp_path: Path) -> None:
+    world = World()
+    world.things["module brd"] = ()
+    outcome = measure(world, tmp_path / "run")
+    assert isinstance(outcome.error, HarnessError)
+    assert "may be somebody's" in str(outcome.error)
+    assert "module brd" in world.things
+    assert not outcome.journal.path.exists()
+
+
+def test_a_ramdisk_module_loaded_at_the_last_moment_is_not_unloaded(tmp_path: Path) -> None:
+    taken = (1, "", "modprobe: ERROR: could not insert 'brd': Module already in kernel")
+    world = World(answers=[(("modprobe", "--first-time"), taken)])
+    outcome = measure(world, tmp_path / "run")
+    assert "Module already in kernel" in str(outcome.error)
+    assert not any(command.argv[:2] == ("modprobe", "-r") for command in world.commands)
+    assert outcome.journal.open_entries() == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_file_of_the_users_is_refused_and_not_removed(tmp_path: Path, late: bool) -> None:
+    """``late``: it came into being after it had been looked for."""
+    backing = Backing(kind=BackingKind.FILE, size_bytes=1 << 27, path="/srv/precious.img")
+    plan = msgspec.structs.replace(PLAN, backing=backing)
+    world = World()
+    if late:
+        world.answers = [
+            (("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", "")),
+            (("sh", "-c", 'set -C; : > "$1"'), (2, "", "sh: 1: cannot create x: File exists")),
+        ]
+    outcome = measure(world, tmp_path / "run", plan)
+    assert "the backing file /srv/precious.img was expected not to exist yet" in str(outcome.error)
+    assert [command for command in world.commands if command.argv[0] == "rm"] == []
+    assert outcome.journal.open_entries() == []

@@ -249,10 +249,11 @@ class Bench:
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far)))
         stack.enter_context(self.journal.hold(path.initiator, ipsec.SecurityAssociations(near, far)))
         stack.enter_context(self.journal.hold(path.target, ipsec.SecurityAssociations(far, near)))
-        if self._charon is None or self._credentials is None:
+        if self._credentials is None:
             self._credentials = ipsec.make_credentials(
                 self.initiator, plan.ike_auth, self.private / "certificates"
             )
+        if self._charon is None or not self._charon.answers():
             self._charon = self._shared.enter_context(
                 ipsec.charon(
                     self.initiator,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -170,7 +171,11 @@ def run(
         _prepare_results(folder.path)
         if resume is None:
             folder.save_plan(made)
-        raise typer.Exit(_run(made, folder, state, started_unix_s))
+        try:
+            raise typer.Exit(_run(made, folder, state, started_unix_s))
+        except Interrupted as interruption:
+            interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
+            raise
 
 
 def _resumed(name: str, results: Path) -> RunFolder:
@@ -373,13 +378,23 @@ def _copy(console: Path, start: int) -> int:
     return len(whole)
 
 
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which click would take for its own and say nothing of."""
+
+    hint: str | None = None
+
+
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    # Once: a second signal must not stop the unwinding that the first began.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+    raise Interrupted
 
 
 def main() -> NoReturn:
     """Entry point: errors become one sentence and an exit status, never a traceback."""
-    signal.signal(signal.SIGTERM, _interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
     try:
         app()
     except HarnessError as error:
@@ -387,8 +402,10 @@ def main() -> NoReturn:
         if error.hint:
             err.print(f"  try: {error.hint}", markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except Interrupted as interruption:
         err.print("harness: interrupted; everything has been taken down")
+        if interruption.hint:
+            err.print(f"  try: {interruption.hint}", markup=False, soft_wrap=True)
         sys.exit(130)
     except BrokenPipeError:
         # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.

@@ -5,6 +5,7 @@ A file, because appending to it never waits for a reader and survives the testbe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,10 +55,13 @@ Emit = Callable[[Event], None]
 
 
 def writer(path: Path) -> Emit:
-    """An ``Emit`` that appends to a file, each event in one write."""
+    """An ``Emit`` that appends to a file, each event in one write.
+
+    A full disk loses events, not the run: what cannot be told is still taken down.
+    """
 
     def emit(event: Event) -> None:
-        with path.open("ab") as file:
+        with contextlib.suppress(OSError), path.open("ab") as file:
             file.write(msgspec.json.encode(event) + b"\n")
 
     return emit

@@ -173,6 +173,11 @@ class Charon:
         )
         return done.stdout
 
+    def answers(self) -> bool:
+        """Whether it is still there, and listens."""
+        done = self.host.run(["swanctl", "--stats", "--uri", self.uri], env=self.env, check=False)
+        return done.status == 0
+
     def reload(self) -> None:
         """Load what ``connections`` says: new ones are added, gone ones are unloaded, others stay."""
         self.host.write_secret(self.folder / "swanctl.conf", "\n".join(self.connections.values()))

@@ -7,7 +7,7 @@ import os
 import re
 
 TELLTALES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\b(WARNING|BUG|Oops|general protection fault|kernel panic)\b.*", re.I), "kernel warning"),
+    (re.compile(r"\b(WARNING: CPU|BUG: |Oops|general protection fault|Kernel panic).*"), "kernel warning"),
     (re.compile(r"INFO: task .* blocked for more than.*"), "hung task"),
     (re.compile(r"detected conn error.*|session recovery timed out.*"), "the iSCSI session dropped"),
     (re.compile(r"I/O error, dev .*"), "I/O error"),

@@ -63,7 +63,7 @@ def recover(journal: Journal, *, log: Path) -> tuple[list[str], list[str]]:
             try:
                 resource.release(_reachable(host))
                 removed.append(what)
-            except HarnessError as error:
+            except (HarnessError, OSError) as error:
                 failed.append(f"{what}: {error}")
     if not failed:
         journal.path.unlink(missing_ok=True)

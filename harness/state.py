@@ -72,15 +72,20 @@ def exclusive(run_id: str) -> Iterator[Path]:
             yield folder
         finally:
             path.unlink()
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            # What is left may be places that a testbed mounted something on. Journals keep the folder.
+            for place in (*folder.iterdir(), folder):
+                with contextlib.suppress(OSError):
+                    place.rmdir()
 
 
 def _locked(path: Path) -> BinaryIO:
     """The lock file, open and locked; made if absent."""
     while True:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        file = path.open("a+b")
+        try:
+            file = path.open("a+b")
+        except FileNotFoundError:
+            continue  # its last holder has just removed the folder
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -90,8 +95,9 @@ def _locked(path: Path) -> BinaryIO:
                 hint="wait for it, or end that process; two runs at once would measure each other",
             ) from None
         # Its holder may have removed the file between our open and our lock: then it locks nobody out.
-        if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
         file.close()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,12 @@ from harness.errors import RequirementError, TestbedError
 from harness.events import Ended, Event, Reader
 from harness.journal import Journal
 from harness.model import Plan, TestbedKind
+from harness.units import format_size
 
 POLL_S = 0.05
+LEAST_FREE_BYTES = 64 << 10
+"""With less than this in the results folder, a run that ended without a word had no room for one."""
+
 INSIDE = "-inside"
 """Ends the name of a journal that was written inside the testbed ``host``."""
 
@@ -59,6 +64,12 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
             if ended:
                 break
             time.sleep(POLL_S)
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE_BYTES:
+        raise TestbedError(
+            f"the results folder {folder} is full ({format_size(free)} free)",
+            hint=f"make room, then go on with: harness run --resume {plan.run_id}",
+        )
     raise TestbedError(
         f"the {plan.testbed} testbed ended without finishing the run: {runner.tail(console)}",
         hint=f"its console is in {console}; go on with: harness run --resume {plan.run_id}",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import backing, capture, environment, guard, initiator, ipsec, links, proof
+from harness import backing, capture, environment, guard, initiator, ipsec, leftovers, links, proof
 from harness.backing import Storage
 from harness.errors import CellInvalid, CommandFailed, HarnessError
 from harness.events import CellEnded, CellStarted, Emit, Phase
@@ -118,6 +118,7 @@ class Bench:
     def shared(self) -> Iterator[Storage]:
         """What all columns share, and every column that is brought up meanwhile, until the end."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._look_for_leftovers)
             stack.callback(self.kernel_log.close)
             self.emit(Phase("making and filling the disk"))
             storage = stack.enter_context(backing.bring_up(self.journal, self.target, self.plan.backing))
@@ -129,6 +130,16 @@ class Bench:
                 self._start_sides(stack, storage)
             stack.callback(self._close_columns)
             yield storage
+
+    def _look_for_leftovers(self) -> None:
+        found: list[str] = []
+        for host in (self.initiator, self.target):
+            try:
+                found += leftovers.find(host, self.tag)
+            except HarnessError:
+                found.append(f"what is left on the {host.name} could not be seen")
+        # Two hosts of one kernel see the same.
+        self.journal.leaks += dict.fromkeys(found)
 
     def _save(self, record: Record) -> Record:
         """Keep a record. If the disk is full, this cell has no number, and the earlier ones stay."""

@@ -310,8 +310,9 @@ def test_whatever_step_fails_all_is_released_or_reported(failure: Failure, faili
         assert set(USERS) <= set(world.things), where
         assert not [thing for thing in world.left if thing.startswith("daemon ")], where
         left_over = recovery.left_over(outcome.journal)
-        assert len(outcome.journal.leaks) == len(left_over), where
-        for (_, resource), leak in zip(left_over, outcome.journal.leaks, strict=True):
+        # A look for leftovers that failed is told as well, but nothing need be left.
+        leaks = [leak for leak in outcome.journal.leaks if not leak.endswith("could not be seen")]
+        for (_, resource), leak in zip(left_over, leaks, strict=True):
             assert leak.startswith(f"{type(resource).__name__} was not undone: "), where
         if left_over:
             reported += 1

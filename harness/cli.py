@@ -35,8 +35,9 @@ RESULTS = Path("results")
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# No emoji: rich would make a picture of the `:x:` in somebody's file.
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 app = typer.Typer(
     name="harness",
@@ -115,7 +116,7 @@ def run(
     ] = None,
     testbed_name: Annotated[
         str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
-    ] = "auto",
+    ] = testbed.AUTO,
     backing: Annotated[
         str, typer.Option(help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.")
     ] = "ramdisk",
@@ -400,12 +401,12 @@ def main() -> NoReturn:
     except HarnessError as error:
         err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
         if error.hint:
-            err.print(f"  try: {error.hint}", markup=False, soft_wrap=True)
+            err.print(f"  hint: {error.hint}", markup=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except Interrupted as interruption:
         err.print("harness: interrupted; everything has been taken down")
         if interruption.hint:
-            err.print(f"  try: {interruption.hint}", markup=False, soft_wrap=True)
+            err.print(f"  hint: {interruption.hint}", markup=False, soft_wrap=True)
         sys.exit(130)
     except BrokenPipeError:
         # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.

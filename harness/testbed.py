@@ -22,8 +22,9 @@ from harness.errors import RequirementError, TestbedError
 from harness.events import Ended, Event, Reader
 from harness.journal import Journal
 from harness.model import Plan, TestbedKind
-from harness.units import format_size
+from harness.units import format_size, unknown_name
 
+AUTO = "auto"
 POLL_S = 0.05
 LEAST_FREE_BYTES = 64 << 10
 """With less than this in the results folder, a run that ended without a word had no room for one."""
@@ -39,7 +40,9 @@ UNWIND_DEADLINE_S = 60
 
 def choose(wanted: str) -> TestbedKind:
     """``auto`` is the lab: the machine's own kernel is only used when it is asked for by name."""
-    return TestbedKind.HOST if wanted == TestbedKind.HOST else TestbedKind.LAB
+    if wanted not in (AUTO, *TestbedKind):
+        raise unknown_name("testbed", wanted, [AUTO, *TestbedKind])
+    return TestbedKind.LAB if wanted == AUTO else TestbedKind(wanted)
 
 
 def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Iterator[Event]:

@@ -51,19 +51,19 @@ app = typer.Typer(
     testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
     epilog="""[bold]Examples[/]
 
-    harness run                                   the whole matrix: local, wired, wifi, without and with IPsec
+    harness run [dim](the whole matrix: local, wired, wifi, without and with IPsec)[/]
 
-    harness run --ipsec on --link wifi            one column
+    harness run --ipsec on --link wifi [dim](one column)[/]
 
     harness run --link wired --ipsec null-sha256 --ipsec on --profile modern
 
-    harness table results/                        the table of all runs there
+    harness table results/
 
-    harness table results/ --ratio local          each figure beside its part of the local one
+    harness table results/ --ratio local [dim](each figure's part of the local one)[/]
 
     harness table results/ --reference document-003
 
-    [bold]Exit status[/]: 0 all cells ok; 1 some cell is not; 2 wrong usage, or a requirement is missing.""",
+    [bold]Exit status[/]: 0 all cells ok; 1 some cell is not; 2 wrong usage or a missing requirement.""",
 )
 lab_app = typer.Typer(no_args_is_help=True, help="Use the lab's kernel by hand.")
 parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")

@@ -23,6 +23,8 @@ CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0
 ISCSIADM_ERR_NO_OBJS_FOUND = 21
 """iscsiadm(8), exit status: no records, targets or sessions found."""
+ISCSI_ERR_SESSION_NOT_CONNECTED = 32
+"""include/iscsi_err.h of open-iscsi."""
 
 SESSION_PARAMETERS = (
     "initial_r2t",
@@ -83,6 +85,15 @@ class IscsiSession(msgspec.Struct, frozen=True, tag="session"):
     address: str
     initiator_iqn: str
 
+    def _logout(self, host: Host) -> int:
+        """An iscsid that finds a session at its start connects it anew, and will not end it meanwhile."""
+        end = time.monotonic() + SETTLE_DEADLINE_S
+        while True:
+            status = self._node(host, "--logout", check=False)
+            if status != ISCSI_ERR_SESSION_NOT_CONNECTED or time.monotonic() > end:
+                return status
+            time.sleep(0.1)
+
     def _node(self, host: Host, *words: str, check: bool = True) -> int:
         portal = f"{self.address}:{PORT}"
         argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", portal, *words]
@@ -99,7 +110,7 @@ class IscsiSession(msgspec.Struct, frozen=True, tag="session"):
         if session is not None:
             # The record is missing if a killed run left the session: its tmpfs went with it.
             self._node(host, "--op", "new", check=False)
-            status = self._node(host, "--logout", check=False)
+            status = self._logout(host)
             if status not in (0, ISCSIADM_ERR_NO_OBJS_FOUND):
                 raise CommandFailed(
                     f"session {session} to {self.iqn} could not be logged out (iscsiadm said {status})"

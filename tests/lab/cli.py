@@ -1,0 +1,199 @@
+"""The command as a user types it: run to its end, or followed while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.model import Record
+from harness.results import RunFolder
+
+HARNESS = str(Path(sys.executable).with_name("harness"))
+PROJECT = Path(__file__).resolve().parents[2]
+BUSY = "the testbed is in use by"
+PATIENCE_S = 600.0
+"""How long the testbed is waited for while somebody else's run holds it."""
+
+COMMAND_DEADLINE_S = 180.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A command that has ended, and all it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    def __str__(self) -> str:
+        return f"status {self.status}\n{self.out}\n{self.err}"
+
+
+def harness_once(*words: str) -> Done:
+    """The command, refused if somebody else holds the testbed."""
+    done = subprocess.run(
+        [HARNESS, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=COMMAND_DEADLINE_S,
+        check=False,
+    )
+    return Done(status=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def harness(*words: str) -> Done:
+    """The command, tried again while somebody else's run holds the testbed."""
+    end = time.monotonic() + PATIENCE_S
+    while BUSY in (done := harness_once(*words)).err and time.monotonic() < end:
+        time.sleep(1)
+    return done
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A run that has ended: its folder, what was printed, and the records."""
+
+    done: Done
+    folder: Path
+
+    @property
+    def records(self) -> dict[str, Record]:
+        """By the cell's key."""
+        return {file.stem: record for file, record in self._files()}
+
+    def _files(self) -> Iterator[tuple[Path, Record]]:
+        run = RunFolder(self.folder)
+        yield from zip(run.record_files(), run.load_records(), strict=True)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return RunFolder(self.folder).load_environment()
+
+    def table(self, *words: str) -> dict[str, Any]:
+        done = harness_once("table", str(self.folder), "--format", "json", *words)
+        assert done.status == 0, done
+        decoded: dict[str, Any] = json.loads(done.out)
+        return decoded
+
+
+def measure(results: Path, *words: str) -> Measured:
+    """`harness run` with short defaults, its results in a folder of their own."""
+    done = harness("run", "--repeats", "1", "--runtime", "0.3s", "--results", str(results), *words)
+    return Measured(done=done, folder=only_run(results))
+
+
+def only_run(results: Path) -> Path:
+    """The folder of the one run in a results folder."""
+    (folder,) = results.iterdir()
+    return folder
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """The events of a run so far, whole lines only."""
+    file = folder / "events.jsonl"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+@contextlib.contextmanager
+def running(results: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """`harness run`, going on; killed when the context ends, if it has not ended by then."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        with _started(["run", "--results", str(results), *words]) as process:
+            if _is_under_way(process, results):
+                yield process
+                return
+            said = process.stderr.read() if process.stderr else ""
+        assert BUSY in said and time.monotonic() < end, said
+        time.sleep(1)
+
+
+def _is_under_way(process: subprocess.Popen[str], results: Path) -> bool:
+    """Wait for the first event of a run; false if it ended instead."""
+    assert wait_for(lambda: has_begun(results) or process.poll() is not None, deadline_s=60)
+    return process.poll() is None
+
+
+@contextlib.contextmanager
+def _started(words: list[str]) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [HARNESS, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def has_begun(results: Path) -> bool:
+    """Whether a run in this results folder has told of its first event."""
+    return results.is_dir() and any(events(folder) for folder in results.iterdir())
+
+
+def wait_for(condition: Callable[[], bool], *, deadline_s: float) -> bool:
+    """Poll until the condition holds; whether it did before the deadline."""
+    end = time.monotonic() + deadline_s
+    while not (held := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return held
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """The processes below one, by process id: start time and name (proc(5), stat)."""
+    parents: dict[int, list[int]] = {}
+    stamps: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (stat := process_stat(int(entry.name))):
+            parents.setdefault(int(stat[2]), []).append(int(entry.name))
+            stamps[int(entry.name)] = f"{stat[20]} {stat[0]}"
+    found: dict[int, str] = {}
+    below = list(parents.get(pid, []))
+    while below:
+        child = below.pop()
+        found[child] = stamps[child]
+        below += parents.get(child, [])
+    return found
+
+
+def process_stat(pid: int) -> list[str]:
+    """Name, state, parent and so on of a process; empty if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    return [name, *rest.split()]
+
+
+def alive(processes: dict[int, str]) -> dict[int, str]:
+    """Those of `descendants()` that still run; zombies do not, and neither does who took the number over."""
+    return {
+        pid: stamp
+        for pid, stamp in processes.items()
+        if (stat := process_stat(pid)) and stat[1] not in "ZX" and f"{stat[20]} {stat[0]}" == stamp
+    }
+
+
+def run_inside(module: str, *words: str, storage_mib: int = 512) -> Done:
+    """Run a module of `tests.lab` as root on the lab's kernel, as if that were a machine of its own."""
+    return harness(
+        *("lab", "exec", "--memory", str(storage_mib), "--"),
+        *("env", f"PYTHONPATH={PROJECT}", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin"),
+        *(sys.executable, "-m", f"tests.lab.{module}", *words),
+    )

@@ -1,0 +1,204 @@
+"""State of the kernel a script runs on, for comparison before and after; and things of "the user's own"."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.target import DISTRIBUTION_PYTHON
+
+HARNESS = str(Path(sys.executable).with_name("harness"))
+RESULTS = Path("/root/results")
+LIO = Path("/sys/kernel/config/target")
+DAEMONS = {"charon-systemd", "iscsid", "tcpdump", "fio", "dd"}
+COUNTS = ("statistics", "_hits", "num_", "inst")
+"""Parts of names in configfs of what counts or is numbered by itself."""
+
+OWN_IQN = "iqn.2003-01.org.example:own"
+OWN_TARGET = f"""
+import rtslib_fb as lio
+store = lio.FileIOStorageObject("own", dev="/root/own.img", size=16 << 20, wwn="own-serial")
+target = lio.Target(lio.FabricModule("iscsi"), "{OWN_IQN}", mode="create")
+group = lio.TPG(target, 1, mode="create")
+lio.LUN(group, 0, store)
+lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
+lio.NodeACL(group, "iqn.2003-01.org.example:client", mode="create")
+group.enable = True
+"""
+
+OWN_NETWORK = f"""\
+netns add own
+link add own0 type veth peer name own1 netns own
+address add 10.9.0.1/24 dev own0
+link set own0 up
+xfrm state add src 10.9.0.1 dst 10.9.0.2 proto esp spi 0x99 reqid 7 mode transport \
+ aead rfc4106(gcm(aes)) 0x{"42" * 20} 128
+xfrm policy add src 10.9.0.1 dst 10.9.0.2 dir out \
+ tmpl src 10.9.0.1 dst 10.9.0.2 proto esp reqid 7 mode transport
+"""
+
+
+def sh(*argv: str, check: bool = True, input: str = "") -> str:
+    """Run a program; what it printed."""
+    done = subprocess.run(
+        argv, input=input, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
+    assert not check or done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def make_the_user_s_own() -> None:
+    """A target, xfrm objects, a namespace and a shaped link that somebody else uses on this kernel."""
+    for module in ("target_core_mod", "target_core_file", "iscsi_target_mod", "xfrm_user", "esp4", "veth"):
+        sh("modprobe", module)
+    sh("modprobe", "sch_netem")
+    if not LIO.is_dir():
+        sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
+    # rtslib would have LIO keep its files there.
+    Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
+    sh(DISTRIBUTION_PYTHON, "-c", OWN_TARGET)
+    sh("ip", "-batch", "-", input=OWN_NETWORK)
+    sh("tc", "-batch", "-", input="qdisc add dev own0 root netem delay 1ms\n")
+    Path("/etc/iscsi").mkdir(exist_ok=True)
+    Path("/etc/iscsi/own.conf").write_text("# somebody's notes\n", encoding="utf-8")
+
+
+def snapshot() -> dict[str, Any]:
+    """All that a run on this kernel must leave as it was."""
+    return {
+        "xfrm states": sh("ip", "xfrm", "state"),
+        "xfrm policies": sh("ip", "xfrm", "policy"),
+        "links": sh("ip", "link"),
+        "addresses": sh("ip", "address"),
+        "routes": sh("ip", "route", "show", "table", "all"),
+        "namespaces": sh("ip", "netns", "list"),
+        "links of the namespace": sh("ip", "-n", "own", "link"),
+        "queueing disciplines": sh("tc", "qdisc"),
+        "LIO": dict(_configfs()),
+        "sessions": sorted(map(str, Path("/sys/class/iscsi_session").glob("*"))),
+        "mounts": Path("/proc/mounts").read_text(encoding="utf-8"),
+        "/etc/iscsi": dict(_contents(Path("/etc/iscsi"))),
+        "disks": sorted(map(str, Path("/sys/block").iterdir())),
+        "brd": Path("/sys/module/brd").exists(),
+        "daemons": sorted(name for name in processes().values() if name in DAEMONS),
+        "files": sorted(_names()),
+        "journals": sorted(map(str, Path("/run/harness").glob("journal-*"))),
+    }
+
+
+def _configfs() -> Iterator[tuple[str, str]]:
+    for folder, folders, files in os.walk(LIO):
+        yield folder, ""
+        for name in folders + files:
+            path = Path(folder, name)
+            if path.is_symlink():
+                yield str(path), str(path.readlink())
+            elif path.is_file() and not any(part in str(path) for part in COUNTS):
+                yield str(path), _text(path)
+
+
+def _contents(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.rglob("*")):
+        yield str(path), _text(path) if path.is_file() else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return str(error)
+
+
+def _names() -> Iterator[str]:
+    # Of /run/harness the lock and an empty folder stay; the locks of open-iscsi and of iproute2 are theirs.
+    # Not /tmp: the machine's shows through from below, and others may be at work there.
+    for top in ("/etc", "/run", "/dev/shm"):
+        for folder, folders, files in os.walk(top):
+            if not folder.startswith(("/run/harness", "/run/lock", "/run/results")):
+                yield from (f"{folder}/{name}" for name in folders + files if name != "harness")
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What has changed, in words; empty if nothing has."""
+    changed = [(what, _parts(before[what]), _parts(after[what])) for what in before]
+    return "\n".join(f"{what}: gone {a - b}, new {b - a}" for what, a, b in changed if a != b)
+
+
+def _parts(value: Any) -> set[Any]:
+    if isinstance(value, dict):
+        return set(value.items())
+    return set(value) if isinstance(value, list) else set(str(value).splitlines())
+
+
+def processes() -> dict[int, str]:
+    """The names of all processes of this kernel by their numbers."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                found[int(entry.name)] = (entry / "comm").read_text(encoding="utf-8").strip()
+    return found
+
+
+def arguments(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
+def is_running(program: str, word: str) -> bool:
+    """Whether some process of that name has this word among its arguments."""
+    for pid, name in processes().items():
+        with contextlib.suppress(OSError):
+            if name == program and word in arguments(pid):
+                return True
+    return False
+
+
+def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {deadline_s:g} s in vain for {what}"
+        time.sleep(0.02)
+
+
+def harness(*words: str, status: int = 0) -> str:
+    """Run the command to its end, which has to have this status; all that it printed."""
+    done = subprocess.run(
+        [HARNESS, *words], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == status, f"status {done.returncode} of {words}: {said}"
+    assert "Traceback" not in said, said
+    return said
+
+
+@contextlib.contextmanager
+def started(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The command, going on; killed when the context ends, if it has not ended by then."""
+    with Path("/root/started.log").open("wb") as log:
+        process = subprocess.Popen([HARNESS, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def newest_run() -> Path:
+    return max(RESULTS.iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "events.jsonl"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    return {file.stem: json.loads(file.read_bytes()) for file in (folder / "cells").glob("*.json")}

@@ -1,0 +1,86 @@
+"""A run on the machine's own kernel, killed at several moments; `harness clean` restores everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.lab.inside.kernel import (
+    DAEMONS,
+    RESULTS,
+    differences,
+    events,
+    harness,
+    is_running,
+    make_the_user_s_own,
+    newest_run,
+    processes,
+    snapshot,
+    started,
+    wait_for,
+)
+
+RUN = ("run", "--testbed=host", "--ipsec=on", "--repeats=1", "--workload=seq-read-256k", "--size=32M")
+GONE_WITHIN_S = 2.0
+
+
+def daemons() -> set[str]:
+    return set(processes().values()) & DAEMONS
+
+
+def filling(_folder: Path) -> bool:
+    return "dd" in daemons()
+
+
+def negotiating(_folder: Path) -> bool:
+    return is_running("swanctl", "--initiate")
+
+
+def logging_in(_folder: Path) -> bool:
+    return is_running("iscsiadm", "--login")
+
+
+def measuring(folder: Path) -> bool:
+    return "fio" in daemons() and any(event["event"] == "cell-started" for event in events(folder))
+
+
+def taking_down(folder: Path) -> bool:
+    return any("taking everything down" in event.get("text", "") for event in events(folder))
+
+
+def kill_while(moment: Callable[[Path], bool], *words: str) -> str:
+    """Start a run, kill it at that moment, clean up; returns what `harness clean` said."""
+    with started([*RUN, f"--results={RESULTS}", *words]) as process:
+        known = set(RESULTS.iterdir()) if RESULTS.is_dir() else set()
+        wait_for(lambda: RESULTS.is_dir() and bool(set(RESULTS.iterdir()) - known), "the run", deadline_s=30)
+        folder = newest_run()
+        wait_for(lambda: moment(folder), f"{moment.__name__}", deadline_s=60)
+        time.sleep(0.1)
+        assert process.poll() is None, Path("/root/started.log").read_text(encoding="utf-8")
+    wait_for(lambda: not daemons(), f"the end of {daemons()}", deadline_s=GONE_WITHIN_S)
+    return harness("clean")
+
+
+def main() -> None:
+    make_the_user_s_own()
+    before = snapshot()
+    for moment in (filling, negotiating, logging_in, measuring, taking_down):
+        began = time.monotonic()
+        said = kill_while(moment, "--link=wired", "--runtime=2s" if moment is measuring else "--runtime=0.1s")
+        changed = differences(before, snapshot())
+        assert not changed, f"killed while {moment.__name__}, then cleaned ({said}):\n{changed}"
+        assert "Ramdisk 33554432" in said, said
+        if moment in (measuring,):
+            for what in ("IscsiSession", "IscsiTarget", "Backstore", "Barrier", "NetworkNamespace"):
+                assert f"removed, left by an earlier run: {what}" in said, said
+        print(f"{moment.__name__}: {time.monotonic() - began:.1f} s")  # noqa: T201
+    assert "nothing was left behind" in harness("clean")
+    again = harness(*RUN, "--link=wired", "--runtime=0.1s", f"--results={RESULTS}")
+    assert "1 cells (1 ok)" in again, again
+    changed = differences(before, snapshot())
+    assert not changed, changed
+
+
+if __name__ == "__main__":
+    main()

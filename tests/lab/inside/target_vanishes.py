@@ -1,0 +1,78 @@
+"""The target's link goes down while fio is at work: that cell has no number, the others have theirs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.lab.inside.kernel import (
+    RESULTS,
+    arguments,
+    differences,
+    events,
+    make_the_user_s_own,
+    newest_run,
+    processes,
+    records,
+    sh,
+    snapshot,
+    started,
+    wait_for,
+)
+
+COLUMN = "wired-mtu1400"
+RUN = ("run", "--testbed=host", "--link=local", "--link=wired", "--link=wired:mtu=1400", "--ipsec=off")
+WHAT = ("--repeats=1", "--runtime=2s", "--workload=rand-write-4k", "--size=32M", f"--results={RESULTS}")
+BOUND_S = 60.0
+
+
+def cell_under_way() -> str:
+    """The cell that fio is at work on, or nothing."""
+    if not RESULTS.is_dir() or "fio" not in processes().values():
+        return ""
+    begun = [event["key"] for event in events(newest_run()) if event["event"] == "cell-started"]
+    return str(begun[-1]) if begun else ""
+
+
+def main() -> None:
+    make_the_user_s_own()
+    before = snapshot()
+    with started([*RUN, *WHAT]) as process:
+        wait_for(lambda: cell_under_way().startswith(COLUMN), f"fio on {COLUMN}", deadline_s=60)
+        # fio takes half a second from its start to its first request.
+        time.sleep(1.2)
+        assert cell_under_way().startswith(COLUMN)
+        cut_the_target_s_end()
+        began = time.monotonic()
+        status = process.wait(timeout=150)
+        took_s = time.monotonic() - began
+    said = Path("/root/started.log").read_text(encoding="utf-8")
+    found = records(newest_run())
+    print({key: (r["status"], r["reason"]) for key, r in found.items()}, f"{took_s:.1f} s")  # noqa: T201
+    assert status == 1, said
+    assert "Traceback" not in said
+    assert took_s < BOUND_S
+    victim = found.pop(f"{COLUMN}.rand-write-4k.r1")
+    assert victim["status"] in ("invalid", "failed")
+    assert victim["reason"]
+    assert victim["raw"], "what fio said is kept"
+    assert len(found) == 2
+    assert {record["status"] for record in found.values()} == {"ok"}
+    changed = differences(before, snapshot())
+    assert not changed, changed
+
+
+def cut_the_target_s_end() -> None:
+    """Take the interface in the target's namespace down; the capture there leads to it."""
+    for pid, name in processes().items():
+        if name != "tcpdump" or Path(f"/proc/{pid}/fd/1").readlink().parts[-2:] != (COLUMN, "target.pcap"):
+            continue
+        words = arguments(pid)
+        iface = words[words.index("-i") + 1]
+        sh("nsenter", f"--net=/proc/{pid}/ns/net", "ip", "link", "set", "dev", iface, "down")
+        return
+    raise AssertionError(f"no capture of {COLUMN} in {processes()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What becomes of a run that is killed, interrupted, or met by a second one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
+from harness.results import RunFolder
+from tests.lab.cli import (
+    alive,
+    descendants,
+    events,
+    harness,
+    harness_once,
+    only_run,
+    running,
+    wait_for,
+)
+
+pytestmark = pytest.mark.lab
+
+RUN = ("--link=local", "--link=wired", "--ipsec=off", "--repeats=3", "--runtime=0.3s", "--size=32M")
+WORKLOAD = "--workload=rand-read-4k"
+CELLS = 6
+GONE_WITHIN_S = 2.0
+
+
+def scratch_folders() -> set[str]:
+    """What the lab keeps in folders for temporary files, by the names that it gives."""
+    return {
+        str(entry)
+        for folder in {*DISK_FOLDERS, *MEMORY_FOLDERS}
+        for pattern in ("harness-lab-*", "vm_file-*")
+        for entry in Path(folder).glob(pattern)
+    }
+
+
+def reach(results: Path, *, cells: int) -> Path:
+    """Wait until so many cells have ended and one more is under way; returns the run's folder."""
+
+    def reached() -> bool:
+        told = [event["event"] for event in events(only_run(results))]
+        return told.count("cell-ended") == cells and told[-1] == "cell-started"
+
+    assert wait_for(reached, deadline_s=60), events(only_run(results))
+    return only_run(results)
+
+
+def kernels(process: subprocess.Popen[str]) -> dict[int, str]:
+    """The processes of a run's lab, which are all those below the command."""
+    found = descendants(process.pid)
+    assert any("linux.uml" in name for name in found.values()), found
+    return found
+
+
+def record_bytes(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in RunFolder(folder).record_files()}
+
+
+@pytest.fixture
+def before() -> Iterator[set[str]]:
+    """The scratch folders there were, after `harness clean`: a test must leave no others."""
+    harness("clean")
+    folders = scratch_folders()
+    yield folders
+    harness("clean")
+
+
+def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> None:
+    with running(tmp_path, *RUN, WORKLOAD) as process:
+        folder = reach(tmp_path, cells=2)
+        processes = kernels(process)
+        process.kill()
+        process.wait()
+        assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S), alive(processes)
+    kept = record_bytes(folder)
+    assert len(kept) == 2
+    left = scratch_folders() - before
+    assert len(left) == 1, "a SIGKILL leaves no time to remove it"
+
+    cleaned = harness("clean")
+    assert cleaned.status == 0, cleaned
+    assert left.pop() in cleaned.err, "it says what it removed"
+    assert scratch_folders() <= before
+    assert "nothing was left behind" in harness("clean").out
+
+    resumed = harness("run", "--results", str(tmp_path), "--resume", folder.name)
+    assert resumed.status == 0, resumed
+    assert f"{CELLS - 2} cells" in resumed.err
+    records = record_bytes(folder)
+    assert len(records) == CELLS
+    assert {name: records[name] for name in kept} == kept, "what was measured stays as it is, byte for byte"
+    ended = [event["key"] for event in events(folder) if event["event"] == "cell-ended"]
+    assert sorted(ended) == sorted(Path(name).stem for name in records), "nothing was measured twice"
+
+    again = harness("run", "--results", str(tmp_path), "--resume", folder.name)
+    assert again.status == 0, again
+    assert record_bytes(folder) == records, "a finished run has nothing left to measure"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_interrupted(tmp_path: Path, before: set[str], number: signal.Signals) -> None:
+    with running(tmp_path, *RUN, WORKLOAD) as process:
+        folder = reach(tmp_path, cells=1)
+        processes = kernels(process)
+        if number is signal.SIGINT:
+            second_run_is_refused(tmp_path, holder=process, run_id=folder.name)
+        process.send_signal(number)
+        said, errors = process.communicate(timeout=15)
+        assert process.returncode == 128 + signal.SIGINT, (said, errors)
+        assert alive(processes) == {}
+    assert "harness: interrupted; everything has been taken down" in errors and "Traceback" not in errors
+    assert f"harness run --resume {folder}\n" in errors, "it says how to go on"
+    assert scratch_folders() <= before
+    assert "nothing was left behind" in harness("clean").out
+    assert 1 <= len(record_bytes(folder)) < CELLS
+    RunFolder(folder).load_records()
+
+
+def second_run_is_refused(results: Path, *, holder: subprocess.Popen[str], run_id: str) -> None:
+    names = sorted(entry.name for entry in results.iterdir())
+    for words in (("run", "--results", str(results), *RUN), ("clean",), ("lab", "exec", "--", "true")):
+        refused = harness_once(*words)
+        assert refused.status == 2, refused
+        assert run_id in refused.err
+        assert f"process {holder.pid}" in " ".join(refused.err.split())
+        assert "Traceback" not in refused.err
+    assert sorted(entry.name for entry in results.iterdir()) == names, "the refused run made no folder"
+    assert holder.poll() is None, "the first goes on"

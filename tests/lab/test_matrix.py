@@ -1,0 +1,235 @@
+"""The document's matrix, end to end: measured once, then looked at from all sides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.bench import order_of_cells
+from harness.jobfile import repeat_seed
+from harness.model import Record, Status, TestbedKind
+from harness.parse import fio
+from harness.results import RunFolder
+from tests.lab import machine
+from tests.lab.cli import Measured, harness_once, measure
+
+pytestmark = pytest.mark.lab
+
+WORKLOADS = ("rand-read-4k", "seq-write-256k")
+COLUMNS = ("local", "wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16")
+MORE_THAN_SHAPED = {"wired": 1e9 / 8, "wifi": 50e6 / 8}
+"""Bytes a second that no cell of the column can have moved."""
+
+
+@pytest.fixture(scope="module")
+def snapshots() -> list[dict[str, Any]]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory, snapshots: list[dict[str, Any]]) -> Measured:
+    results = tmp_path_factory.mktemp("matrix")
+    snapshots.append(machine.snapshot())
+    words = [f"--{name}={value}" for name, value in _options()]
+    measured = measure(results, *words)
+    snapshots.append(machine.snapshot())
+    return measured
+
+
+def _options() -> Iterator[tuple[str, str]]:
+    yield from (("link", link) for link in ("local", "wired", "wifi"))
+    yield "ipsec", "both"
+    yield from (("workload", name) for name in WORKLOADS)
+
+
+def protected(matrix: Measured) -> list[Record]:
+    return [record for record in matrix.records.values() if record.ipsec != "off"]
+
+
+def moved(record: Record) -> int:
+    return sum(io.bytes for io in (record.read, record.write) if io is not None)
+
+
+def speed(record: Record) -> float:
+    return sum(io.bytes_per_s for io in (record.read, record.write) if io is not None)
+
+
+def test_every_cell_is_measured_and_ok(matrix: Measured) -> None:
+    assert matrix.done.status == 0, matrix.done
+    assert set(matrix.records) == {f"{column}.{name}.r1" for column in COLUMNS for name in WORKLOADS}
+    for key, record in matrix.records.items():
+        assert (record.status, record.reason) == (Status.OK, None), key
+        assert record.testbed is TestbedKind.LAB
+        assert (record.read is not None) == ("read" in key), "a read workload reads, a write workload writes"
+        assert (record.write is not None) == ("write" in key)
+        assert 0.25e9 < record.fio_ns < 3e9, f"{key} was to be measured for 0.3 s"
+        assert record.wall_ns > record.fio_ns
+
+
+def test_the_order_follows_from_the_stored_seed(matrix: Measured) -> None:
+    plan = RunFolder(matrix.folder).load_plan()
+    expected = [cell.key for cell in order_of_cells(plan)]
+    assert sorted(matrix.records, key=lambda key: matrix.records[key].order) == expected
+    by_time = sorted(matrix.records, key=lambda key: matrix.records[key].started_unix_s)
+    assert by_time == expected
+
+
+def test_links_differ_as_their_profiles_say(matrix: Measured) -> None:
+    for name in WORKLOADS:
+        local, wired, wifi, wired_esp, wifi_esp = (
+            speed(matrix.records[f"{column}.{name}.r1"]) for column in COLUMNS
+        )
+        assert local > wired > wifi
+        assert wired_esp < wired
+        assert wifi_esp < wired_esp
+        assert wired <= MORE_THAN_SHAPED["wired"] and wifi <= MORE_THAN_SHAPED["wifi"]
+    # One 4K read a round trip: 100 us of delay on the wire, 1.4 ms in the air, and no way around either.
+    wired_read = matrix.records["wired.rand-read-4k.r1"].read
+    wifi_read = matrix.records["wifi.rand-read-4k.r1"].read
+    assert wired_read is not None and wired_read.latency.min_ns is not None
+    assert wifi_read is not None and wifi_read.latency.min_ns is not None
+    assert wired_read.latency.min_ns > 100e3
+    assert wifi_read.latency.min_ns > 1.4e6
+
+
+def test_ipsec_is_proved_by_counters_and_capture(matrix: Measured) -> None:
+    assert len(protected(matrix)) == 4
+    for record in protected(matrix):
+        proof = record.proof
+        assert proof is not None
+        assert min(proof.esp_bytes, proof.esp_bytes_initiator, proof.esp_bytes_target) >= moved(record) > 0
+        assert min(proof.link_bytes_initiator, proof.link_bytes_target) > proof.esp_bytes
+        assert proof.cleartext_segments == 0
+        assert proof.rekeys == 0
+        assert proof.esp_packets_sampled > 0 or any("too few" in warning for warning in record.warnings)
+    assert any(record.proof and record.proof.esp_packets_sampled for record in protected(matrix))
+
+
+def test_without_ipsec_there_is_no_esp_and_local_has_no_link(matrix: Measured) -> None:
+    for key, record in matrix.records.items():
+        if record.link == "local":
+            assert record.proof is None and not record.session, key
+        elif record.ipsec == "off":
+            assert record.proof is not None
+            assert record.proof.esp_bytes == record.proof.esp_packets_sampled == 0
+            assert min(record.proof.link_bytes_initiator, record.proof.link_bytes_target) >= moved(record)
+
+
+def test_records_carry_what_was_negotiated(matrix: Measured) -> None:
+    for key, record in matrix.records.items():
+        if record.link == "local":
+            continue
+        assert record.session["immediate_data"] == "1", key
+        assert record.session["initial_r2t"] == "1"
+        assert record.session["max_burst_len"] == "262144"
+        assert record.session["first_burst_len"] == "65536"
+        assert record.session["header_digest"] == record.session["data_digest"] == "0"
+        assert int(record.session["queue_depth"]) > 0
+        assert record.emulated and record.link_title
+    for record in protected(matrix):
+        assert record.ipsec_mode == "transport"
+        assert record.esp["algorithm"] == "rfc4106(gcm(aes))"
+        assert record.esp["mode"] == "transport"
+        assert "gcm" in record.esp["drivers"]
+
+
+def test_raw_outputs_are_what_the_record_was_read_from(matrix: Measured) -> None:
+    plan = RunFolder(matrix.folder).load_plan()
+    for key, record in matrix.records.items():
+        raw = {Path(name).name: matrix.folder / name for name in record.raw}
+        assert {"job.fio", "fio.json"} <= raw.keys(), key
+        output = fio.parse(raw["fio.json"].read_text(encoding="utf-8"))
+        (job,) = output.jobs
+        assert (job.read, job.write) == (record.read, record.write)
+        assert job.name == record.workload
+        given = raw["job.fio"].read_text(encoding="utf-8")
+        assert re.search(rf"^\[{record.workload}\]$", given, re.MULTILINE)
+        assert str(repeat_seed(plan.seed, record.repeat, record.workload)) in given
+        # fio's own account of its options shows that the file was what it ran.
+        told = json.loads(raw["fio.json"].read_bytes())["jobs"][0]["job options"]
+        wanted = dict(line.split("=", 1) for line in given.splitlines() if "=" in line)
+        assert told["filename"] == wanted["filename"]
+        assert told["randseed"] == wanted["randseed"]
+        assert told["runtime"] == wanted["runtime"] == "300000us"
+        assert told["filename"].startswith("/dev/ram" if record.link == "local" else "/dev/sd")
+
+
+def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
+    environment = matrix.environment
+    for end in ("initiator", "target"):
+        host = environment["hosts"][end]
+        assert host["kernel"].startswith("Linux version")
+        assert host["cpus"] >= 1 and host["memory"]
+        assert {"fio", "open-iscsi", "strongswan", "iproute2"} <= host["tools"].keys()
+        assert host["tools"]["fio"].startswith("fio-")
+    assert "linux.uml" in environment["hosts"]["initiator"]["kernel_command_line"] or re.search(
+        r"\bmem=\d+M\b", environment["hosts"]["initiator"]["kernel_command_line"]
+    )
+    for column in COLUMNS[1:]:
+        facts = environment[f"column {column}"]
+        assert "mtu 1500" in facts["link"]["initiator_interface"]
+        assert facts["session"]["immediate_data"] == "1"
+        assert bool(facts["esp"]) == ("+" in column)
+    assert "netem" in environment["column wired"]["link"]["target_qdisc"]
+
+
+def test_table_as_json_has_every_cell(matrix: Measured) -> None:
+    cells = matrix.table()["cells"]
+    assert {(c["workload"], c["link"], c["ipsec"]) for c in cells} == {
+        (record.workload, record.link, record.ipsec) for record in matrix.records.values()
+    }
+    for cell in cells:
+        record = matrix.records[f"{_label(cell)}.{cell['workload']}.r1"]
+        assert (cell["status"], cell["n"], cell["unit"]) == ("ok", 1, "MB/s")
+        assert cell["value"] == pytest.approx(speed(record) / 1e6)
+        if cell["ipsec"] != "off":
+            assert cell["proof"]["esp_bytes"] >= moved(record)
+            assert cell["proof"]["cleartext_segments"] == 0
+
+
+def _label(cell: dict[str, Any]) -> str:
+    return str(cell["link"]) if cell["ipsec"] == "off" else f"{cell['link']}+{cell['ipsec']}"
+
+
+def test_table_speaks_the_document_s_language(matrix: Measured) -> None:
+    done = harness_once("table", str(matrix.folder))
+    assert done.status == 0, done
+    assert done.out.strip() == matrix.done.out.strip(), "the run prints the same table at its end"
+    assert re.search(r"Random +Uncached Read \[4K blocks\]", done.out)
+    assert re.search(r"Sequential +Uncached Write \[256K blocks\]", done.out)
+    assert "Testbed lab" in done.out
+    for key, record in matrix.records.items():
+        assert f"{speed(record) / 1e6:.2f}" in done.out, key
+
+
+def test_summary_tells_how_time_was_spent(matrix: Measured) -> None:
+    assert "10 cells (10 ok)" in matrix.done.err
+    began = re.search(r"fio began ([\d.]+) s after the start and measured\s+for (\d+)%", matrix.done.err)
+    assert began is not None, matrix.done.err
+    assert 0 < float(began[1]) < 60 and 0 < int(began[2]) < 100
+
+
+def test_no_secret_is_written_anywhere(matrix: Measured) -> None:
+    told = re.compile(
+        rb"auth\.password(_in)?\s*=|chap_password|secret\s*=|\b0s[A-Za-z0-9+/]{40}|PRIVATE KEY"
+        rb"|(auth-trunc|aead|enc|auth) \S+ 0x[0-9a-f]{16}",
+        re.IGNORECASE,
+    )
+    files = [file for file in matrix.folder.rglob("*") if file.is_file()]
+    assert len(files) > 40
+    for file in files:
+        found = told.search(file.read_bytes())
+        assert found is None, f"{file}: {found}"
+
+
+def test_machine_is_untouched(matrix: Measured, snapshots: list[dict[str, Any]]) -> None:
+    assert matrix.done.status == 0
+    before, after = snapshots
+    assert machine.differences(before, after) == {}
+    # Beside the results there is nothing in the folder that was named.
+    assert [entry.name for entry in matrix.folder.parent.iterdir()] == [matrix.folder.name]

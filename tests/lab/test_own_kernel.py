@@ -1,0 +1,41 @@
+"""The harness on a kernel that has LIO, iSCSI and ESP itself: the lab's, used as a machine of its own.
+
+Each script of `tests.lab.inside` is root there, breaks what it likes, and asserts; an assertion that
+fails is its exit status, and its console is shown here.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.cli import run_inside
+
+pytestmark = pytest.mark.lab
+
+
+def test_a_run_leaves_the_kernel_as_it_was() -> None:
+    done = run_inside("inside.host_testbed")
+    assert done.status == 0, done
+
+
+def test_after_a_kill_at_any_moment_clean_restores_everything() -> None:
+    done = run_inside("inside.killed_host_run")
+    assert done.status == 0, done
+    for moment in ("filling", "negotiating", "logging_in", "measuring", "taking_down"):
+        assert f"{moment}: " in done.out
+
+
+def test_ipsec_fails_closed() -> None:
+    done = run_inside("inside.fails_closed")
+    assert done.status == 0, done
+
+
+def test_a_target_that_vanishes_costs_its_cell_alone() -> None:
+    done = run_inside("inside.target_vanishes")
+    assert done.status == 0, done
+
+
+def test_guard_judges_devices_in_real_use() -> None:
+    done = run_inside("guard_in_lab", storage_mib=1024)
+    assert done.status == 0, done
+    assert "0 verdicts are wrong" in done.out

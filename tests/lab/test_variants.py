@@ -1,0 +1,147 @@
+"""What a run may be asked for beside the default matrix: proposals, modes, links, backings, profiles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.model import Record, Status
+from harness.profiles import data_folder
+from tests.lab.cli import Measured, measure
+
+pytestmark = pytest.mark.lab
+
+PROPOSALS = {
+    "aes128gcm16": "rfc4106(gcm(aes))",
+    "aes256gcm16": "rfc4106(gcm(aes))",
+    "chacha20poly1305": "rfc7539esp(chacha20,poly1305)",
+    "aes128-sha256": "hmac(sha256) + cbc(aes)",
+    "null-sha256": "hmac(sha256) + ecb(cipher_null)",
+}
+"""Every file of ipsec/, and what the kernel then says it uses."""
+
+OWN_JOB_FILE = """\
+; Mixed block sizes at random, as somebody might keep it for their own disks.
+[global]
+ioengine=libaio
+direct=1
+iodepth=4
+bs=16k
+
+[own-16k-reads]
+rw=randread
+runtime=300ms
+time_based
+
+[own-writes]
+rw=randwrite
+size=4M
+"""
+
+
+def assert_all_ok(measured: Measured, *keys: str) -> dict[str, Record]:
+    assert measured.done.status == 0, measured.done
+    records = measured.records
+    assert set(records) == set(keys)
+    assert {key: r.reason for key, r in records.items() if r.status is not Status.OK} == {}
+    return records
+
+
+@pytest.fixture(scope="module")
+def tunnels(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """All proposals in tunnel mode, with certificates, on one link."""
+    words = [f"--ipsec={name}" for name in PROPOSALS]
+    words += ["--link=wired", "--ipsec-mode=tunnel", "--auth=cert", "--workload=rand-write-4k"]
+    return measure(tmp_path_factory.mktemp("tunnels"), *words)
+
+
+def test_every_proposal_of_the_project_is_tried() -> None:
+    assert {file.stem for file in (data_folder() / "ipsec").glob("*.toml")} == PROPOSALS.keys()
+
+
+def test_every_proposal_works_as_a_tunnel_with_certificates(tunnels: Measured) -> None:
+    records = assert_all_ok(tunnels, *(f"wired+{name}.rand-write-4k.r1" for name in PROPOSALS))
+    for name, algorithm in PROPOSALS.items():
+        record = records[f"wired+{name}.rand-write-4k.r1"]
+        assert record.ipsec_mode == record.esp["mode"] == "tunnel"
+        assert record.esp["proposal"] == name
+        assert record.esp["algorithm"] == algorithm
+        assert len(record.esp["drivers"].split(", ")) == len(algorithm.split(" + "))
+        assert record.proof is not None and record.write is not None
+        assert record.proof.esp_bytes >= record.write.bytes > 0
+        assert record.proof.cleartext_segments == 0
+
+
+def test_certificates_leave_no_key_behind(tunnels: Measured) -> None:
+    logs = [file.read_bytes() for file in tunnels.folder.rglob("*") if file.is_file()]
+    assert not any(b"PRIVATE KEY" in text for text in logs)
+    charon = (tunnels.folder / "charon-initiator.log").read_text(encoding="utf-8", errors="replace")
+    assert "CN=target.harness" in charon, "the peer proved itself with its certificate"
+    assert "pre-shared key" not in charon
+
+
+def test_file_backing(tmp_path: Path) -> None:
+    measured = measure(
+        tmp_path,
+        *("--backing=file", "--size=64M", "--link=local", "--link=wired", "--ipsec=off"),
+        *("--workload=seq-write-256k", "--workload=rand-read-4k"),
+    )
+    names = ("seq-write-256k", "rand-read-4k")
+    assert_all_ok(measured, *(f"{link}.{name}.r1" for link in ("local", "wired") for name in names))
+    local_job = (measured.folder / "raw/local.rand-read-4k.r1/job.fio").read_text(encoding="utf-8")
+    device = re.search(r"^filename=(\S+)$", local_job, re.MULTILINE)
+    assert device is not None and device[1].endswith(".img"), "local measures the same file"
+    assert "size=67108864\n" in local_job
+
+
+def test_links_with_modifiers(tmp_path: Path) -> None:
+    measured = measure(
+        tmp_path,
+        *("--link=wired:jumbo", "--link=wired:unshaped", "--link=wired", "--ipsec=off"),
+        *("--workload=seq-read-256k", "--size=64M"),
+    )
+    links = ("wired-mtu9000", "wired-unshaped", "wired")
+    records = assert_all_ok(measured, *(f"{link}.seq-read-256k.r1" for link in links))
+    described = {link: measured.environment[f"column {link}"]["link"] for link in links}
+    for end in ("initiator", "target"):
+        assert "mtu 9000" in described["wired-mtu9000"][f"{end}_interface"]
+        assert "mtu 1500" in described["wired-unshaped"][f"{end}_interface"]
+        assert "netem" in described["wired-mtu9000"][f"{end}_qdisc"]
+        assert "netem" not in described["wired-unshaped"][f"{end}_qdisc"]
+    speeds = {link: records[f"{link}.seq-read-256k.r1"].read for link in links}
+    shaped, jumbo, unshaped = (speeds[link] for link in ("wired", "wired-mtu9000", "wired-unshaped"))
+    assert shaped is not None and jumbo is not None and unshaped is not None
+    assert max(shaped.bytes_per_s, jumbo.bytes_per_s) < 125e6 < unshaped.bytes_per_s
+
+
+def test_modern_profile(tmp_path: Path) -> None:
+    names = ("mixed-70-30-4k-qd32", "fsync-4k")
+    measured = measure(
+        tmp_path,
+        *("--profile=modern", "--link=wired", "--ipsec=on", "--size=64M"),
+        *(f"--workload={name}" for name in names),
+    )
+    records = assert_all_ok(measured, *(f"wired+aes128gcm16.{name}.r1" for name in names))
+    mixed = records["wired+aes128gcm16.mixed-70-30-4k-qd32.r1"]
+    assert mixed.read is not None and mixed.write is not None
+    assert 0.6 < mixed.read.ios / (mixed.read.ios + mixed.write.ios) < 0.8
+    synced = records["wired+aes128gcm16.fsync-4k.r1"]
+    assert synced.sync_latency is not None and (synced.sync_latency.mean_ns or 0) > 0
+    assert synced.write is not None
+    directions = {(c["workload"], c["direction"]) for c in measured.table()["cells"]}
+    assert ("mixed-70-30-4k-qd32", "read+write") in directions
+    assert measured.table("--metric", "p99")["cells"], "latencies as well"
+
+
+def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
+    job_file = tmp_path / "my jobs.fio"
+    job_file.write_text(OWN_JOB_FILE, encoding="utf-8")
+    results = tmp_path / "results"
+    measured = measure(results, f"--profile={job_file}", "--link=wired", "--ipsec=off", "--size=64M")
+    records = assert_all_ok(measured, "wired.own-16k-reads.r1", "wired.own-writes.r1")
+    assert {record.block_bytes for record in records.values()} == {16 << 10}
+    assert records["wired.own-16k-reads.r1"].read is not None
+    assert records["wired.own-writes.r1"].write is not None
+    assert job_file.read_text(encoding="utf-8") == OWN_JOB_FILE

@@ -1,0 +1,187 @@
+"""What the command says to bad usage: one sentence, exit status 2, no traceback, nothing made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HARNESS = str(Path(sys.executable).with_name("harness"))
+PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """An empty working directory; whatever appears in it was made by the command."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    yield folder
+
+
+def harness(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command; tried again while somebody's run holds the testbed."""
+    end = time.monotonic() + PATIENCE_S
+    while "the testbed is in use by" in (done := _once(*words, cwd=cwd)).stderr and time.monotonic() < end:
+        time.sleep(1)
+    return done
+
+
+def _once(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HARNESS, *words],
+        cwd=cwd,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *names: str) -> None:
+    """Exit status 2, one sentence that names what was wrong, perhaps what to try, and no traceback."""
+    assert done.returncode == 2, done
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("harness: ")]
+    assert len(sentences) == 1, done.stderr
+    others = [line for line in done.stderr.splitlines() if line not in sentences]
+    assert all(line.startswith("  hint: ") for line in others), done.stderr
+    for name in names:
+        assert name in done.stderr
+
+
+BAD_RUNS: dict[str, tuple[tuple[str, ...], str]] = {
+    "unknown link": (("--link", "wierd"), "wired"),
+    "link of an unknown modifier": (("--link", "wired:fast"), "fast"),
+    "local has no modifiers": (("--link", "local:jumbo"), "local"),
+    "link by a path that leads nowhere": (("--link", "../x.toml"), "x.toml"),
+    "link of an impossible MTU": (("--link", "wired:mtu=9"), "mtu"),
+    "unknown proposal": (("--ipsec", "aes128gcm"), "aes128gcm16"),
+    "proposal outside the folder": (("--ipsec", "../../etc/passwd"), "passwd"),
+    "unknown profile": (("--profile", "documnet"), "document"),
+    "unknown workload": (("--workload", "rand-raed-4k"), "rand-read-4k"),
+    "unknown testbed": (("--testbed", "lap"), "lab"),
+    "unknown backing": (("--backing", "ramdisc"), "ramdisk"),
+    "relative backing": (("--backing", "file:image"), "absolute"),
+    "ramdisk with a path": (("--backing", "ramdisk:/x"), "path"),
+    "no repeats": (("--repeats", "0"), "repeats"),
+    "negative repeats": (("--repeats", "-3"), "repeats"),
+    "too many repeats": (("--repeats", "1000000"), "repeats"),
+    "negative size": (("--size", "-1"), "-1"),
+    "size of nothing": (("--size", "0"), "0"),
+    "size that is no number": (("--size", "nan"), "nan"),
+    "ambiguous size": (("--size", "128MB"), "128MB"),
+    "size of half a page": (("--size", "1000"), "1000"),
+    "size beyond all memory": (("--size", "8000G"), "8000G"),
+    "endless runtime": (("--runtime", "1e309s"), "1e309s"),
+    "runtime of nothing": (("--runtime", "0s"), "0s"),
+    "runtime in the past": (("--runtime=-1s",), "-1s"),
+    "runtime without end": (("--runtime", "inf"), "inf"),
+    "runtime of days": (("--runtime", "99d"), "99d"),
+    "negative seed": (("--seed", "-1"), "seed"),
+    "resume outside the folder": (("--resume", "../x"), "x"),
+    "resume of what is not there": (("--resume", "20260101-000000-abcd"), "20260101-000000-abcd"),
+    "resume with a terminal escape": (("--resume", "\x1b[2J"), "x1b"),
+}
+
+
+@pytest.mark.parametrize(("words", "named"), BAD_RUNS.values(), ids=list(BAD_RUNS))
+def test_bad_run(here: Path, words: tuple[str, ...], named: str) -> None:
+    assert_refused(harness("run", *words, cwd=here), named)
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--no-such-option"),
+        ("run", "--repeats", "many"),
+        ("run", "--seed", "0x10"),
+        ("run", "--ipsec-mode", "beet"),
+        ("run", "surplus"),
+        ("no-such-command",),
+    ],
+    ids=" ".join,
+)
+def test_what_the_parser_of_options_refuses(here: Path, words: tuple[str, ...]) -> None:
+    done = harness(*words, cwd=here)
+    assert done.returncode == 2
+    assert "Usage" in done.stderr and "Traceback" not in done.stderr
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["metric", "format", "ratio", "reference"])
+def test_unknown_words_for_tables(here: Path, option: str) -> None:
+    assert_refused(harness("table", f"--{option}", "wrong", cwd=here), "wrong")
+
+
+def test_table_of_nothing(here: Path) -> None:
+    assert_refused(harness("table", cwd=here), "results")
+    (here / "empty").mkdir()
+    assert_refused(harness("table", "empty", cwd=here), "empty")
+    assert_refused(harness("table", "absent", cwd=here), "absent")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b'{"run_id": 5}', b"[]", b"\xff\xfe{\x00}\x00", b"[" * 100_000, b"null"],
+    ids=["empty", "cut", "wrong type", "no object", "UTF-16", "deep", "null"],
+)
+def test_corrupt_record(here: Path, damage: bytes) -> None:
+    cells = here / "results" / "r1" / "cells"
+    cells.mkdir(parents=True)
+    (cells / "wired.seq-read-4k.r1.json").write_bytes(damage)
+    assert_refused(harness("table", cwd=here), "wired.seq-read-4k.r1.json")
+
+
+@pytest.mark.parametrize("text", ["", "[job\nrw=read\n", "[a]\nrw=sideways\n", "[a]\nnosuchoption=1\n", "\0"])
+def test_corrupt_job_file(here: Path, text: str) -> None:
+    (here / "own.fio").write_text(text, encoding="utf-8")
+    assert_refused(harness("run", "--profile", "own.fio", cwd=here), "fio")
+    assert [entry.name for entry in here.iterdir()] == ["own.fio"]
+
+
+def test_parse_of_what_is_no_output(here: Path) -> None:
+    assert_refused(harness("parse", "fio", "absent.json", cwd=here), "absent.json")
+    (here / "cut.json").write_bytes(b'{"fio version": "fio-3.33", "jobs": [')
+    assert_refused(harness("parse", "fio", "cut.json", cwd=here))
+
+
+def test_results_folder_that_is_a_file(here: Path) -> None:
+    (here / "results").write_bytes(b"mine")
+    assert_refused(harness("run", "--link", "local", cwd=here), "results")
+    assert (here / "results").read_bytes() == b"mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_results_folder_that_is_read_only(here: Path) -> None:
+    (here / "results").mkdir(mode=0o500)
+    assert_refused(harness("run", "--link", "local", cwd=here), "results")
+    assert list((here / "results").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that is read-only for root too")
+def test_results_folder_on_a_read_only_file_system(here: Path) -> None:
+    assert_refused(harness("run", "--link", "local", "--results", "/proc/results", cwd=here), "/proc/results")
+
+
+def test_plan_changes_nothing(here: Path) -> None:
+    done = harness("run", "--plan", "--link", "wired", "--ipsec", "both", "--seed", "7", cwd=here)
+    assert done.returncode == 0, done
+    assert "wired, wired+aes128gcm16" in done.stdout
+    assert "2 columns x 8 workloads x 3 repeats = 48" in done.stdout
+    assert list(here.iterdir()) == []
+
+
+def test_help_has_examples_and_exit_codes(here: Path) -> None:
+    done = harness("--help", cwd=here)
+    assert done.returncode == 0
+    assert "harness run --ipsec on --link wifi" in done.stdout
+    assert "Exit status" in done.stdout

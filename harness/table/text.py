@@ -228,7 +228,7 @@ def _html(table: Table) -> str:
         for column in table.columns
     )
     lines = [
-        '<table style="border-spacing: 0.9em 0.2em; text-align: right">',
+        '<table style="border-spacing: 0.9em 0.2em; text-align: right; white-space: nowrap">',
         f'<caption style="text-align: left">{for_html(table.title)}</caption>',
         f'<thead><tr><td colspan="{len(corner)}"></td>{head}</tr></thead>',
         "<tbody>",

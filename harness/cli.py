@@ -9,10 +9,12 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -24,7 +26,7 @@ from harness.errors import HarnessError, UsageError
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Status
-from harness.parse import fio
+from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.progress import follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.state import exclusive
@@ -289,18 +291,30 @@ def _print_table(paths: list[Path], options: Options, format: TableFormat) -> No
     sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")
 
 
-@parse_app.command("fio")
-def parse_fio(
-    file: Annotated[Path, typer.Argument(help="Output of fio, JSON in any version since 2.1.")],
-) -> None:
-    """Print what is understood of a fio output."""
-    try:
-        text = file.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"a file with fio's output was expected, but {file}: {error.strerror}", hint="check the name"
-        ) from error
-    sys.stdout.write(json.dumps(fio.as_json(fio.parse(text)), indent=2) + "\n")
+PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
+    "fio": (lambda text: fio.as_json(fio.parse(text)), "fio: JSON of any version since 2.1"),
+    "ping": (ping.parse, "ping: iputils, busybox, macOS, BSD"),
+    "iperf3": (iperf3.parse, "iperf3: JSON or text, of client, server or both"),
+    "iperf2": (iperf2.parse, "iperf2: text of client, server or both"),
+    "hping3": (hping3.parse, "hping3, with or without the output of time"),
+}
+
+
+def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> None:
+    @parse_app.command(tool, help=f"Print what is understood of the output of {what}.")
+    def parse_file(file: Annotated[Path, typer.Argument(help="A file with the output.")]) -> None:
+        try:
+            text = file.read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"a file with the output of {tool} was expected, but {file}: {error.strerror}",
+                hint="check the name",
+            ) from error
+        sys.stdout.write(json.dumps(msgspec.to_builtins(understand(text)), indent=2) + "\n")
+
+
+for _tool, (_understand, _what) in PARSERS.items():
+    _add_parser(_tool, _understand, _what)
 
 
 @app.command("doctor")

@@ -247,7 +247,7 @@ def _html(table: Table) -> str:
     lines.append("</tbody>")
     notes = "<br>".join(for_html(note) for note in _notes(table))
     if notes:
-        across = f'colspan="{len(corner) + len(table.columns)}" style="text-align: left"'
+        across = f'colspan="{len(corner) + len(table.columns)}" style="text-align: left; white-space: normal"'
         lines.append(f"<tfoot><tr><td {across}><small>{notes}</small></td></tr></tfoot>")
     return "\n".join([*lines, "</table>"])
 

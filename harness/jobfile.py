@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.files import read_text, shown_path
 from harness.model import Workload
-from harness.profiles import data_folder, read_text, shown_path
+from harness.profiles import data_folder
 from harness.units import LARGEST, check_name, closest, format_size, shown, slug, unknown_name
 
 SIZE_BOUND_CELL_S = 600.0

@@ -5,21 +5,16 @@ The keys of a file are the fields of its Struct in ``model``; its name is the na
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import dataclasses
-import itertools
 import os
 import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from harness.errors import UsageError
-from harness.escape import printable
+from harness.files import TomlFile, read_text
 from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, LinkProfile, Proposal
 from harness.units import check_name, shown, unknown_name
 
@@ -29,9 +24,6 @@ DEFAULT_PROPOSAL = "aes128gcm16"
 _MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (IPSEC_OFF, DEFAULT_PROPOSAL)}
 
 MTU_JUMBO = 9000
-LARGEST_FILE_BYTES = 1 << 20
-"""No file that a person writes is larger; /dev/zero and disk images are."""
-
 _RANGES: dict[str, tuple[float, float, str]] = {
     "rate_bit_s": (1_000, 10**12, "bit/s"),
     "delay_us": (0, 60_000_000, "us"),
@@ -40,8 +32,6 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "mtu_bytes": (576, 65535, "bytes"),
     "frame_overhead_bytes": (0, 1000, "bytes"),
 }
-
-T = TypeVar("T", LinkProfile, Proposal)
 
 
 def data_folder() -> Path:
@@ -85,8 +75,8 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     if folders is None:
         folders = search_folders("profiles", "links")
     path = Path(base) if base.endswith(".toml") else _find("link", base, folders, known=(LINK_LOCAL,))
-    file = _TomlFile("link", path, read_text(path, "link"))
-    return _modify(_check_link(file.load(LinkProfile), file), spec, modifiers)
+    file = TomlFile("link", path, read_text(path, "link"))
+    return _modify(_check_link(file.load_named(LinkProfile), file), spec, modifiers)
 
 
 def _modify(profile: LinkProfile, spec: str, modifiers: Sequence[str]) -> LinkProfile:
@@ -135,8 +125,8 @@ def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
     if folders is None:
         folders = search_folders("ipsec")
     path = _find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
-    file = _TomlFile("proposal", path, read_text(path, "proposal"))
-    return _check_proposal(file.load(Proposal), file)
+    file = TomlFile("proposal", path, read_text(path, "proposal"))
+    return _check_proposal(file.load_named(Proposal), file)
 
 
 def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
@@ -155,54 +145,6 @@ def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def read_text(path: Path, kind: str) -> str:
-    """The text of a file that a user wrote: regular, at most 1 MiB, UTF-8 without byte order mark or NUL.
-
-    UsageError, beginning with ``kind`` and the file's name, for every other file and for none.
-    """
-    label = f"{kind} file {shown_path(path)}"
-    try:
-        if not path.is_file():
-            found = "something that is no regular file" if path.exists() else "nothing there"
-            raise UsageError(f"{label}: expected a text file, found {found}", hint="check the path")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"{label} cannot be read: {error.strerror}", hint="check the path and its permissions"
-        ) from error
-    if len(data) > LARGEST_FILE_BYTES:
-        raise UsageError(f"{label}: expected at most 1 MiB of text, found more", hint="check the path")
-    marks = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    if data.startswith(marks):
-        raise UsageError(
-            f"{label}, line 1: expected plain UTF-8, found a byte order mark",
-            hint="save it as UTF-8 without BOM",
-        )
-    if b"\0" in data:
-        raise UsageError(
-            f"{label}, line {_line_at(data, data.index(0))}: expected text, found a NUL byte",
-            hint="is it a binary file, or UTF-16? Save it as UTF-8",
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{label}, line {_line_at(data, error.start)}: expected UTF-8, "
-            f"found the byte 0x{data[error.start]:02x}",
-            hint="is it Latin-1? Save it as UTF-8",
-        ) from error
-
-
-def shown_path(path: Path) -> str:
-    """``path`` whole, unable to drive a terminal."""
-    return printable(str(path))
-
-
-def _line_at(data: bytes, offset: int) -> int:
-    return data[:offset].count(b"\n") + 1
-
-
 def _find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -> Path:
     """The first file ``NAME.toml`` in ``folders``; ``known`` are names that need no file."""
     check_name(kind, name)
@@ -216,66 +158,7 @@ def _find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -
     raise unknown_name(kind, name, there.union(known))
 
 
-@dataclasses.dataclass(frozen=True)
-class _TomlFile:
-    """A file of a kind, and its text, to say where in it something is wrong."""
-
-    kind: str
-    path: Path
-    text: str
-
-    def refuse(self, key: str, message: str, hint: str) -> UsageError:
-        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]|\s*\[+\s*{re.escape(key)}\b")
-        lines = (n for n, line in enumerate(self.text.split("\n"), 1) if pattern.match(line))
-        where = [f"{self.kind} file {shown_path(self.path)}"]
-        where += [f"line {n}" for n in itertools.islice(lines, 1)]
-        return UsageError(f"{', '.join(where)}, {printable(key[:60])}: {message}", hint=hint)
-
-    def parse(self) -> dict[str, object]:
-        try:
-            return tomllib.loads(self.text)
-        # Beside its own error tomllib raises ValueError for integers of over 4300 digits.
-        except (ValueError, RecursionError) as error:
-            label = f"{self.kind} file {shown_path(self.path)}"
-            reason, hint = str(error), "compare it with a shipped file"
-            if found := re.search(r" \(at line ([0-9]+), column [0-9]+\)$", reason):
-                line = self.text.split("\n")[int(found[1]) - 1]
-                label += f", line {found[1]}, {shown(line.strip())}"
-                reason = reason[: found.start()]
-                if "overwrite" in reason:
-                    raise UsageError(f"{label}: the key is there twice", hint="remove one") from error
-            raise UsageError(f"{label}: no valid TOML ({printable(reason)})", hint=hint) from error
-
-    def load(self, cls: type[T]) -> T:
-        """The file as a ``cls`` named for the file: keys known, types right, text of one visible line."""
-        data = self.parse()
-        fields = [field for field in cls.__struct_fields__ if field != "name"]
-        for key in data:
-            if key == "name":
-                raise self.refuse(key, "the name is that of the file", "remove the key, or rename the file")
-            if key not in fields:
-                error = unknown_name("key", key, fields)
-                raise self.refuse(key, error.message, error.hint or "")
-        try:
-            value = msgspec.convert({**data, "name": check_name(self.kind, self.path.stem)}, cls)
-        except msgspec.ValidationError as error:
-            reason, _, where = str(error).replace("`", "").partition(" - at $.")
-            missing = re.search(r"missing required field (\w+)", reason)
-            key = missing[1] if missing else re.split(r"[.\[]", where)[0]
-            hint = "the README beside the shipped files describes every key"
-            raise self.refuse(key, reason, hint) from error
-        for field in fields:
-            content = getattr(value, field)
-            if isinstance(content, str) and not content.isprintable():
-                raise self.refuse(
-                    field,
-                    f"expected one line of visible characters, found {shown(content)}",
-                    "remove line breaks and control characters",
-                )
-        return value
-
-
-def _check_link(profile: LinkProfile, file: _TomlFile) -> LinkProfile:
+def _check_link(profile: LinkProfile, file: TomlFile) -> LinkProfile:
     for key, (low, high, unit) in _RANGES.items():
         value = getattr(profile, key)
         # Written so that NaN, which compares false with everything, is refused too.
@@ -297,7 +180,7 @@ def _check_link(profile: LinkProfile, file: _TomlFile) -> LinkProfile:
     return profile
 
 
-def _check_proposal(proposal: Proposal, file: _TomlFile) -> Proposal:
+def _check_proposal(proposal: Proposal, file: TomlFile) -> Proposal:
     """These words are written into charon's configuration: nothing else may come along with them."""
     words = r"[a-z0-9_-]{1,64}"
     for key, pattern, values in (

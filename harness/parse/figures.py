@@ -1,0 +1,111 @@
+"""Figures as measuring tools report them: each taken with care, and held against the others."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+import msgspec
+
+from harness.parse.embedded import quote
+
+TOLERANCE = 0.02
+"""Largest relative difference between a figure that a tool reports and the same figure derived."""
+
+COUNT = r"[0-9]{1,18}"
+"""Regular expression of a count that a signed 64-bit integer holds."""
+
+NUMBER = r"[-+]?(?:[0-9][0-9.,]*(?:e[-+]?[0-9]+)?|nan|inf)"
+"""Regular expression of what C's printf makes of a floating point number, in any locale."""
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """A number that was printed for people, and what one step of its last digit is worth."""
+
+    value: float
+    step: float = 0.0
+
+
+def printed(text: str, unit: int = 1) -> Printed | None:
+    """``text`` times ``unit``, such as ``1.07`` and 2^30; None if it is not a number from 0 to below 2^63.
+
+    A comma is a decimal point: ping and time follow the locale.
+    """
+    try:
+        number = Decimal(text.replace(",", "."))
+        if not 0 <= number < 2**63:
+            return None
+        step = Decimal(1).scaleb(int(number.as_tuple().exponent))
+        found = Printed(float(number * unit), float(step * unit))
+    except (ArithmeticError, ValueError):
+        return None
+    return found if found.value < 2**63 else None
+
+
+def matched(match: re.Match[str] | None, name: str, unit: int, problems: list[str]) -> Printed | None:
+    """The figure of the group ``name``; None if it is not there, or with a problem if it is no figure."""
+    if match is None or match[name] is None:
+        return None
+    figure = printed(match[name], unit)
+    if figure is None:
+        problems.append(f"{name} is {quote(match[name])}: not a number from 0 to below 2^63")
+    return figure
+
+
+def value_of(figure: Printed | None) -> float | None:
+    return None if figure is None else figure.value
+
+
+def take(value: object, where: str, problems: list[str]) -> float | None:
+    """A figure out of JSON; None if there is none, or with a problem if it is no number from 0 to 2^63."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        problem = "not a number"
+    elif value < 0:
+        problem = "negative"
+    elif value >= 2**63:
+        problem = "not below 2^63"
+    else:
+        return value
+    problems.append(f"{where} is {quote(str(value))}: {problem}")
+    return None
+
+
+def rate_problem(moved: Printed, seconds: Printed, rate_bit_s: Printed) -> str | None:
+    """How a rate contradicts the bytes moved in so many seconds, beyond the rounding of all three."""
+    least_moved, most_moved = _rounded_from(moved)
+    shortest, longest = _rounded_from(seconds)
+    least_rate, most_rate = _rounded_from(rate_bit_s)
+    least = 8 * least_moved / longest if longest else 0.0
+    most = 8 * most_moved / shortest if shortest > 0 else math.inf
+    if least * (1 - TOLERANCE) <= most_rate and least_rate <= most * (1 + TOLERANCE):
+        return None
+    return (
+        f"the rate is {rate_bit_s.value:.6g} bit/s, "
+        f"but {moved.value:.6g} bytes in {seconds.value:.6g} s were reported"
+    )
+
+
+def _rounded_from(figure: Printed) -> tuple[float, float]:
+    return figure.value - figure.step / 2, figure.value + figure.step / 2
+
+
+def loss_problem(lost: int, total: int, loss_percent: Printed | None) -> str | None:
+    """How a loss contradicts its counts, beyond the rounding of its last digit; tools cut it or round it."""
+    if not 0 <= lost <= total:
+        return f"{lost} of {total} were lost"
+    if loss_percent is None or not total:
+        return None
+    derived = 100 * lost / total
+    if abs(loss_percent.value - derived) <= loss_percent.step + 1e-9:
+        return None
+    return f"the loss is {loss_percent.value:g} %, but {lost} of {total} make it {derived:.4g} %"
+
+
+def order_problem(least: float | None, mean: float | None, most: float | None) -> str | None:
+    """Whether a minimum, a mean and a maximum are in that order."""
+    if least is None or mean is None or most is None or least <= mean <= most:
+        return None
+    return f"min/avg/max are not in this order: {least:g}/{mean:g}/{most:g} ns"

@@ -1,0 +1,157 @@
+"""hping3's text, and the output of the shell's ``time`` behind it.
+
+hping3 writes ``tramitted`` unless its distributor has mended it, and counts as received only what
+answers its own kind of probe: an ICMP error that a UDP probe brings back is none. In a flood it
+takes no replies in at all. It prints 0.0 for times that it does not have.
+
+Sources: hping3(8), and ``statistics.c`` and ``waitpacket.c`` of antirez/hping.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.parse import embedded
+from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, printed, value_of
+
+MS_NS = 1_000_000
+
+
+class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of hping3, as summed up by itself; ``invalid`` says why its numbers must not be used.
+
+    ``loss_percent`` is as printed: a whole number, rounded up. ``out_of_order`` and ``duplicates``
+    come from the lines of single replies; without these (-q) they are None. ``wall_ns`` is what the
+    shell's ``time`` says.
+    """
+
+    destination: str | None
+    transmitted: int
+    received: int | None = None
+    duplicates: int | None = None
+    out_of_order: int | None = None
+    loss_percent: float | None = None
+    rtt_min_ns: float | None = None
+    rtt_avg_ns: float | None = None
+    rtt_max_ns: float | None = None
+    wall_ns: float | None = None
+    invalid: tuple[str, ...] = ()
+
+
+class Hping3Output(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs that one text has, in its order; at least one."""
+
+    runs: tuple[Hping3Run, ...]
+    warnings: tuple[str, ...] = ()
+
+
+_SUMMARY = re.compile(
+    r"(?:---\s+(?P<destination>\S{1,255})\s+hping\s+statistic\s+---\s+)?"
+    rf"\b(?P<transmitted>{COUNT})\s+packets\s+tra(?:ns)?mitted,\s+(?P<received>{COUNT})\s+packets\s+received,"
+    rf"\s+(?P<loss>{NUMBER})%\s+packet\s+loss"
+    rf"(?:\s+round-trip\s+min/avg/max\s+=\s+(?P<min>{NUMBER})/(?P<avg>{NUMBER})/(?P<max>{NUMBER})\s+ms)?"
+)
+_REPLY = re.compile(
+    rf"(?P<duplicate>DUP!\s+)?\blen=[0-9]{{1,9}}\s+ip=\S{{1,64}}[^\n]{{0,160}}?\b(?:icmp_)?seq=(?P<seq>{COUNT})"
+)
+_REAL = re.compile(r"\breal\s+(?:(?P<minutes>[0-9]{1,6})m)?(?P<seconds>[0-9]{1,6}(?:[.,][0-9]{1,9})?)s?\b")
+_PING = re.compile(r"\bping6?\s+statistics\b")
+_FLOOD = re.compile(r"--flood\b|\bin flood mode\b")
+_ERRORS = re.compile(r"\bICMP (?:[A-Z][A-Za-z]{2,24} ){1,4}from ip=")
+_NO_PRIVILEGE = re.compile(r"\[open_sockraw\][^\n]{0,160}|can't open raw socket|Operation not permitted")
+
+
+def parse(text: bytes | str) -> Hping3Output:
+    """Read every summary in what hping3 wrote.
+
+    Raises ``UsageError``, and nothing else, if there is none.
+    """
+    warnings: list[str] = []
+    string = embedded.to_string(text, warnings)
+    if _PING.search(string):
+        raise UsageError("Text of hping3 was expected, but ping's was found.", hint="harness parse ping")
+    found = list(_SUMMARY.finditer(string))
+    if not found:
+        raise _refusal(string)
+    runs, start = [], 0
+    for match, follower in zip(found, [*found[1:], None], strict=True):
+        end = len(string) if follower is None else follower.start()
+        runs.append(_run(match, string[start : match.start()], string[match.end() : end], warnings))
+        start = match.end()
+    return Hping3Output(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _refusal(string: str) -> UsageError:
+    if denied := _NO_PRIVILEGE.search(string):
+        return UsageError(
+            "A summary of hping3 was expected, but it was not allowed to open a raw socket: "
+            f"{embedded.quote(denied[0])}.",
+            hint="run hping3 as root",
+        )
+    state = f"the text begins with {embedded.quote(string)}" if string.strip() else "the text is empty"
+    return UsageError(
+        f"A summary of hping3 ('... packets transmitted, ... packets received') was expected, but {state}.",
+        hint="end hping3 with -c or Ctrl-C, and keep its standard error: the summary goes there",
+    )
+
+
+def _run(match: re.Match[str], before: str, after: str, warnings: list[str]) -> Hping3Run:
+    problems: list[str] = []
+    transmitted = int(match["transmitted"])
+    received = int(match["received"])
+    replies = list(_REPLY.finditer(before))
+    duplicates = sum(reply["duplicate"] is not None for reply in replies)
+    # With more replies than probes hping3 prints a negative loss.
+    loss = None if received > transmitted else matched(match, "loss", 1, problems)
+
+    blind = not received and _FLOOD.search(before) is not None
+    if blind:
+        warnings.append("a flood: hping3 takes no replies in, so what was received and lost is not known")
+    elif not transmitted:
+        problems.append("no packet was transmitted")
+    elif received > transmitted:
+        if received > transmitted + duplicates:
+            problems.append(f"{received} packets were received, but only {transmitted} transmitted")
+    elif problem := loss_problem(transmitted - received, transmitted, loss):
+        problems.append(problem)
+    if errors := len(_ERRORS.findall(before)):
+        warnings.append(f"ICMP errors came back: {errors}; hping3 does not count them as received")
+
+    times: dict[str, float | None] = dict.fromkeys(("min", "avg", "max"))
+    if received:
+        for name in times:
+            times[name] = value_of(matched(match, name, MS_NS, problems))
+    if problem := order_problem(times["min"], times["avg"], times["max"]):
+        problems.append(problem)
+    real = _REAL.search(after)
+    return Hping3Run(
+        destination=match["destination"],
+        transmitted=transmitted,
+        received=None if blind else received,
+        duplicates=duplicates if replies else None,
+        out_of_order=_out_of_order(replies) if replies else None,
+        loss_percent=None if blind else value_of(loss),
+        rtt_min_ns=times["min"],
+        rtt_avg_ns=times["avg"],
+        rtt_max_ns=times["max"],
+        wall_ns=None if real is None else _wall_ns(real),
+        invalid=tuple(problems),
+    )
+
+
+def _out_of_order(replies: list[re.Match[str]]) -> int:
+    """Replies that came after the reply to a later probe; duplicates are counted elsewhere."""
+    late, latest = 0, -1
+    for reply in replies:
+        number = int(reply["seq"])
+        late += number < latest and reply["duplicate"] is None
+        latest = max(latest, number)
+    return late
+
+
+def _wall_ns(real: re.Match[str]) -> float | None:
+    seconds = value_of(printed(real["seconds"], 1_000_000_000))
+    return None if seconds is None else int(real["minutes"] or 0) * 60e9 + seconds

@@ -1,0 +1,199 @@
+"""What the texts of iperf2 and iperf3 have in common: the rows of figures, and the checks on them.
+
+Both count bytes in powers of 1024 (``MBytes``) and rates in powers of 1000 (``Mbits/sec``), except
+for rates in bytes (``-f M``: ``MBytes/sec``), and print three digits of each. Any run of spaces
+will do between two figures, for a web page may have made one space of several.
+
+Sources: ``iperf_locale.c`` and ``units.c`` of esnet/iperf, ``Locale.c`` of iperf2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from harness.parse.figures import (
+    COUNT,
+    NUMBER,
+    TOLERANCE,
+    Printed,
+    loss_problem,
+    matched,
+    printed,
+    rate_problem,
+    value_of,
+)
+
+SUM = "SUM"
+MS_NS = 1_000_000
+S_NS = 1_000_000_000
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one end counted, of one stream or of all.
+
+    ``loss_percent`` is ``lost`` out of ``datagrams``; for what was received, ``datagrams`` therefore
+    has the lost ones in it. ``retransmits`` are of TCP segments. Of text, ``bytes`` and
+    ``rate_bit_s`` have no more than the digits that were printed.
+    """
+
+    bytes: int | None = None
+    seconds: float | None = None
+    rate_bit_s: float | None = None
+    retransmits: int | None = None
+    datagrams: int | None = None
+    lost: int | None = None
+    loss_percent: float | None = None
+    out_of_order: int | None = None
+    jitter_ns: float | None = None
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """One of parallel connections; ``id`` is the tool's number for it."""
+
+    id: str
+    sent: Report | None = None
+    received: Report | None = None
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of figures; ``counts_loss`` if it has lost and total datagrams."""
+
+    stream: str
+    start_s: float
+    end_s: float
+    counts_loss: bool
+    role: str | None
+    label: str | None
+    omitted: bool
+    match: re.Match[str]
+
+
+_PREFIX = "(?P<{0}_prefix>[KMGTP]?)"
+_ROW = re.compile(
+    r"\[\s*(?P<stream>SUM|[0-9]{1,9})\s*\](?:\[(?P<role>[RT]X-[CS])\])?\s*"
+    r"(?P<start>[0-9]{1,9}\.[0-9]{1,9})\s*-\s*(?P<end>[0-9]{1,9}\.[0-9]{1,9})\s+sec\s+"
+    rf"(?P<bytes>{NUMBER})\s+{_PREFIX.format('bytes')}Bytes\s+"
+    rf"(?P<rate>{NUMBER})\s+{_PREFIX.format('rate')}(?P<rate_unit>bits|Bytes)/sec(?P<rest>[^\n\[]{{0,200}})"
+)
+_JITTER = re.compile(rf"(?P<jitter>{NUMBER})\s+ms\b")
+_LOSS = re.compile(rf"(?P<lost>-?{COUNT})/\s*(?P<datagrams>{COUNT})\s+\((?P<loss>{NUMBER})%\)")
+_RETRANSMITS = re.compile(rf"\s*({COUNT})\s+sender\b")
+_LABEL = re.compile(r"\b(?:sender|receiver)\b")
+_DISORDER = re.compile(
+    r"\[\s*(?P<stream>SUM|[0-9]{1,9})\s*\](?:\[[RT]X-[CS]\])?\s+[0-9.]{1,20}-\s*[0-9.]{1,20}\s+sec\s+"
+    rf"(?P<count>{COUNT})\s+datagrams\s+received\s+out-of-order"
+)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def rows(text: str) -> list[Row]:
+    """All rows of figures, in the order of the text."""
+    found = []
+    for match in _ROW.finditer(text):
+        label = _LABEL.search(match["rest"])
+        row = Row(
+            stream=match["stream"],
+            start_s=float(match["start"]),
+            end_s=float(match["end"]),
+            counts_loss=_LOSS.search(match["rest"]) is not None,
+            role=match["role"],
+            label=None if label is None else label[0],
+            omitted="(omitted)" in match["rest"],
+            match=match,
+        )
+        found.append(row)
+    return found
+
+
+def report(row: Row, where: str, problems: list[str]) -> Report:
+    """The figures of a row; those that contradict each other go to ``problems``."""
+    match, rest = row.match, row.match["rest"]
+    base = 1000 if match["rate_unit"] == "bits" else 1024
+    bits = 1 if match["rate_unit"] == "bits" else 8
+    known = len(problems)
+    moved = matched(match, "bytes", 1024 ** _POWER[match["bytes_prefix"]], problems)
+    rate = matched(match, "rate", bits * base ** _POWER[match["rate_prefix"]], problems)
+    start, end = printed(match["start"]), printed(match["end"])
+    loss = _LOSS.search(rest)
+    loss_percent = matched(loss, "loss", 1, problems)
+    jitter = matched(_JITTER.search(rest), "jitter", MS_NS, problems)
+    retransmits = _RETRANSMITS.match(rest)
+    seconds = None
+    if start and end:
+        # A total begins at 0, which is not rounded.
+        seconds = Printed(end.value - start.value, end.step)
+        if seconds.value < 0:
+            problems.append("it ends before it starts")
+        elif moved and rate and (problem := rate_problem(moved, seconds, rate)):
+            problems.append(problem)
+    if loss and (problem := loss_problem(int(loss["lost"]), int(loss["datagrams"]), loss_percent)):
+        problems.append(problem)
+    problems[known:] = [f"{where}: {problem}" for problem in problems[known:]]
+    return Report(
+        bytes=None if moved is None else int(moved.value),
+        seconds=value_of(seconds),
+        rate_bit_s=value_of(rate),
+        retransmits=None if retransmits is None else int(retransmits[1]),
+        datagrams=None if loss is None else int(loss["datagrams"]),
+        lost=None if loss is None else int(loss["lost"]),
+        loss_percent=value_of(loss_percent),
+        jitter_ns=value_of(jitter),
+    )
+
+
+def out_of_order(text: str) -> dict[str, int]:
+    """Datagrams that arrived out of order, by stream. A stream without any has no such line."""
+    return {match["stream"]: int(match["count"]) for match in _DISORDER.finditer(text)}
+
+
+def transcripts(text: str, header: re.Pattern[str]) -> list[str]:
+    """The text cut before each header; what precedes the first stays with the first."""
+    starts = [match.start() for match in header.finditer(text)]
+    return [text[a:b] for a, b in zip([0, *starts[1:]], [*starts[1:], len(text)], strict=True)]
+
+
+class _Told(Protocol):
+    @property
+    def role(self) -> str | None: ...
+
+
+T = TypeVar("T", bound=_Told)
+
+
+def first_and_server(found: Sequence[T]) -> tuple[T, T | None, int]:
+    """The first test that a client tells of, the server's account beside it, and how many more there are.
+
+    Without a client the server's account is the test.
+    """
+    first = next((output for output in found if output.role != "server"), found[0])
+    server = next((output for output in found if output.role == "server" and output is not first), None)
+    return first, server, len(found) - 1 - (server is not None)
+
+
+def ends_problem(sent: Report | None, received: Report | None, *, omits: bool) -> str | None:
+    """How what arrived contradicts what was sent.
+
+    With ``omits`` (``-O``) the first seconds are left out, at each end by its own clock: what was
+    sent before may arrive after.
+    """
+    if sent is None or received is None or sent.bytes is None or received.bytes is None:
+        return None
+    if sent.bytes and not received.bytes:
+        return f"{sent.bytes} bytes were sent, but none received"
+    if not omits and received.bytes > sent.bytes * (1 + TOLERANCE):
+        return f"{received.bytes} bytes were received, but only {sent.bytes} sent"
+    return None
+
+
+def sum_problem(total: Report | None, parts: Sequence[Report | None], where: str) -> str | None:
+    """How the bytes of the streams contradict their sum."""
+    counts = [part.bytes for part in parts if part is not None and part.bytes is not None]
+    if total is None or total.bytes is None or not counts or len(counts) < len(parts):
+        return None
+    if abs(sum(counts) - total.bytes) <= TOLERANCE * total.bytes:
+        return None
+    return f"{where}: the sum is {total.bytes} bytes, but the streams add up to {sum(counts)}"

@@ -1,0 +1,170 @@
+"""iperf2's text (2.0 and 2.1), of a client, of a server, or of both one after the other.
+
+A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what
+it sent, and as ``Server Report`` what the server received; loss, jitter and order are the server's.
+
+Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.parse import embedded
+from harness.parse.figures import COUNT
+from harness.parse.iperf import (
+    SUM,
+    Report,
+    Row,
+    Stream,
+    ends_problem,
+    first_and_server,
+    out_of_order,
+    report,
+    rows,
+    sum_problem,
+    transcripts,
+)
+
+
+class Iperf2Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One test as one end tells it; ``invalid`` says why its numbers must not be used.
+
+    ``sent`` and ``received`` are of all streams together: a TCP client knows only the first, a
+    server only the second. ``server`` is the server's own transcript if it is in the same text.
+    """
+
+    role: Literal["client", "server"] | None
+    protocol: Literal["TCP", "UDP"] | None
+    sent: Report | None = None
+    received: Report | None = None
+    streams: tuple[Stream, ...] = ()
+    server: Iperf2Output | None = None
+    invalid: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+_HEADER = re.compile(
+    r"\b(?:(?P<client>Client connecting to \S{1,255})|Server listening on),?\s+(?P<protocol>TCP|UDP) port "
+    r"(?P<port>[0-9]{1,5})"
+)
+_SENT = re.compile(rf"\[\s*(?P<stream>SUM|[0-9]{{1,9}})\s*\]\s+Sent\s+(?P<count>{COUNT})\s+datagrams")
+_CONNECTED = re.compile(r"local \S{1,255} port (?P<local>[0-9]{1,5}) connected with")
+_FAILED = re.compile(
+    r"\b(?:connect|bind|listen|accept|read|write|shutdown)[0-9a-z ]{0,12} failed: [^\n]{1,120}"
+)
+_IPERF3 = re.compile(r"\bConnecting to host \S|\bAccepted connection from |\biperf3: ")
+_NO_ACK = re.compile(r"did not receive ack of last datagram|ack of last datagram failed")
+
+
+def parse(text: bytes | str) -> Iperf2Output:
+    """Read the first test in what iperf2 wrote.
+
+    Raises ``UsageError``, and nothing else, if there is no row that totals a test.
+    """
+    warnings: list[str] = []
+    string = embedded.to_string(text, warnings)
+    if _IPERF3.search(string):
+        raise UsageError("Text of iperf2 was expected, but iperf3's was found.", hint="harness parse iperf3")
+    outputs = map(_output, transcripts(string, _HEADER))
+    found = [output for output in outputs if output.sent or output.received or output.streams]
+    if not found:
+        raise _refusal(string)
+    first, server, further = first_and_server(found)
+    if further:
+        warnings.append(f"{further} further tests in the same text were left out: give each its own file")
+    return msgspec.structs.replace(first, server=server, warnings=(*warnings, *first.warnings))
+
+
+def _refusal(string: str) -> UsageError:
+    if failed := _FAILED.search(string):
+        state = f"iperf2 says {embedded.quote(failed[0])}"
+    elif not string.strip():
+        state = "the text is empty"
+    else:
+        state = f"the text begins with {embedded.quote(string)}"
+    return UsageError(
+        f"A row of iperf2 that totals a test was expected, but {state}.",
+        hint="keep the plain text (no -y C) of the whole test, from '0.0-' to its end",
+    )
+
+
+def _output(text: str) -> Iperf2Output:
+    header = _HEADER.search(text)
+    role: Literal["client", "server"] | None = None
+    if header is not None:
+        role = "client" if header["client"] else "server"
+    all_rows = rows(text)
+    protocol: Literal["TCP", "UDP"] | None = None
+    if header is not None:
+        protocol = "UDP" if header["protocol"] == "UDP" else "TCP"
+    elif all_rows:
+        protocol = "UDP" if any(row.counts_loss for row in all_rows) else "TCP"
+
+    problems: list[str] = []
+    warnings: list[str] = []
+    at_receiver = [row for row in all_rows if row.counts_loss or role == "server"]
+    at_sender = [row for row in all_rows if not (row.counts_loss or role == "server")]
+    datagrams = {match["stream"]: int(match["count"]) for match in _SENT.finditer(text)}
+    sent, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems)
+    received, received_by_stream = _side(
+        at_receiver, "received", out_of_order(text), "out_of_order", problems
+    )
+    ids = dict.fromkeys((*sent_by_stream, *received_by_stream))
+    if sent and role is None:
+        warnings.append("no header tells which end this is: it was taken for a client")
+    if sent and protocol == "UDP" and received is None:
+        warnings.append("there is no Server Report: loss, jitter and order are not known")
+    if _NO_ACK.search(text):
+        warnings.append("the server did not acknowledge the end of the test")
+    if problem := ends_problem(sent, received, omits=False):
+        problems.append(problem)
+    if failed := _FAILED.search(text):
+        problems.append(f"iperf2 says {embedded.quote(failed[0])}")
+    if role == "client" and header and any(c["local"] == header["port"] for c in _CONNECTED.finditer(text)):
+        problems.append("a test in both directions (-d, -r): its rows do not tell which is which")
+    return Iperf2Output(
+        role=role,
+        protocol=protocol,
+        sent=sent,
+        received=received,
+        streams=tuple(
+            Stream(id=name, sent=sent_by_stream.get(name), received=received_by_stream.get(name))
+            for name in ids
+        ),
+        invalid=tuple(problems),
+        warnings=tuple(warnings),
+    )
+
+
+def _side(
+    of_side: list[Row], where: str, counts: dict[str, int], count_name: str, problems: list[str]
+) -> tuple[Report | None, dict[str, Report]]:
+    """The total of one side, and the totals of its streams; with the counts that stand in other lines."""
+    reports: dict[str, Report] = {}
+    by_stream: dict[str, list[Row]] = {}
+    for row in of_side:
+        by_stream.setdefault(row.stream, []).append(row)
+    for name, of_stream in by_stream.items():
+        last = max(row.end_s for row in of_stream)
+        whole = [row for row in of_stream if row.start_s == 0 and row.end_s == last]
+        if whole:
+            total = report(whole[-1], f"{where} [{name}]", problems)
+            if name in counts:
+                total = msgspec.structs.replace(total, **{count_name: counts[name]})
+            reports[name] = total
+    total_of_all = reports.pop(SUM, None)
+    if total_of_all is not None:
+        if problem := sum_problem(total_of_all, list(reports.values()), where):
+            problems.append(problem)
+        if SUM not in counts and counts:
+            total_of_all = msgspec.structs.replace(total_of_all, **{count_name: sum(counts.values())})
+    elif len(reports) == 1:
+        total_of_all = next(iter(reports.values()))
+    elif reports:
+        problems.append(f"{where}: {len(reports)} streams, but no [SUM] of them")
+    return total_of_all, reports

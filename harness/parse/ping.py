@@ -1,0 +1,152 @@
+"""ping's text: iputils, busybox, macOS, the BSDs and GNU inetutils, from what they end with.
+
+Only the summaries are read: the lines of single replies are missing from a quiet or flooding ping.
+Line breaks count as spaces, for a mail, a web page or a log may have moved them.
+
+Sources: ``finish()`` of iputils ``ping_common.c``, ``print_stats`` of busybox ``ping.c``, ``finish()`` of
+FreeBSD's and Apple's ``ping.c``.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.parse import embedded
+from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, value_of
+
+MS_NS = 1_000_000
+
+
+class PingRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of ping, as summed up by itself; ``invalid`` says why its numbers must not be used.
+
+    ``duplicates``, ``errors`` and ``corrupted`` are 0 if the summary has none: ping leaves out only
+    zeros there. ``loss_percent`` is as printed. ``rtt_mdev_ns`` is the standard deviation of the
+    round-trip times (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` is from the first packet sent
+    to the last one sent or received; ``pipe`` the most packets under way at once; ``ipg_ns`` the
+    mean gap between two packets sent and ``ewma_ns`` the moving mean of the times, both of a flood.
+    """
+
+    destination: str | None
+    transmitted: int
+    received: int
+    duplicates: int = 0
+    errors: int = 0
+    corrupted: int = 0
+    loss_percent: float | None = None
+    elapsed_ns: int | None = None
+    rtt_min_ns: float | None = None
+    rtt_avg_ns: float | None = None
+    rtt_max_ns: float | None = None
+    rtt_mdev_ns: float | None = None
+    pipe: int | None = None
+    ipg_ns: float | None = None
+    ewma_ns: float | None = None
+    invalid: tuple[str, ...] = ()
+
+
+class PingOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs that one text has, in its order; at least one."""
+
+    runs: tuple[PingRun, ...]
+    warnings: tuple[str, ...] = ()
+
+
+_SUMMARY = re.compile(
+    r"(?:---\s+(?P<destination>\S{1,255})\s+ping6?\s+statistics\s+---\s+)?"
+    rf"\b(?P<transmitted>{COUNT})\s+packets\s+transmitted,\s+(?P<received>{COUNT})\s+(?:packets\s+)?received"
+    rf"(?P<counts>(?:,\s+\+?{COUNT}\s+(?:duplicates|errors|corrupted))*)"
+    rf"(?:,\s+(?P<loss>{NUMBER})%\s+packet\s+loss)?"
+    rf"(?:,\s+time\s+(?P<time>{COUNT})\s*ms)?"
+)
+_COUNTED = re.compile(rf"({COUNT})\s+(duplicates|errors|corrupted)")
+_TIMES = re.compile(
+    rf"\b(?:rtt|round-trip)\s+min/avg/max(?:/[a-z-]+)?\s+=\s+"
+    rf"(?P<min>{NUMBER})/(?P<avg>{NUMBER})/(?P<max>{NUMBER})(?:/(?P<mdev>{NUMBER}))?\s+ms"
+)
+_PIPE = re.compile(rf"\bpipe\s+({COUNT})")
+_GAPS = re.compile(rf"\bipg/ewma\s+(?P<ipg>{NUMBER})/(?P<ewma>{NUMBER})\s+ms")
+_HEADER = re.compile(r"\bPING6?[ (]")
+_HPING = re.compile(r"\bhping\s+statistic\b")
+# What follows a summary and is its own: further away, the words are somebody else's.
+_TAIL = 400
+
+
+def parse(text: bytes | str) -> PingOutput:
+    """Read every summary in what ping wrote.
+
+    Raises ``UsageError``, and nothing else, if there is none.
+    """
+    warnings: list[str] = []
+    string = embedded.to_string(text, warnings)
+    if _HPING.search(string):
+        raise UsageError("Text of ping was expected, but hping3's was found.", hint="harness parse hping3")
+    found = list(_SUMMARY.finditer(string))
+    if not found:
+        raise _refusal(string)
+    runs = []
+    for match, follower in zip(found, [*found[1:], None], strict=True):
+        end = len(string) if follower is None else follower.start()
+        runs.append(_run(match, string[match.end() : min(match.end() + _TAIL, end)], warnings))
+    if (started := len(_HEADER.findall(string))) > len(runs):
+        warnings.append(f"{started} runs of ping begin in this text, but only {len(runs)} end with a summary")
+    return PingOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _refusal(string: str) -> UsageError:
+    if not string.strip():
+        state = "nothing was found: it is empty"
+    elif _HEADER.search(string):
+        state = f"the text ends before it: {embedded.quote(string[-160:])}"
+    else:
+        state = f"the text begins with {embedded.quote(string)}"
+    return UsageError(
+        f"A summary of ping ('... packets transmitted, ... received') was expected, but {state}.",
+        hint="let ping finish (-c), or end it with Ctrl-C: killed otherwise, it sums nothing up",
+    )
+
+
+def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
+    problems: list[str] = []
+    transmitted, received = int(match["transmitted"]), int(match["received"])
+    counted = {name: int(count) for count, name in _COUNTED.findall(match["counts"])}
+    loss = matched(match, "loss", 1, problems)
+    rtt = _TIMES.search(tail)
+    times = {name: value_of(matched(rtt, name, MS_NS, problems)) for name in ("min", "avg", "max", "mdev")}
+    gaps = _GAPS.search(tail)
+    pipe = _PIPE.search(tail)
+
+    if not transmitted:
+        problems.append("no packet was transmitted")
+    elif received > transmitted:
+        if received > transmitted + counted.get("duplicates", 0):
+            problems.append(f"{received} packets were received, but only {transmitted} transmitted")
+    elif match["loss"] is None:
+        problems.append("the summary is cut: packet loss is missing")
+    elif problem := loss_problem(transmitted - received, transmitted, loss):
+        problems.append(problem)
+    if problem := order_problem(times["min"], times["avg"], times["max"]):
+        problems.append(problem)
+    if rtt and not received:
+        problems.append("there are round-trip times, but nothing was received")
+    if received and not rtt:
+        warnings.append("round-trip times are missing: ping has none if its payload (-s) is below 16 bytes")
+    return PingRun(
+        destination=match["destination"],
+        transmitted=transmitted,
+        received=received,
+        **counted,
+        loss_percent=value_of(loss),
+        elapsed_ns=None if match["time"] is None else int(match["time"]) * MS_NS,
+        rtt_min_ns=times["min"],
+        rtt_avg_ns=times["avg"],
+        rtt_max_ns=times["max"],
+        rtt_mdev_ns=times["mdev"],
+        pipe=None if pipe is None else int(pipe[1]),
+        ipg_ns=value_of(matched(gaps, "ipg", MS_NS, problems)),
+        ewma_ns=value_of(matched(gaps, "ewma", MS_NS, problems)),
+        invalid=tuple(problems),
+    )

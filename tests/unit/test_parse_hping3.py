@@ -1,0 +1,202 @@
+"""The parser of hping3's text: what it counts and what it does not, and that no input makes it fall over."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.parse.hping3 import Hping3Output, Hping3Run, parse
+
+OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
+HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"
+REPLIES = "".join(
+    f"len=46 ip=10.0.0.2 ttl=64 DF id=0 sport=80 flags=SA seq={number} win=512 rtt=1.5 ms\n"
+    for number in (0, 2, 1, 3)
+)
+SUMMARY = """
+--- host hping statistic ---
+6 packets tramitted, 4 packets received, 34% packet loss
+round-trip min/avg/max = 1.0/1.5/9.0 ms
+"""
+WHOLE = HEADER + REPLIES + SUMMARY
+
+
+def only(text: str) -> Hping3Run:
+    (run,) = parse(text).runs
+    return run
+
+
+def test_summary() -> None:
+    run = only(WHOLE)
+    assert (run.destination, run.transmitted, run.received) == ("host", 6, 4)
+    assert (run.loss_percent, run.out_of_order, run.duplicates) == (34, 1, 0)
+    assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (1e6, 1.5e6, 9e6)
+    assert (run.wall_ns, run.invalid) == (None, ())
+    assert only(WHOLE.replace("tramitted", "transmitted")) == run
+    assert only(" ".join(WHOLE.split())) == run
+
+
+@pytest.mark.parametrize(
+    ("appended", "wall_ns"),
+    [
+        ("real 0m2.635s\nuser 0m0.368s\nsys 0m1.160s\n", 2.635e9),
+        ("\nreal\t2m1,500s\nuser\t0m0,100s\n", 121.5e9),
+        ("real 3.25\nuser 0.10\nsys 0.20\n", 3.25e9),
+        ("unreal 3.25\n", None),
+    ],
+)
+def test_output_of_time(appended: str, wall_ns: float | None) -> None:
+    assert only(SUMMARY + appended).wall_ns == wall_ns
+
+
+def test_quiet_run_knows_neither_order_nor_duplicates() -> None:
+    run = only(HEADER + SUMMARY)
+    assert (run.out_of_order, run.duplicates, run.invalid) == (None, None, ())
+
+
+def test_duplicates() -> None:
+    first = REPLIES.splitlines(keepends=True)[0]
+    run = only(HEADER + first + REPLIES.replace("len", "DUP! len", 1) + SUMMARY)
+    assert (run.duplicates, run.out_of_order) == (1, 1)
+    many = SUMMARY.replace("4 packets received, 34%", "7 packets received, -17%")
+    run = only(HEADER + first + REPLIES.replace("len", "DUP! len", 1) + many)
+    assert (run.received, run.loss_percent, run.invalid) == (7, None, ())
+
+
+NOTHING = (
+    "7 packets tramitted, 0 packets received, 100% packet loss\nround-trip min/avg/max = 0.0/0.0/0.0 ms\n"
+)
+
+
+@pytest.mark.parametrize(
+    "before", ["$ hping3 --flood host\n", "hping in flood mode, no replies will be shown\n"]
+)
+def test_flood_takes_no_replies_in(before: str) -> None:
+    output = parse(before + NOTHING)
+    (run,) = output.runs
+    assert (run.transmitted, run.received, run.loss_percent, run.rtt_avg_ns) == (7, None, None, None)
+    assert run.invalid == ()
+    assert any("flood" in warning for warning in output.warnings)
+
+
+def test_no_reply_has_no_times() -> None:
+    output = parse("ICMP Port Unreachable from ip=10.0.0.2 get hostname...\n" + NOTHING)
+    (run,) = output.runs
+    assert (run.received, run.loss_percent, run.rtt_min_ns, run.rtt_avg_ns) == (0, 100, None, None)
+    assert any("ICMP errors came back: 1" in warning for warning in output.warnings)
+
+
+def test_several_runs() -> None:
+    output = parse(WHOLE + "real 0m1.000s\n" + HEADER + SUMMARY)
+    assert [run.wall_ns for run in output.runs] == [1e9, None]
+    assert [run.out_of_order for run in output.runs] == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("4 packets received", "8 packets received", "only 6 transmitted"),
+        ("34%", "32%", "make it 33.33 %"),
+        ("6 packets", "0 packets", "no packet was transmitted"),
+        ("1.0/1.5/9.0", "1.0/9.5/9.0", "not in this order"),
+        ("1.0/1.5/9.0", "1.0/nan/9.0", "avg is 'nan'"),
+    ],
+)
+def test_invalid(old: str, new: str, reason: str) -> None:
+    (problem,) = only(WHOLE.replace(old, new)).invalid
+    assert reason in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        (HEADER + REPLIES, "begins with"),
+        ("[open_sockraw] socket(): Operation not permitted\n[main] can't open raw socket\n", "raw socket"),
+        ("--- a ping statistics ---\n1 packets transmitted, 1 packets received, 0% packet loss", "ping's"),
+        ("len=1 ip=a " * 50_000, "begins with"),
+        ("9" * 5000 + " packets transmitted, 1 packets received, 0% packet loss", "begins with"),
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_refused(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as refusal:
+        parse(text)
+    assert refusal.value.hint
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 500
+
+
+def test_time_stays_linear() -> None:
+    started = time.monotonic()
+    parse("len=1 ip=a " * 50_000 + WHOLE)
+    assert time.monotonic() - started < 5
+
+
+def survives(text: bytes) -> Hping3Output | None:
+    try:
+        output = parse(text)
+    except UsageError:
+        return None
+    json.dumps(msgspec.to_builtins(output), allow_nan=False)
+    return output
+
+
+def test_cut_at_any_byte() -> None:
+    whole = WHOLE.encode()
+    complete = whole.index(b"packet loss") + len(b"packet loss")
+    for length in range(len(whole)):
+        assert (survives(whole[:length]) is not None) is (length >= complete), length
+
+
+def test_garbled_bytes() -> None:
+    chance = random.Random(22)  # noqa: S311 (no secret)
+    whole = (WHOLE + "real 0m2.635s\n").encode()
+    for _ in range(3000):
+        garbled = bytearray(whole)
+        for _ in range(chance.randint(1, 6)):
+            position = chance.randrange(len(garbled))
+            if chance.random() < 0.7:
+                garbled[position] = chance.choice(b"0123456789./,%-eE \n\xff")
+            else:
+                del garbled[position : position + chance.randint(1, 40)]
+        survives(bytes(garbled))
+
+
+def manifest() -> list[dict[str, str]]:
+    path = OUTPUTS / "MANIFEST.tsv"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as lines:
+        return [row for row in csv.DictReader(lines, delimiter="\t") if "hping3" in row["file"]]
+
+
+@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+def test_real_outputs(row: dict[str, str]) -> None:
+    text = (OUTPUTS / row["file"]).read_bytes()
+    if row["first_read_or_sent"] == "no summary":
+        with pytest.raises(UsageError, match="Operation not permitted"):
+            parse(text)
+        return
+    (run,) = parse(text).runs
+    assert run.invalid == ()
+    flood = "flood" in row["contains"]
+    received = 0 if flood else run.received
+    assert f"{run.transmitted} packets tra" in row["first_read_or_sent"]
+    assert f"{received} packets received" in row["first_read_or_sent"]
+    assert (run.loss_percent is None) is flood
+    assert (run.out_of_order == 1) is ("out of order" in row["contains"])
+    assert (run.wall_ns is not None) is ("`time`" in row["contains"])
+    if run.received:
+        assert run.rtt_avg_ns is not None
+        assert f"/{run.rtt_avg_ns / 1e6:.1f}/" in row["first_write_or_received"]
+    else:
+        assert run.rtt_avg_ns is None

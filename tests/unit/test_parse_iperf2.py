@@ -1,0 +1,261 @@
+"""The parser of iperf2's text: totals, both ends, contradictions, and that no input makes it fall over."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.parse.iperf2 import Iperf2Output, parse
+
+OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
+TCP = """Client connecting to 10.0.0.2, TCP port 5001
+TCP window size: 85.0 KByte (default)
+------------------------------------------------------------
+[  3] local 10.0.0.1 port 40000 connected with 10.0.0.2 port 5001
+[ ID] Interval       Transfer     Bandwidth
+[  3]  0.0- 1.0 sec  11.2 MBytes  94.4 Mbits/sec
+[  3]  1.0- 2.0 sec  11.2 MBytes  94.4 Mbits/sec
+[  3]  0.0- 2.0 sec  22.5 MBytes  94.3 Mbits/sec
+"""
+UDP = """Client connecting to 10.0.0.2, UDP port 5001
+Sending 1470 byte datagrams
+[  3] local 10.0.0.1 port 40000 connected with 10.0.0.2 port 5001
+[ ID] Interval       Transfer     Bandwidth
+[  3]  0.0-10.0 sec   114 MBytes  95.7 Mbits/sec
+[  3] Sent 81409 datagrams
+[  3] Server Report:
+[  3]  0.0-10.1 sec   106 MBytes  88.1 Mbits/sec   0.057 ms 5729/81408 (7%)
+[  3]  0.0-10.1 sec  2 datagrams received out-of-order
+"""
+TCP_SERVER = """Server listening on TCP port 5001
+[  4] local 10.0.0.2 port 5001 connected with 10.0.0.1 port 40000
+[  4]  0.0- 2.1 sec  22.4 MBytes  89.5 Mbits/sec
+"""
+
+
+def test_tcp_client() -> None:
+    output = parse(TCP)
+    assert (output.role, output.protocol, output.invalid, output.warnings) == ("client", "TCP", (), ())
+    assert output.received is None
+    assert output.sent is not None
+    assert (output.sent.bytes, output.sent.seconds) == (int(22.5 * 2**20), 2.0)
+    assert output.sent.rate_bit_s == 94.3e6
+    assert output.sent.lost is None
+    assert [stream.id for stream in output.streams] == ["3"]
+
+
+def test_udp_client_with_server_report() -> None:
+    output = parse(UDP)
+    assert (output.protocol, output.invalid) == ("UDP", ())
+    assert output.sent is not None
+    assert output.received is not None
+    assert (output.sent.rate_bit_s, output.sent.datagrams) == (95.7e6, 81409)
+    assert (output.sent.loss_percent, output.sent.jitter_ns) == (None, None)
+    received = output.received
+    assert (received.rate_bit_s, received.seconds) == (88.1e6, 10.1)
+    assert (received.lost, received.datagrams, received.loss_percent) == (5729, 81408, 7)
+    assert (received.jitter_ns, received.out_of_order) == (57_000, 2)
+
+
+def test_collapsed_spaces() -> None:
+    assert parse(re.sub(" +", " ", UDP).replace("[ 3]", "[3]")) == parse(UDP)
+    assert parse(UDP.replace("\n", "\r\n")).received == parse(UDP).received
+
+
+def test_missing_server_report_is_a_warning() -> None:
+    output = parse(
+        UDP[: UDP.index("[  3] Server Report")] + "[  3] WARNING: did not receive ack of last datagram"
+    )
+    assert output.received is None
+    assert output.invalid == ()
+    assert any("no Server Report" in warning for warning in output.warnings)
+    assert any("did not acknowledge" in warning for warning in output.warnings)
+
+
+def test_order_is_unknown_without_its_line() -> None:
+    received = parse(UDP[: UDP.index("[  3]  0.0-10.1 sec  2 data")]).received
+    assert received is not None
+    assert received.out_of_order is None
+
+
+def test_streams_and_their_sum() -> None:
+    rows = (
+        "[  4]  0.0-60.0 sec  29.2 GBytes  4.18 Gbits/sec\n"
+        "[  3]  0.0-60.0 sec  17.2 GBytes  2.47 Gbits/sec\n"
+        "[SUM]  0.0-60.0 sec  46.5 GBytes  6.65 Gbits/sec\n"
+    )
+    head = "Client connecting to h, TCP port 5001\n"
+    output = parse(head + rows)
+    assert output.invalid == ()
+    assert output.sent is not None
+    assert output.sent.rate_bit_s == 6.65e9
+    assert [stream.id for stream in output.streams] == ["4", "3"]
+    (problem,) = parse(head + rows.replace("17.2 GBytes  2.47", "19.2 GBytes  2.75")).invalid
+    assert "the streams add up to" in problem
+    without = rows[: rows.index("[SUM]")]
+    (problem,) = parse(head + without + TCP_SERVER).invalid
+    assert "no [SUM]" in problem
+
+
+def test_sums_of_udp_counts() -> None:
+    second = UDP[UDP.index("[  3]  0.0-10.0") :].replace("[  3]", "[  4]")
+    total = (
+        "[SUM]  0.0-10.0 sec   228 MBytes   191 Mbits/sec\n"
+        "[SUM]  0.0-10.1 sec   212 MBytes   176 Mbits/sec   0.057 ms 11458/162816 (7%)\n"
+    )
+    output = parse(UDP + second + total)
+    assert output.invalid == ()
+    assert output.sent is not None
+    assert output.received is not None
+    assert (output.sent.datagrams, output.received.out_of_order) == (162818, 4)
+
+
+def test_server_alone_and_beside_its_client() -> None:
+    server = parse(TCP_SERVER)
+    assert (server.role, server.sent) == ("server", None)
+    assert server.received is not None
+    assert server.received.rate_bit_s == 89.5e6
+    for text in (TCP + TCP_SERVER, TCP_SERVER + TCP):
+        output = parse(text)
+        assert output.role == "client"
+        assert output.server == server
+        assert output.warnings == ()
+
+
+def test_further_tests_are_warned_about() -> None:
+    output = parse(UDP + TCP)
+    assert output.protocol == "UDP"
+    assert any(warning.startswith("1 further") for warning in output.warnings)
+
+
+def test_newer_rows() -> None:
+    output = parse(
+        "[  1] 0.00-10.02 sec  1.10 GBytes   941 Mbits/sec  8981/0          0     1234K/456 us  2580\n"
+    )
+    assert output.sent is not None
+    assert (output.sent.rate_bit_s, output.invalid) == (941e6, ())
+    assert any("no header" in warning for warning in output.warnings)
+
+
+@pytest.mark.parametrize(
+    ("rate", "valid"),
+    [("94.3 Mbits", True), ("11.2 MBytes", True), ("99.9 Mbits", False), ("9.43 Gbits", False)],
+)
+def test_rate_against_bytes_and_seconds(rate: str, valid: bool) -> None:
+    output = parse(TCP.replace("94.3 Mbits", rate))
+    assert (output.invalid == ()) is valid
+
+
+def test_short_and_small_is_no_contradiction() -> None:
+    assert parse("[  3]  0.0- 0.1 sec  1.44 KBytes   197 Kbits/sec\n").invalid == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("(7%)", "(9%)", "make it 7.037 %"),
+        ("5729/81408", "81409/81408", "were lost"),
+        ("(7%)", "(-nan%)", "loss is '-nan'"),
+        ("0.057 ms", "-nan ms", "jitter is '-nan'"),
+        ("88.1 Mbits", "nan bits", "rate is 'nan'"),
+        ("106 MBytes  88.1 Mbits", "0.00 Bytes  0.00 bits", "none received"),
+        ("106 MBytes  88.1 Mbits", "126 MBytes  105 Mbits", "were received, but only"),
+        ("Sent 81409 datagrams", "write failed: Broken pipe", "Broken pipe"),
+        ("port 40000", "port 5001", "both directions"),
+    ],
+)
+def test_invalid(old: str, new: str, reason: str) -> None:
+    (problem,) = parse(UDP.replace(old, new)).invalid
+    assert reason in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        ("connect failed: Connection refused\n", "Connection refused"),
+        (TCP[: TCP.index("[  3]  0.0- 1.0")], "begins with"),
+        ("[  3]  1.0- 2.0 sec  11.2 MBytes  94.4 Mbits/sec\n", "begins with"),
+        ("20240101000000,10.0.0.1,40000,10.0.0.2,5001,3,0.0-10.0,117440512,93952409\n", "begins with"),
+        ("Connecting to host 10.0.0.2, port 5201\n", "iperf3's"),
+        ("[ " * 100_000, "begins with"),
+        ("[  3]" * 100_000, "begins with"),
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_refused(text: str, reason: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=reason) as refusal:
+        parse(text)
+    assert time.monotonic() - started < 5
+    assert refusal.value.hint
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 500
+
+
+def survives(text: bytes) -> Iperf2Output | None:
+    try:
+        output = parse(text)
+    except UsageError:
+        return None
+    json.dumps(msgspec.to_builtins(output), allow_nan=False)
+    return output
+
+
+def test_cut_at_any_byte() -> None:
+    for whole in (UDP.encode(), TCP.encode(), (TCP + TCP_SERVER).encode()):
+        first_row = whole.index(b"[  3]  0.0")
+        for length in range(len(whole)):
+            output = survives(whole[:length])
+            assert output is None or length > first_row
+
+
+def test_garbled_bytes() -> None:
+    chance = random.Random(23)  # noqa: S311 (no secret)
+    whole = (UDP + TCP_SERVER).encode()
+    for _ in range(3000):
+        garbled = bytearray(whole)
+        for _ in range(chance.randint(1, 6)):
+            position = chance.randrange(len(garbled))
+            if chance.random() < 0.7:
+                garbled[position] = chance.choice(b"0123456789./,%-eEKM[] \n\xff")
+            else:
+                del garbled[position : position + chance.randint(1, 40)]
+        survives(bytes(garbled))
+
+
+def manifest() -> list[dict[str, str]]:
+    path = OUTPUTS / "MANIFEST.tsv"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as lines:
+        return [row for row in csv.DictReader(lines, delimiter="\t") if "iperf2" in row["file"]]
+
+
+@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+def test_real_outputs(row: dict[str, str]) -> None:
+    output = parse((OUTPUTS / row["file"]).read_bytes())
+    assert (output.role, output.invalid, output.warnings) == ("client", (), ())
+    udp = "UDP" in row["contains"]
+    assert output.protocol == ("UDP" if udp else "TCP")
+    total = output.received if udp else output.sent
+    assert total is not None
+    stated = row["first_write_or_received"]
+    rate = re.search(r"([\d.]+) ([MG])bits/sec", stated)
+    assert rate
+    assert total.rate_bit_s == pytest.approx(float(rate[1]) * {"M": 1e6, "G": 1e9}[rate[2]])
+    assert (output.received is not None) is udp
+    if udp:
+        assert total.out_of_order == 1
+        assert f"{total.lost}/{total.datagrams} ({total.loss_percent:g}%)" in stated
+        assert f" {(total.jitter_ns or 0) / 1e6:.3f} ms" in stated
+    assert len(output.streams) == (2 if "two sources" in row["contains"] else 1)

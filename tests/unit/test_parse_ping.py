@@ -1,0 +1,232 @@
+"""The parser of ping's text: dialects, contradictions, and that no input makes it fall over."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.parse.ping import PingOutput, PingRun, parse
+
+OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
+COUNTS = "5 packets transmitted, 4 received, 20% packet loss, time 4005ms"
+TIMES = "rtt min/avg/max/mdev = 0.500/1.250/2.000/0.559 ms"
+LINUX = f"""PING host (10.0.0.2) 56(84) bytes of data.
+64 bytes from host (10.0.0.2): icmp_seq=1 ttl=64 time=0.500 ms
+
+--- host ping statistics ---
+{COUNTS}
+{TIMES}
+"""
+
+
+def only(text: str) -> PingRun:
+    (run,) = parse(text).runs
+    return run
+
+
+def test_iputils() -> None:
+    run = only(LINUX)
+    assert (run.destination, run.transmitted, run.received) == ("host", 5, 4)
+    assert (run.loss_percent, run.duplicates, run.errors, run.invalid) == (20, 0, 0, ())
+    assert run.elapsed_ns == 4_005_000_000
+    assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (500_000, 1_250_000, 2_000_000)
+    assert (run.rtt_mdev_ns, run.pipe, run.ipg_ns) == (559_000, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (  # busybox
+            "3 packets transmitted, 2 packets received, 1 duplicates, 33% packet loss\n"
+            "round-trip min/avg/max = 1.000/2.000/3.000 ms\n",
+            {"duplicates": 1, "loss_percent": 33, "rtt_max_ns": 3e6, "rtt_mdev_ns": None, "elapsed_ns": None},
+        ),
+        (  # macOS, FreeBSD
+            "3 packets transmitted, 2 packets received, +13 duplicates, 33.3% packet loss\n"
+            "round-trip min/avg/max/stddev = 1.000/2.000/3.000/0.500 ms\n",
+            {"duplicates": 13, "loss_percent": 33.3, "rtt_mdev_ns": 5e5},
+        ),
+        (  # OpenBSD
+            "2 packets transmitted, 2 packets received, 0.0% packet loss\n"
+            "round-trip min/avg/max/std-dev = 1.0/2.0/3.0/0.5 ms\n",
+            {"rtt_mdev_ns": 5e5},
+        ),
+        (  # errors and no round-trip times
+            "4 packets transmitted, 0 received, +3 errors, 100% packet loss, time 3060ms\npipe 3\n",
+            {"errors": 3, "loss_percent": 100, "rtt_avg_ns": None, "rtt_min_ns": None, "pipe": 3},
+        ),
+        (
+            "4 packets transmitted, 4 received, +2 corrupted, +1 duplicates, 0% packet loss, time 3ms\n",
+            {"corrupted": 2, "duplicates": 1},
+        ),
+        (  # a flood, wrapped
+            "4380 packets transmitted, 4370 received, 0.228311% packet\nloss, time 16299ms\n"
+            "rtt min/avg/max/mdev =\n0.1/0.2/0.3/0.1 ms, pipe 28, ipg/ewma\n12.413/7.802 ms\n",
+            {"loss_percent": 0.228311, "pipe": 28, "ipg_ns": 12_413_000, "ewma_ns": 7_802_000},
+        ),
+        (  # a locale with a decimal comma
+            "1000 packets transmitted, 996 received, 0,4% packet loss, time 5ms",
+            {"loss_percent": 0.4},
+        ),
+        ("3000000 packets transmitted, 2999999 received, 3.33333e-05% packet loss, time 5ms", {}),
+        ("0 packets transmitted, 0 received", {"loss_percent": None}),
+    ],
+)
+def test_dialects(text: str, expected: dict[str, float | None]) -> None:
+    run = only(text)
+    assert run.invalid == (() if run.transmitted else ("no packet was transmitted",))
+    assert {name: getattr(run, name) for name in expected} == expected
+
+
+def test_all_on_one_line() -> None:
+    assert only(" ".join(LINUX.split())) == only(LINUX)
+    assert only(LINUX.replace("\n", "\r\n")) == only(LINUX)
+
+
+def test_several_runs() -> None:
+    lost = "--- other ping statistics ---\n7 packets transmitted, 0 received, 100% packet loss, time 6ms\n"
+    output = parse(LINUX + lost + LINUX)
+    assert [run.destination for run in output.runs] == ["host", "other", "host"]
+    assert [run.rtt_avg_ns for run in output.runs] == [1_250_000, None, 1_250_000]
+    assert output.warnings == ()
+
+
+def test_odd_lines_do_not_matter() -> None:
+    odd = LINUX.replace("\n\n", "\nfrom: icmp_seq=nine\n\x1b[1mnonsense 5 packets\n\n")
+    assert parse(odd) == parse(LINUX)
+
+
+def test_missing_times_and_summaries_are_warned_about() -> None:
+    output = parse(LINUX.replace(TIMES, "") + "PING host (10.0.0.2) 56(84) bytes of data.\n")
+    assert output.runs[0].rtt_avg_ns is None
+    assert output.runs[0].invalid == ()
+    assert any("-s" in warning for warning in output.warnings)
+    assert any("only 1 end" in warning for warning in output.warnings)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("4 received", "6 received", "6 packets were received, but only 5 transmitted"),
+        ("4 received, 20%", "3 received, 20%", "make it 40 %"),
+        ("20%", "22%", "make it 20 %"),
+        ("20%", "nan%", "loss is 'nan'"),
+        (", 20% packet loss, time 4005ms", ", 20", "packet loss is missing"),
+        ("0.500/1.250/2.000", "1.500/1.250/2.000", "not in this order"),
+        ("0.500/1.250/2.000", "-nan/1.250/2.000", "min is '-nan'"),
+        ("4 received, 20%", "0 received, 100%", "nothing was received"),
+        ("1.250", "99999999999999999", "avg is"),
+    ],
+)
+def test_invalid(old: str, new: str, reason: str) -> None:
+    (problem,) = only(LINUX.replace(old, new)).invalid
+    assert reason in problem
+
+
+def test_duplicates_may_exceed_what_was_transmitted() -> None:
+    run = only(
+        "2 packets transmitted, 4 packets received, +2 duplicates, -- somebody's printing up packets!\n"
+    )
+    assert (run.received, run.loss_percent, run.invalid) == (4, None, ())
+
+
+def test_rounding_is_no_contradiction() -> None:
+    assert only("3 packets transmitted, 2 packets received, 33% packet loss").invalid == ()
+    assert only("3 packets transmitted, 1 packets received, 66.7% packet loss").invalid == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        (LINUX[:90], "ends before it"),
+        ("ping: nowhere: Name or service not known\n", "Name or service"),
+        ("--- a hping statistic ---\n1 packets transmitted, 1 packets received, 0% packet loss", "hping3"),
+        ("1" * 5000 + " packets transmitted, 1 received", "begins with"),
+        ("--- " * 100_000, "begins with"),
+        ("1 " * 100_000 + " " * 100_000, "begins with"),
+        ("PING " * 100_000, "ends before it"),
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_refused(text: str, reason: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=reason) as refusal:
+        parse(text)
+    assert time.monotonic() - started < 5
+    assert refusal.value.hint
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 500
+
+
+def survives(text: bytes) -> PingOutput | None:
+    try:
+        output = parse(text)
+    except UsageError:
+        return None
+    json.dumps(msgspec.to_builtins(output), allow_nan=False)
+    return output
+
+
+def test_cut_at_any_byte() -> None:
+    whole = LINUX.encode()
+    complete = whole.index(b" received") + len(b" received")
+    for length in range(len(whole)):
+        assert (survives(whole[:length]) is not None) is (length >= complete), length
+
+
+def test_garbled_bytes() -> None:
+    chance = random.Random(21)  # noqa: S311 (no secret)
+    whole = LINUX.encode() * 2
+    for _ in range(3000):
+        garbled = bytearray(whole)
+        for _ in range(chance.randint(1, 6)):
+            position = chance.randrange(len(garbled))
+            kind = chance.random()
+            if kind < 0.4:
+                garbled[position] ^= 1 << chance.randrange(8)
+            elif kind < 0.7:
+                garbled[position] = chance.choice(b"0123456789./,%-eE \n")
+            else:
+                del garbled[position : position + chance.randint(1, 40)]
+        survives(bytes(garbled))
+
+
+def manifest() -> list[dict[str, str]]:
+    path = OUTPUTS / "MANIFEST.tsv"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as lines:
+        listed = csv.DictReader(lines, delimiter="\t")
+        return [row for row in listed if row["file"].startswith("ping/") or "-ping" in row["file"]]
+
+
+@pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.parametrize("row", manifest(), ids=lambda row: Path(row["file"]).stem)
+def test_real_outputs(row: dict[str, str]) -> None:
+    output = parse((OUTPUTS / row["file"]).read_bytes())
+    assert len(output.runs) == (15 if "15 summaries" in row["contains"] else 1)
+    assert all(run.invalid == () for run in output.runs)
+    run = output.runs[0]
+    stated = row["first_read_or_sent"]
+    assert f"{run.transmitted} packets transmitted, {run.received} " in stated
+    assert f"{run.loss_percent:g}%" in stated.replace(".0%", "%")
+    if run.duplicates:
+        assert f"+{run.duplicates} duplicates" in stated
+    times = row["first_write_or_received"]
+    if "min/avg/max" in times:
+        assert run.rtt_min_ns is not None
+        assert run.rtt_avg_ns is not None
+        assert run.rtt_max_ns is not None
+        shown = "/".join(f"{ns / 1e6:.3f}" for ns in (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns))
+        assert f"= {shown}" in times
+    else:
+        assert run.rtt_avg_ns is None

@@ -49,7 +49,7 @@ def by_hand(device: str, workload: str, size_bytes: int) -> float:
 def inside(options: argparse.Namespace) -> int:
     """In the lab: measure the pairs and print the comparison."""
     request = plan.Request(
-        links=[options.link], ipsec=[options.ipsec], workloads=[options.workload], runtime=f"{RUNTIME_S}s"
+        links=(options.link,), ipsec=(options.ipsec,), workloads=(options.workload,), runtime=f"{RUNTIME_S}s"
     )
     made = plan.make_plan(request)
     prepare(made)

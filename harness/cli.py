@@ -33,7 +33,7 @@ from harness.state import exclusive
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.units import check_name, format_duration, format_size
 
-RESULTS = Path("results")
+DEFAULTS = plan.Request()
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
@@ -69,7 +69,9 @@ app = typer.Typer(
 )
 lab_app = typer.Typer(no_args_is_help=True, help="Use the lab's kernel by hand.")
 parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
+config_app = typer.Typer(no_args_is_help=True, help="Configuration files for `harness run --config`.")
 app.add_typer(lab_app, name="lab")
+app.add_typer(config_app, name="config")
 app.add_typer(parse_app, name="parse")
 
 
@@ -107,32 +109,64 @@ def run(
         ),
     ] = None,
     profile: Annotated[
-        str, typer.Option(help="Workloads: document, modern, or a fio job file of your own.")
-    ] = "document",
+        str | None,
+        typer.Option(
+            help="Workloads: document, modern, or a fio job file of your own.",
+            show_default=DEFAULTS.profile,
+        ),
+    ] = None,
     workload: Annotated[
         list[str] | None, typer.Option(help="Only this workload of the profile. Again for more.")
     ] = None,
-    repeats: Annotated[int, typer.Option(help="How often each cell is measured.")] = 3,
+    repeats: Annotated[
+        int | None,
+        typer.Option(help="How often each cell is measured.", show_default=str(DEFAULTS.repeats)),
+    ] = None,
     runtime: Annotated[
         str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
     ] = None,
     testbed_name: Annotated[
-        str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
-    ] = testbed.AUTO,
+        str | None,
+        typer.Option(
+            "--testbed",
+            help="auto, lab, or host (this machine's own kernel; needs root).",
+            show_default=DEFAULTS.testbed,
+        ),
+    ] = None,
     backing: Annotated[
-        str, typer.Option(help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.")
-    ] = "ramdisk",
-    size: Annotated[str, typer.Option(help="How much of it is used, e.g. 1G.")] = "128M",
+        str | None,
+        typer.Option(
+            help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
+            show_default=DEFAULTS.backing,
+        ),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="How much of it is used, e.g. 1G.", show_default=DEFAULTS.size)
+    ] = None,
     destroy: Annotated[
         str | None,
         typer.Option(metavar="DEVICE", help="Consent to losing what is on a block backing: its name again."),
     ] = None,
-    ipsec_mode: Annotated[IpsecMode, typer.Option(help="ESP mode.")] = IpsecMode.TRANSPORT,
-    auth: Annotated[IkeAuth, typer.Option(help="How the two charons prove themselves.")] = IkeAuth.PSK,
+    ipsec_mode: Annotated[
+        IpsecMode | None, typer.Option(help="ESP mode.", show_default=DEFAULTS.ipsec_mode.value)
+    ] = None,
+    auth: Annotated[
+        IkeAuth | None,
+        typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
     ] = None,
-    results: Annotated[Path, typer.Option(help="Where results go.")] = RESULTS,
+    results: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Where results go.", show_default=DEFAULTS.results)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="These options, written down (TOML); what is typed as well goes before what is written.",
+        ),
+    ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; nothing is measured twice.")
     ] = None,
@@ -142,26 +176,31 @@ def run(
 ) -> None:
     """Measure: every workload on every column, repeated, in a random order that is kept."""
     started_unix_s = process_started_unix_s()
+    request = DEFAULTS if config is None else plan.load_request(config)
+    typed: dict[str, object] = {
+        "links": link,
+        "ipsec": ipsec,
+        "profile": profile,
+        "workloads": workload,
+        "testbed": testbed_name,
+        "repeats": repeats,
+        "runtime": runtime,
+        "seed": seed,
+        "size": size,
+        "backing": backing,
+        "destroy": destroy,
+        "ipsec_mode": ipsec_mode,
+        "auth": auth,
+        "results": results,
+    }
+    # What was typed goes before what the file says.
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
+    request = msgspec.structs.replace(request, **given)
     if resume is None:
-        request = plan.Request(
-            links=link or (),
-            ipsec=ipsec or (),
-            profile=profile,
-            workloads=workload or (),
-            testbed=testbed.choose(testbed_name),
-            repeats=repeats,
-            runtime=runtime,
-            seed=seed,
-            size=size,
-            backing=backing,
-            destroy=destroy,
-            ipsec_mode=ipsec_mode,
-            auth=auth,
-        )
         made = plan.make_plan(request)
-        folder = RunFolder(results / made.run_id)
+        folder = RunFolder(Path(request.results) / made.run_id)
     else:
-        folder = _resumed(resume, results)
+        folder = _resumed(resume, Path(request.results))
         made = folder.load_plan()
     if plan_only:
         _print_plan(made)
@@ -255,6 +294,12 @@ def _print_plan(made: Plan) -> None:
     )
 
 
+@config_app.command("check")
+def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
+    """Check a configuration file as `harness run --config` would, and print what it would run."""
+    _print_plan(plan.make_plan(plan.load_request(file)))
+
+
 @app.command()
 def table(
     paths: Annotated[
@@ -282,7 +327,7 @@ def table(
         ratio=Ratio(ratio),
         reference=references.load_reference(reference) if reference else None,
     )
-    _print_table(paths or [RESULTS], options, TableFormat(format))
+    _print_table(paths or [Path(DEFAULTS.results)], options, TableFormat(format))
 
 
 def _print_table(paths: list[Path], options: Options, format: TableFormat) -> None:

@@ -123,7 +123,7 @@ class TomlFile:
             reason, _, where = str(error).replace("`", "").partition(" - at $.")
             missing = re.search(r"missing required field (\w+)", reason)
             key = missing[1] if missing else re.split(r"[.\[]", where)[0]
-            hint = "the README beside the shipped files describes every key"
+            hint = f"the documentation of {self.kind} files describes every key"
             raise self.refuse(key, reason, hint) from error
         for field in fields:
             content = getattr(value, field)

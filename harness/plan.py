@@ -5,11 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
-from harness import __version__
+import msgspec
+
+from harness import __version__, testbed
 from harness import run as runner
 from harness.errors import UsageError
+from harness.files import TomlFile, read_text
 from harness.jobfile import job_file, load_workloads, wall_estimate_s
 from harness.model import (
     IPSEC_OFF,
@@ -44,15 +47,21 @@ CELL_OVERHEAD_S = 0.5
 """Around the measurement of one cell: the start of fio, counters, the record."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The options of ``harness run`` as typed; empty means the default."""
+CONFIG_VERSION = 1
 
-    links: Sequence[str] = ()
-    ipsec: Sequence[str] = ()
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of ``harness run`` as typed; empty means the default.
+
+    It is also the schema of a configuration file, whose ``version`` is ``CONFIG_VERSION``.
+    """
+
+    version: int = CONFIG_VERSION
+    links: tuple[str, ...] = ()
+    ipsec: tuple[str, ...] = ()
     profile: str = "document"
-    workloads: Sequence[str] = ()
-    testbed: TestbedKind = TestbedKind.LAB
+    workloads: tuple[str, ...] = ()
+    testbed: str = testbed.AUTO
     repeats: int = 3
     runtime: str | None = None
     seed: int | None = None
@@ -61,6 +70,24 @@ class Request:
     destroy: str | None = None
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
+    results: str = "results"
+
+
+def load_request(path: Path) -> Request:
+    """The request that a TOML file holds. UsageError names file, line and key of what is wrong."""
+    kind = "configuration"
+    file = TomlFile(kind, path, read_text(path, kind))
+    # Consent to losing data is typed each time: a file would give it again, for another disk perhaps.
+    request = file.load(Request, destroy=None)
+    if "version" not in file.parse():
+        raise file.refuse("version", "the key is missing", f"add version = {CONFIG_VERSION}")
+    if request.version != CONFIG_VERSION:
+        raise file.refuse(
+            "version",
+            f"expected {CONFIG_VERSION}, found {request.version}",
+            "the file is of another version of the harness",
+        )
+    return request
 
 
 def make_plan(request: Request) -> Plan:
@@ -76,8 +103,9 @@ def make_plan(request: Request) -> Plan:
         raise UsageError(
             f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
         )
+    kind = testbed.choose(request.testbed)
     backing = parse_backing(request.backing, request.size, request.destroy)
-    if backing.path is not None and request.testbed is TestbedKind.LAB:
+    if backing.path is not None and kind is TestbedKind.LAB:
         raise UsageError(
             f"{backing.path} is this machine's, and the lab would measure the machine's page cache instead",
             hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
@@ -89,7 +117,7 @@ def make_plan(request: Request) -> Plan:
     _try_job_files(workloads, backing.size_bytes, runtime_s)
     return Plan(
         run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
-        testbed=request.testbed,
+        testbed=kind,
         columns=columns,
         workloads=workloads,
         repeats=request.repeats,

@@ -1,0 +1,76 @@
+"""Configuration files: what is written becomes a request, what is wrong is named with its line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.model import IkeAuth
+from harness.plan import Request, load_request, make_plan
+from harness.profiles import data_folder
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "bench.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_file_becomes_a_plan(tmp_path: Path) -> None:
+    text = """
+version = 1
+links = ["local", "wired:jumbo"]
+ipsec = ["both"]
+repeats = 2
+runtime = "250ms"
+seed = 7
+auth = "cert"
+"""
+    plan = make_plan(load_request(written(tmp_path, text)))
+    assert [column.label for column in plan.columns] == [
+        "local",
+        "wired-mtu9000",
+        "wired-mtu9000+aes128gcm16",
+    ]
+    assert (plan.repeats, plan.runtime_s, plan.seed, plan.ike_auth) == (2, 0.25, 7, IkeAuth.CERT)
+
+
+def test_what_is_left_out_has_the_default(tmp_path: Path) -> None:
+    assert load_request(written(tmp_path, "version = 1")) == Request()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("repeats = 3", "version: the key is missing"),
+        ("version = 2", "line 1, version: expected 1, found 2"),
+        ("version = 1\nrepeat = 3", "line 2, repeat: there is no key 'repeat'"),
+        ("version = 1\nrepeats = '3'", "line 2, repeats: Expected int"),
+        ("version = 1\nlinks = 'wired'", "line 2, links: Expected array"),
+        ("version = 1\nauth = 'none'", "line 2, auth: Invalid enum value"),
+        ("version = 1\nrepeats = 1\nrepeats = 2\n", "line 3, 'repeats = 2': the key is there twice"),
+        ("version = 1\ndestroy = '/dev/sdb'", "line 2, destroy: there is no key"),
+        (b"version = 1\nprofile = '\xe9'", "line 2: expected UTF-8"),
+        (b"\xef\xbb\xbfversion = 1", "byte order mark"),
+        ("version = 1".encode("utf-16"), "byte order mark"),
+        ("version = 1\n[\n", "line 2"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UsageError) as refused:
+        load_request(path)
+    assert str(path) in refused.value.message
+    assert message in refused.value.message
+    assert refused.value.hint
+
+
+def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
+    page = (data_folder() / "docs" / "configuration.md").read_text(encoding="utf-8")
+    example = "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE))
+    load_request(written(tmp_path, example))
+    assert set(tomllib.loads(example)) == set(Request.__struct_fields__) - {"destroy"}

@@ -18,7 +18,7 @@ import msgspec
 
 from harness import backing, capture, environment, guard, initiator, ipsec, leftovers, links, proof
 from harness.backing import Storage
-from harness.errors import CellInvalid, CommandFailed, HarnessError
+from harness.errors import CellInvalid, CommandFailed, HarnessError, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host, NamespaceHost
 from harness.jobfile import block_bytes, job_file, moves_write, repeat_seed, wall_estimate_s
@@ -94,7 +94,7 @@ class Bench:
         self.chap_secret = secrets.token_hex(8)
         self.kernel_log = KernelLog()
         self._columns: dict[Column, ColumnUp] = {}
-        self._broken: dict[Column, tuple[int, str]] = {}
+        self._broken: dict[Column, tuple[int, Exception | None]] = {}
         self._charon: ipsec.Charon | None = None
         self._credentials: ipsec.Credentials | None = None
         self._workloads = {workload.name: workload for workload in plan.workloads}
@@ -190,9 +190,10 @@ class Bench:
         """The column, brought up if it is not; raises HarnessError if it cannot be."""
         if column in self._columns:
             return self._columns[column]
-        attempts, reason = self._broken.get(column, (0, ""))
+        attempts, broken = self._broken.get(column, (0, None))
         if attempts >= BRING_UP_ATTEMPTS:
-            raise CommandFailed(f"given up after {attempts} attempts: {reason}")
+            kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
+            raise kind(f"given up after {attempts} attempts: {broken}")
         try:
             with contextlib.ExitStack() as stack:
                 up = ColumnUp(device=storage.path, stack=stack)
@@ -200,7 +201,7 @@ class Bench:
                     self._bring_up(column, up)
                 up.stack = stack.pop_all()
         except (HarnessError, OSError) as error:
-            self._broken[column] = (attempts + 1, str(error))
+            self._broken[column] = (attempts + 1, error)
             raise
         self._columns[column] = up
         return up
@@ -321,6 +322,8 @@ class Bench:
             if storage.device is not None and moves_write(workload):
                 guard.recheck(self.target, storage.device)
             record = self._run_fio(cell, workload, up, record)
+        except RequirementError as error:
+            record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
         except CellInvalid as error:
             record = msgspec.structs.replace(record, status=Status.INVALID, reason=str(error))
         except (HarnessError, OSError) as error:

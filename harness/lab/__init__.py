@@ -109,9 +109,11 @@ def sandbox() -> list[str]:
     Without it they would go on natively on the machine. The death of the harness is noticed too.
     """
     spaces = ["--pid", "--fork", "--kill-child", "--mount-proc", "--net"]
-    if os.geteuid() != 0:
-        spaces = ["--user", "--map-root-user", *spaces]
-    if runner.run(["unshare", *spaces, "true"], check=False).status != 0:
+    mapped = ["--user", "--map-root-user", *spaces]
+    # A container's root may lack the right to make namespaces, and have it like anybody in one of its own.
+    ways = [spaces, mapped] if os.geteuid() == 0 else [mapped]
+    way = next((way for way in ways if runner.run(["unshare", *way, "true"], check=False).status == 0), None)
+    if way is None:
         raise RequirementError(
             "the lab needs user namespaces, so that nothing of it can outlive it, and this machine "
             "does not allow them to ordinary users",
@@ -120,7 +122,7 @@ def sandbox() -> list[str]:
         )
     # The shell is process 1 of the namespace. The kernel must not be: a panic ends it by signals that
     # process 1 does not take, and it would spin for ever.
-    return ["setpriv", "--pdeathsig", "KILL", "unshare", *spaces, "sh", "-c", '"$@"; exit $?', "sh"]
+    return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, "sh", "-c", '"$@"; exit $?', "sh"]
 
 
 def require_visible(path: Path, what: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from harness import recovery
 from harness.bench import Bench, order_of_cells
-from harness.errors import HarnessError
+from harness.errors import HarnessError, RequirementError
 from harness.events import Event
 from harness.journal import Journal
 from harness.model import (
@@ -481,4 +481,22 @@ def test_a_file_of_the_users_is_refused_and_not_removed(tmp_path: Path, late: bo
     outcome = measure(world, tmp_path / "run", plan)
     assert "the backing file /srv/precious.img was expected not to exist yet" in str(outcome.error)
     assert [command for command in world.commands if command.argv[0] == "rm"] == []
+    assert outcome.journal.open_entries() == []
+
+
+def test_a_program_that_is_missing_skips_the_cells_that_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_tcpdump(*_: object, **__: object) -> None:
+        raise RequirementError("the program tcpdump was needed and is not installed", hint="install it")
+
+    monkeypatch.setattr("harness.capture.capture", no_tcpdump)
+    outcome = measure(World(), tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))
+    assert outcome.error is None
+    assert {(record.link, record.status) for record in outcome.records} == {
+        ("local", Status.OK),
+        ("wired", Status.SKIPPED),
+        ("wifi", Status.SKIPPED),
+    }
+    assert all("tcpdump" in (record.reason or "") for record in outcome.records if record.link != "local")
     assert outcome.journal.open_entries() == []

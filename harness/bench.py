@@ -21,7 +21,7 @@ from harness.backing import Storage
 from harness.errors import CellInvalid, CommandFailed, HarnessError, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host, NamespaceHost
-from harness.jobfile import block_bytes, job_file, moves_write, repeat_seed, wall_estimate_s
+from harness.jobfile import block_bytes, job_file, moves_read, moves_write, repeat_seed, wall_estimate_s
 from harness.journal import Journal
 from harness.kernellog import KernelLog, complaints
 from harness.model import (
@@ -352,7 +352,7 @@ class Bench:
         done = self.initiator.run(
             ["fio", "--output-format=json+", "-"],
             input=job,
-            timeout_s=(self.plan.runtime_s or wall_estimate_s(workload)) + FIO_GRACE_S,
+            timeout_s=wall_estimate_s(workload, self.plan.runtime_s) + FIO_GRACE_S,
             check=False,
         )
         after = proof.snapshot(up.path, protected=protected) if up.path is not None else None
@@ -387,8 +387,9 @@ class Bench:
             status=Status.INVALID if reasons else Status.OK,
             reason="; ".join(reasons) or None,
             warnings=tuple(warnings),
-            read=read,
-            write=write,
+            # What a verification reads behind a write is proved to have moved, but is not what was asked for.
+            read=read if moves_read(workload) else None,
+            write=write if moves_write(workload) else None,
             sync_latency=result.sync_latency if result else None,
             started_unix_s=started,
             fio_ns=measured_ns,

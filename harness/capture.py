@@ -8,6 +8,7 @@ sequence number (RFC 4303, section 2.2), cleartext never: one segment is enough 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from harness.hosts import Host
 from harness.links import LinkPath
+from harness.model import LinkProfile
 from harness.target import PORT
 
 SNAP_BYTES = 64
@@ -22,23 +24,30 @@ PCAP_HEADER_BYTES = 24
 ETHERNET_HEADER_BYTES = 14
 IPPROTO_TCP, IPPROTO_ESP = 6, 50
 SAMPLES_PER_S = 64
+MOST_SPARSE = 256
 
 
 @dataclass(kw_only=True)
 class Seen:
-    """Frames since the last look: ESP packets (sampled) and TCP segments of the portal in clear."""
+    """Frames that one end sent since the last look: ESP packets (sampled), the portal's TCP in clear."""
 
     esp: int = 0
     cleartext: int = 0
 
 
-def sampling(rate_bit_s: int | None) -> int:
-    """Of how many ESP packets one is kept: a power of two that leaves some 64 full frames a second.
+def sampling(profile: LinkProfile) -> int:
+    """Of how many ESP packets one is kept: a power of two up to 256.
 
-    Each kept packet wakes tcpdump, which the machine under test pays for.
+       It leaves some 64 a second of what the link can be expected to carry.
+    Each kept packet wakes
+       tcpdump, which the machine under test pays for; too few would prove nothing.
+       One request at a time makes about four packets a round trip, whatever the rate allows.
     """
-    packets_per_s = (rate_bit_s or 10**10) / (1538 * 8)
-    return 1 << max(0, int(packets_per_s / SAMPLES_PER_S).bit_length() - 1)
+    packets_per_s = (profile.rate_bit_s or 10**10) / (1538 * 8)
+    if profile.delay_us:
+        packets_per_s = min(packets_per_s, 4e6 / (2 * profile.delay_us))
+    sparse = max(1, int(packets_per_s / SAMPLES_PER_S))
+    return min(MOST_SPARSE, 1 << (sparse.bit_length() - 1))
 
 
 def expression(path: LinkPath, *, protected: bool, one_in: int) -> str:
@@ -59,16 +68,18 @@ class Capture:
     one_in: int
     _offsets: dict[Path, int] = field(default_factory=dict)
 
-    def look(self) -> Seen:
-        """Count what has come since the last call."""
-        seen = Seen()
+    def look(self) -> list[Seen]:
+        """Count what each end has sent since the last call, in the order of ``files``."""
+        found = []
         for file in self.files:
             start = self._offsets.get(file, PCAP_HEADER_BYTES)
             with file.open("rb") as stream:
                 stream.seek(start)
                 data = stream.read()
+            seen = Seen()
             self._offsets[file] = start + count_frames(data, seen)
-        return seen
+            found.append(seen)
+        return found
 
 
 def count_frames(data: bytes, seen: Seen) -> int:
@@ -89,8 +100,11 @@ def count_frames(data: bytes, seen: Seen) -> int:
 @contextlib.contextmanager
 def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Capture]:
     """Watch both ends of a link for the length of the context; the files stay as raw output."""
-    one_in = sampling(path.profile.rate_bit_s) if protected else 1
-    files = (folder / "initiator.pcap", folder / "target.pcap")
+    one_in = sampling(path.profile) if protected else 1
+    # A column that comes up again, after a bad cell or in a resumed run, gets files of its own: in those of
+    # before, old frames would be taken for new ones.
+    number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
+    files = (folder / f"initiator-{number}.pcap", folder / f"target-{number}.pcap")
     ends: tuple[tuple[Host, str], ...] = (
         (path.initiator, path.initiator_iface),
         (path.target, path.target_iface),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -196,20 +197,25 @@ def run(
     # What was typed goes before what the file says.
     given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
     request = msgspec.structs.replace(request, **given)
+    if resume is not None and (config is not None or given.keys() - {"results"}):
+        raise UsageError(
+            "a resumed run goes on as it was planned, but other options were given as well",
+            hint="leave them out, or begin a new run without --resume",
+        )
     if resume is None:
         made = plan.make_plan(request)
         folder = RunFolder(Path(request.results) / made.run_id)
     else:
         folder = _resumed(resume, Path(request.results))
         made = folder.load_plan()
+    testbed.require_rights(made)
     if plan_only:
+        _require_device(made)
         _print_plan(made)
         return
     with exclusive(made.run_id) as state:
         _tell_recovery(*testbed.recover(state))
-        if made.backing.kind is BackingKind.BLOCK:
-            # Here as well as inside: from there, mounts of the machine's other namespaces are out of sight.
-            require_device(NamespaceHost(name="machine"), made.backing)
+        _require_device(made)
         _prepare_results(folder.path)
         if resume is None:
             folder.save_plan(made)
@@ -218,6 +224,12 @@ def run(
         except Interrupted as interruption:
             interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
             raise
+
+
+def _require_device(made: Plan) -> None:
+    """Ask the guard here as well as inside, whence the machine's other mount namespaces are out of sight."""
+    if made.backing.kind is BackingKind.BLOCK:
+        require_device(NamespaceHost(name="machine"), made.backing)
 
 
 def _resumed(name: str, results: Path) -> RunFolder:
@@ -239,6 +251,8 @@ def _prepare_results(folder: Path) -> None:
         ) from error
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE_BYTES:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
         raise UsageError(
             f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
             f"but there are {format_size(free)}",
@@ -249,7 +263,14 @@ def _prepare_results(folder: Path) -> None:
 def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
     done = {record_key(r) for r in folder.load_records() if r.status is Status.OK}
     cells = sum(cell.key not in done for cell in order_of_cells(made))
-    err.print(f"run {made.run_id} in the {made.testbed} testbed: {cells} cells, results in {folder.path}")
+    if cells == 0:
+        _print_table([folder.path], Options(), TableFormat.PLAIN)
+        err.print("nothing is left to measure")
+        return 0
+    err.print(
+        f"run {made.run_id} in the {made.testbed} testbed: {cells} cells, results in {folder.path}",
+        soft_wrap=True,
+    )
     journal = Journal(state / f"journal-{made.run_id}.jsonl")
     cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
     try:
@@ -268,8 +289,8 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         err.print(f"[red]left behind[/]: {leak}", markup=True)
     _print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
-        err.print(line)
-    err.print(f"the table again: harness table {folder.path}")
+        err.print(line, soft_wrap=True)
+    err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
 
 
@@ -451,12 +472,22 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     raise Interrupted
 
 
+def _silence_stdout() -> None:
+    """What Python still holds for a standard output that takes nothing must not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> NoReturn:
     """Entry point: errors become one sentence and an exit status, never a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (for as long as the process lives)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except HarnessError as error:
         err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
         if error.hint:
@@ -469,6 +500,12 @@ def main() -> NoReturn:
         sys.exit(130)
     except BrokenPipeError:
         # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
+        sys.exit(1)
+    except OSError as error:
+        _silence_stdout()
+        where = f"{error.filename}: " if error.filename else ""
+        err.print(f"harness: {where}{error.strerror or error}", markup=False, soft_wrap=True)
+        err.print("  hint: is the disk full, or the output closed?")
         sys.exit(1)
     sys.exit(0)

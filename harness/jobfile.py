@@ -370,6 +370,8 @@ def job_file(
         settings["refill_buffers"] = None
     # A device that went away stays away: fio would make a regular file of that name and measure it.
     settings["allow_file_create"] = "0"
+    # Threads of one process, which ends whole when it is killed; fio's job processes leave its session.
+    settings["thread"] = None
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
     lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
     return "\n".join([f"[{workload.name}]", *lines, ""])
@@ -408,18 +410,16 @@ def moves_write(workload: Workload) -> bool:
     return _direction(workload) in _WRITES
 
 
-def runtime_s(workload: Workload) -> float | None:
-    """Seconds that the job runs by its own account, ramp_time and runtime; None if its size ends it."""
+def wall_estimate_s(workload: Workload, runtime_s: float | None = None) -> float:
+    """Seconds of wall time to allow one cell, fio's own start not counted; ramp_time counts.
+
+    ``runtime_s`` is what the job is told in place of its own runtime.
+    """
     options = dict(workload.options)
-    if "runtime" not in options:
-        return None
-    return _seconds(options, "ramp_time") + _seconds(options, "runtime")
-
-
-def wall_estimate_s(workload: Workload) -> float:
-    """Seconds of wall time to allow one cell, fio's own start not counted."""
-    seconds = runtime_s(workload)
-    return SIZE_BOUND_CELL_S if seconds is None else seconds
+    if runtime_s is None and "runtime" not in options:
+        return SIZE_BOUND_CELL_S
+    measured = _seconds(options, "runtime") if runtime_s is None else runtime_s
+    return _seconds(options, "ramp_time") + measured
 
 
 def _direction(workload: Workload) -> str:

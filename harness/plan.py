@@ -167,6 +167,11 @@ def _columns(
             f"expected at most {MOST_COLUMNS} columns, found {len(columns)}",
             hint="use fewer links or proposals",
         )
+    if request.ipsec and proposals and not links:
+        raise UsageError(
+            f"IPsec protects a network, and the only link asked for is {LINK_LOCAL}",
+            hint="add --link wired, or leave --ipsec out",
+        )
     used = {column.link for column in columns}
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
 
@@ -220,7 +225,7 @@ def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: fl
 
 def cell_s(plan: Plan, workload: Workload) -> float:
     """How long fio measures one cell of a workload, estimated."""
-    return wall_estimate_s(workload) if plan.runtime_s is None else plan.runtime_s
+    return wall_estimate_s(workload, plan.runtime_s)
 
 
 def estimate_s(plan: Plan) -> float:

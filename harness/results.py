@@ -33,6 +33,9 @@ from harness.model import (
 FIO_SOURCE = "fio"
 """``Record.source`` of measurements that came as plain fio outputs."""
 
+NOT_UNDERSTOOD = "(not understood)"
+"""The row of files in a folder that say they are fio's output and cannot be read as that."""
+
 _FIO_MARK = b'"fio version"'
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
 _RECORD_DECODER = msgspec.json.Decoder(Record)
@@ -153,13 +156,13 @@ def load_record(file: Path) -> Record:
     return _record(file, _read(file))
 
 
-def open_results(paths: Iterable[Path | str]) -> list[Record]:
+def open_results(paths: Sequence[Path | str]) -> list[Record]:
     """All records in ``paths``: run folders, folders of those, records, fio's JSON outputs, folders of them.
 
     A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files
     everything that names fio's version is read as its output; of the rest, ``*.json`` has to be a
-    record unless run folders stand beside it. UsageError names the first file that cannot be read,
-    and a path where there is nothing to read.
+    record unless run folders stand beside it. UsageError names the first record that cannot be read,
+    and a path where there is nothing to read; a fio output in a folder that cannot be is an INVALID cell.
     """
     record_files: list[Path] = []
     fio_files: list[Path] = []
@@ -173,8 +176,15 @@ def open_results(paths: Iterable[Path | str]) -> list[Record]:
         record_files += records
         fio_files += fio
     found = [load_record(file) for file in record_files]
+    asked = {Path(path).resolve() for path in paths}
     for file, name in _named(fio_files):
-        found += fio_records(file, name)
+        try:
+            found += fio_records(file, name)
+        except UsageError as error:
+            if file.resolve() in asked:
+                raise
+            # One of many in somebody's folder: the others are worth a table, and this one shows in it.
+            found.append(_not_understood(file, name, error))
     return _without_copies(found)
 
 
@@ -196,6 +206,24 @@ def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
 def open_environments(paths: Iterable[Path | str]) -> dict[str, dict[str, Any]]:
     """The environments of the runs in ``paths``, by run id."""
     return {run.run_id: run.load_environment() for run in open_runs(paths)}
+
+
+def _not_understood(file: Path, link: str, error: UsageError) -> Record:
+    """A fio output that is none, as a cell without a number."""
+    return Record(
+        run_id=str(file),
+        testbed=TestbedKind.HOST,
+        workload=NOT_UNDERSTOOD,
+        link=link,
+        ipsec=IPSEC_OFF,
+        repeat=1,
+        order=0,
+        status=Status.INVALID,
+        reason=error.message,
+        link_title=link,
+        raw=(str(file),),
+        source=FIO_SOURCE,
+    )
 
 
 def fio_records(file: Path, link: str) -> list[Record]:

@@ -89,7 +89,7 @@ def run(
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill a program and its children (fio's jobs are processes), and wait for it, but not for ever."""
+    """Kill a program and what it started in its session, and wait for it, but not for ever."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout, process.stderr):

@@ -28,17 +28,13 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def state_folder() -> Path:
-    """The user's folder: /run/harness for root, else under $XDG_RUNTIME_DIR or /tmp; made if absent.
+    """The user's folder: /run/harness for root, else one in /tmp; made if absent.
 
     Raises RequirementError if somebody else owns a folder of that name: it could name anything for removal.
     """
-    if os.geteuid() == 0:
-        folder = Path("/run/harness")
-    else:
-        runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-        base = Path(runtime) if runtime and os.access(runtime, os.W_OK) else None
-        folder = base / "harness" if base else Path(f"/tmp/harness-{os.geteuid()}")  # noqa: S108
-    return own_folder(folder)
+    # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron have to find each other.
+    uid = os.geteuid()
+    return own_folder(Path("/run/harness" if uid == 0 else f"/tmp/harness-{uid}"))  # noqa: S108
 
 
 def own_folder(folder: Path) -> Path:

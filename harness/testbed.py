@@ -45,6 +45,15 @@ def choose(wanted: str) -> TestbedKind:
     return TestbedKind.LAB if wanted == AUTO else TestbedKind(wanted)
 
 
+def require_rights(plan: Plan) -> None:
+    """Refuse what this user may not do, before anything is made."""
+    if plan.testbed is TestbedKind.HOST and os.geteuid() != 0:
+        raise RequirementError(
+            "the testbed `host` works on this machine's own kernel and needs root",
+            hint="use the default testbed, the lab, which needs none",
+        )
+
+
 def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Iterator[Event]:
     """Start the plan's testbed on a run folder and yield its events until it has ended.
 
@@ -110,11 +119,6 @@ def _on_host(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     del plan, journal
-    if os.geteuid() != 0:
-        raise RequirementError(
-            "the testbed `host` works on this machine's own kernel and needs root",
-            hint="use the default testbed, the lab, which needs none",
-        )
     # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
     argv = ["setpriv", "--pdeathsig", "KILL", *PRIVATE_MOUNTS]
     argv += ["--pid", "--fork", "--kill-child", "--mount-proc"]

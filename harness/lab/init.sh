@@ -8,6 +8,8 @@
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
 # every path writable in here and none on the machine.
 set -eu
+# The console is a terminal, which would put a carriage return before each newline.
+stty -opost 2>/dev/null || true
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 . "$1/settings"
 

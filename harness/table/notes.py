@@ -166,6 +166,9 @@ def _differences(context: Context) -> Iterable[str]:
     unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
     unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
     unlike += ["backing storage"] if len(backings) > 1 else []
+    unlike += ["runtime"] if len({plan.runtime_s for plan in context.plans}) > 1 else []
+    unlike += ["authentication"] if len({plan.ike_auth for plan in context.plans}) > 1 else []
+    unlike += ["version of the harness"] if len({plan.harness_version for plan in context.plans}) > 1 else []
     unlike += ["kernel"] if len(_kernels(context.environments)) > 1 else []
     if unlike:
         yield f"The runs differ in: {', '.join(unlike)}."

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
+from harness.model import Status
 from harness.results import RunFolder
 from tests.lab.cli import (
     alive,
@@ -27,6 +28,8 @@ pytestmark = pytest.mark.lab
 RUN = ("--link=local", "--link=wired", "--ipsec=off", "--repeats=3", "--runtime=0.3s", "--size=32M")
 WORKLOAD = "--workload=rand-read-4k"
 CELLS = 6
+PROTECTED_RUN = ("--link=wired", "--ipsec=on", "--repeats=3", "--runtime=0.3s", "--size=32M")
+PROTECTED_CELLS = 3
 GONE_WITHIN_S = 2.0
 
 
@@ -120,6 +123,37 @@ def test_interrupted(tmp_path: Path, before: set[str], number: signal.Signals) -
     assert "nothing was left behind" in harness("clean").out
     assert 1 <= len(record_bytes(folder)) < CELLS
     RunFolder(folder).load_records()
+
+
+def test_ipsec_is_proved_behind_an_interruption_too(tmp_path: Path, before: set[str]) -> None:
+    with running(tmp_path, *PROTECTED_RUN, WORKLOAD) as process:
+        folder = reach(tmp_path, cells=1)
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=15)
+        assert process.returncode == 128 + signal.SIGINT, (said, errors)
+    kept = record_bytes(folder)
+    assert 1 <= len(kept) < PROTECTED_CELLS
+    captured = capture_bytes(folder)
+    assert set(captured) == {"initiator-1.pcap", "target-1.pcap"}
+
+    resumed = harness("run", "--results", str(tmp_path), "--resume", folder.name)
+    assert resumed.status == 0, resumed
+    records = record_bytes(folder)
+    assert len(records) == PROTECTED_CELLS
+    assert {name: records[name] for name in kept} == kept, "what was measured stays as it is, byte for byte"
+    for record in RunFolder(folder).load_records():
+        assert (record.status, record.reason) == (Status.OK, None)
+        assert record.proof is not None
+        assert record.proof.esp_packets_sampled > 0, record.proof
+        assert record.proof.cleartext_segments == 0, record.proof
+    again = capture_bytes(folder)
+    assert set(again) == {*captured, "initiator-2.pcap", "target-2.pcap"}, "files of its own"
+    assert {name: again[name] for name in captured} == captured
+    assert scratch_folders() <= before
+
+
+def capture_bytes(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.rglob("*.pcap")}
 
 
 def second_run_is_refused(results: Path, *, holder: subprocess.Popen[str], run_id: str) -> None:

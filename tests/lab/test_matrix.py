@@ -106,8 +106,7 @@ def test_ipsec_is_proved_by_counters_and_capture(matrix: Measured) -> None:
         assert min(proof.link_bytes_initiator, proof.link_bytes_target) > proof.esp_bytes
         assert proof.cleartext_segments == 0
         assert proof.rekeys == 0
-        assert proof.esp_packets_sampled > 0 or any("too few" in warning for warning in record.warnings)
-    assert any(record.proof and record.proof.esp_packets_sampled for record in protected(matrix))
+        assert proof.esp_packets_sampled >= 2, "one that each end sent"
 
 
 def test_without_ipsec_there_is_no_esp_and_local_has_no_link(matrix: Measured) -> None:

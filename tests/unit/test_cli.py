@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.model import Io, Latency, Record, Status
+from harness.plan import Request, make_plan
+from harness.results import RunFolder
+from tests.unit.fakes import fio_output
+
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PATIENCE_S = 300.0
 
@@ -31,6 +36,20 @@ def harness(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def written_to(device: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command, its standard output redirected by a shell."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" >{device}', "sh", HARNESS, *words],
+        cwd=cwd,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
 def _once(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [HARNESS, *words],
@@ -44,9 +63,9 @@ def _once(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def assert_refused(done: subprocess.CompletedProcess[str], *names: str) -> None:
+def assert_refused(done: subprocess.CompletedProcess[str], *names: str, status: int = 2) -> None:
     """Exit status 2, one sentence that names what was wrong, perhaps what to try, and no traceback."""
-    assert done.returncode == 2, done
+    assert done.returncode == status, done
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     sentences = [line for line in done.stderr.splitlines() if line.startswith("harness: ")]
@@ -88,6 +107,8 @@ BAD_RUNS: dict[str, tuple[tuple[str, ...], str]] = {
     "negative seed": (("--seed", "-1"), "seed"),
     "resume outside the folder": (("--resume", "../x"), "x"),
     "resume of what is not there": (("--resume", "20260101-000000-abcd"), "20260101-000000-abcd"),
+    "IPsec without a network": (("--link", "local", "--ipsec", "on"), "IPsec"),
+    "IPsec by name without a network": (("--link", "local", "--ipsec", "aes256gcm16"), "IPsec"),
     "resume with a terminal escape": (("--resume", "\x1b[2J"), "x1b"),
 }
 
@@ -146,6 +167,96 @@ def test_corrupt_job_file(here: Path, text: str) -> None:
     (here / "own.fio").write_text(text, encoding="utf-8")
     assert_refused(harness("run", "--profile", "own.fio", cwd=here), "fio")
     assert [entry.name for entry in here.iterdir()] == ["own.fio"]
+
+
+OTHER_OPTIONS: tuple[tuple[str, ...], ...] = (
+    ("--link", "wired"),
+    ("--ipsec", "on"),
+    ("--profile", "modern"),
+    ("--workload", "rand-read-4k"),
+    ("--testbed", "lab"),
+    ("--repeats", "3"),
+    ("--runtime", "1s"),
+    ("--seed", "0"),
+    ("--size", "128M"),
+    ("--backing", "ramdisk"),
+    ("--destroy", "x"),
+    ("--ipsec-mode", "transport"),
+    ("--auth", "psk"),
+    ("--config", "own.toml"),
+    ("--plan", "--repeats", "5"),
+)
+
+
+@pytest.mark.parametrize("words", OTHER_OPTIONS, ids=" ".join)
+def test_a_resumed_run_takes_no_other_options(here: Path, words: tuple[str, ...]) -> None:
+    run_id = finished_run(here / "results")
+    (here / "own.toml").write_text("version = 1\n", encoding="utf-8")
+    before = contents(here)
+    assert_refused(harness("run", "--resume", run_id, *words, cwd=here), "other options")
+    assert contents(here) == before
+
+
+def test_a_finished_run_resumed_has_nothing_left_to_measure(here: Path) -> None:
+    run_id = finished_run(here / "elsewhere")
+    before = contents(here)
+    done = harness("run", "--resume", run_id, "--results", "elsewhere", cwd=here)
+    assert done.returncode == 0, done
+    assert "nothing is left to measure" in done.stderr
+    assert "Uncached Read [4K blocks]" in done.stdout and "4.10" in done.stdout, "its table is shown"
+    assert contents(here) == before
+
+
+def finished_run(results: Path) -> str:
+    """Make the folder of a run of one cell that has been measured; returns its id."""
+    made = make_plan(Request(links=("local",), workloads=("rand-read-4k",), repeats=1))
+    folder = RunFolder(results / made.run_id)
+    folder.save_plan(made)
+    folder.save_record(
+        Record(
+            run_id=made.run_id,
+            testbed=made.testbed,
+            workload="rand-read-4k",
+            link="local",
+            ipsec="off",
+            repeat=1,
+            order=0,
+            status=Status.OK,
+            read=Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6)),
+        )
+    )
+    return made.run_id
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("output_format", ["plain", "json", "csv"])
+@pytest.mark.parametrize("device", ["/dev/full", "&-"])
+def test_a_table_that_nobody_can_take(here: Path, device: str, output_format: str) -> None:
+    finished_run(here / "results")
+    done = written_to(device, "table", "results", "--format", output_format, cwd=here)
+    if device == "/dev/full":
+        assert_refused(done, "No space left on device", status=1)
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert "Fatal" not in done.stderr
+
+
+def test_help_that_nobody_can_take(here: Path) -> None:
+    assert_refused(written_to("/dev/full", "--help", cwd=here), "No space left on device", status=1)
+
+
+def test_table_of_a_folder_with_one_bad_fio_output(here: Path) -> None:
+    (here / "disks").mkdir()
+    (here / "disks" / "good.json").write_text(fio_output(write=False), encoding="utf-8")
+    (here / "disks" / "bad.json").write_text(fio_output(write=False)[:100], encoding="utf-8")
+    done = harness("table", "disks", cwd=here)
+    assert done.returncode == 0, done
+    assert "(not understood)" in done.stdout and "INVALID" in done.stdout
+    assert "disks/bad.json" in done.stdout, "the reason names the file"
+    assert_refused(harness("table", "disks/bad.json", cwd=here), "bad.json")
+    assert_refused(harness("table", "disks", "disks/bad.json", cwd=here), "bad.json")
 
 
 def test_parse_of_what_is_no_output(here: Path) -> None:

@@ -22,7 +22,6 @@ from harness.jobfile import (
     moves_write,
     parse_workloads,
     repeat_seed,
-    runtime_s,
     wall_estimate_s,
 )
 from harness.model import Workload
@@ -71,7 +70,7 @@ def test_document_has_the_eight_rows() -> None:
             "read" if moves_read(workload) else "write"
         )
         assert (options["ioengine"], options["iodepth"], options["direct"]) == ("psync", "1", "1")
-        assert runtime_s(workload) == wall_estimate_s(workload) == 1.5
+        assert wall_estimate_s(workload) == 1.5
 
 
 def test_modern_has_depth_mix_and_sync() -> None:
@@ -131,7 +130,7 @@ def test_merging_comments_and_aliases() -> None:
         direct=0\r
     """
     a, b, c = parse_workloads(text, "f.fio")
-    assert (a.name, block_bytes(a), runtime_s(a)) == ("a", 8192, 2)
+    assert (a.name, block_bytes(a), wall_estimate_s(a)) == ("a", 8192, 2)
     assert dict(a.options)["rw"] == "randread"
     assert dict(a.options)["time_based"] is None
     assert block_bytes(b) == 4096
@@ -141,8 +140,7 @@ def test_merging_comments_and_aliases() -> None:
 
 def test_defaults_are_spelt_out() -> None:
     assert dict(one("[a]").options) == {"rw": "read", "bs": "4096"}
-    assert runtime_s(one("[a]")) is None
-    assert wall_estimate_s(one("[a]")) > 60
+    assert wall_estimate_s(one("[a]")) == 600
 
 
 @pytest.mark.parametrize(
@@ -323,6 +321,7 @@ def test_what_the_harness_sets() -> None:
         "randseed": "7",
         "refill_buffers": None,
         "allow_file_create": "0",
+        "thread": None,
         "group_reporting": None,
         "lat_percentiles": "1",
         "percentile_list": "50:90:95:99:99.9:99.99",
@@ -339,6 +338,26 @@ def test_what_a_profile_may_settle_itself() -> None:
     assert rendered(one("[a]\nsize=50%"))["size"] == str(32 * MIB)
     assert rendered(one("[a]\noffset=16M"))["size"] == str(48 * MIB)
     assert rendered(one("[a]\nnumjobs=3\noffset_increment=16M"))["size"] == str(32 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("options", "runtime_s", "expected"),
+    [
+        ("ramp_time=2\nruntime=3", None, 5),
+        ("ramp_time=2\nruntime=3", 7, 9),
+        ("ramp_time=2\nruntime=3", 2.5, 4.5),
+        ("ramp_time=500ms\nruntime=1m", 1, 1.5),
+        ("ramp_time=2", 4, 6),
+        ("ramp_time=2", None, 600),
+        ("runtime=3", 7, 7),
+        ("size=1M", 0.25, 0.25),
+        ("size=1M", None, 600),
+    ],
+)
+def test_ramp_time_is_wall_time_whoever_sets_the_runtime(
+    options: str, runtime_s: float | None, expected: float
+) -> None:
+    assert wall_estimate_s(one(f"[a]\n{options}"), runtime_s) == expected
 
 
 def test_runtime_of_a_run() -> None:

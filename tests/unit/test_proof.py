@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,12 +23,12 @@ READ, WRITTEN = 8 * MIB, 2 * MIB
 class Watched(Capture):
     """A capture that has seen what it is told."""
 
-    def __init__(self, seen: Seen, one_in: int) -> None:
+    def __init__(self, seen: Sequence[Seen], one_in: int) -> None:
         super().__init__(files=(), one_in=one_in)
         self._seen = seen
 
-    def look(self) -> Seen:
-        return self._seen
+    def look(self) -> list[Seen]:
+        return list(self._seen)
 
 
 def sa(spi: str, sent_bytes: int, *, outward: bool) -> dict[str, EspState]:
@@ -91,12 +92,13 @@ def after(**changes: int) -> Snapshot:
 def verdict(
     later: Snapshot,
     *,
-    seen: Seen | None = None,
+    seen: Sequence[Seen] = (Seen(esp=12), Seen(esp=8)),
     one_in: int = 64,
     protected: bool = True,
     before: Snapshot = BEFORE,
 ) -> tuple[Proof, list[str], list[str]]:
-    watched = Watched(Seen(esp=20) if seen is None else seen, one_in)
+    """What is judged; ``seen`` is what the initiator sent, and what the target."""
+    watched = Watched(seen, one_in)
     return judge(before, later, watched, read_bytes=READ, write_bytes=WRITTEN, protected=protected)
 
 
@@ -141,7 +143,7 @@ def test_each_direction_has_to_be_covered_at_each_end(counter: str, needed: int,
 @pytest.mark.parametrize("protected", [True, False])
 @pytest.mark.parametrize(("counter", "end"), [("near_link", "initiator"), ("far_link", "target")])
 def test_the_interface_has_to_have_carried_it(counter: str, end: str, protected: bool) -> None:
-    esp = Seen(esp=20) if protected else Seen()
+    esp = (Seen(esp=int(protected)), Seen(esp=int(protected)))
     moved = READ + WRITTEN
     _, reasons, _ = verdict(after(**{counter: moved}), seen=esp, protected=protected)
     assert reasons == []
@@ -149,29 +151,36 @@ def test_the_interface_has_to_have_carried_it(counter: str, end: str, protected:
     assert reasons == [f"fio moved {moved} bytes, but the {end}'s interface only {moved - 1}"]
 
 
-def test_one_cleartext_segment_condemns_the_cell() -> None:
-    proof, reasons, _ = verdict(after(), seen=Seen(esp=20, cleartext=1))
+@pytest.mark.parametrize(("near", "far"), [(1, 0), (0, 1)])
+def test_one_cleartext_segment_of_either_end_condemns_the_cell(near: int, far: int) -> None:
+    proof, reasons, _ = verdict(after(), seen=(Seen(esp=20, cleartext=near), Seen(esp=20, cleartext=far)))
     assert reasons == ["1 cleartext segments of the portal were on the link"]
     assert proof.cleartext_segments == 1
 
 
-def test_many_packets_without_any_in_the_capture_are_no_proof() -> None:
-    packets = WRITTEN * 11 // 10 // 1400
-    _, reasons, warnings = verdict(after(), seen=Seen(), one_in=packets // 2)
-    assert reasons == ["the capture on the link holds no ESP"]
+@pytest.mark.parametrize("one_in", [1, 64, 1 << 20])
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [
+        ((Seen(), Seen(esp=90)), ["initiator"]),
+        ((Seen(esp=90), Seen()), ["target"]),
+        ((Seen(), Seen()), ["initiator", "target"]),
+        ((Seen(esp=1), Seen(esp=1)), []),
+    ],
+    ids=["initiator", "target", "both", "none"],
+)
+def test_each_end_has_to_have_seen_esp_however_sparse_the_sample(
+    seen: tuple[Seen, Seen], ends: list[str], one_in: int
+) -> None:
+    proof, reasons, warnings = verdict(after(), seen=seen, one_in=one_in)
+    assert reasons == [f"the capture of what the {end} sent holds no ESP" for end in ends]
     assert warnings == []
+    assert proof.esp_packets_sampled == sum(end.esp for end in seen)
 
 
-def test_too_few_packets_for_the_sample_are_a_warning() -> None:
-    packets = WRITTEN * 11 // 10 // 1400
-    _, reasons, warnings = verdict(after(), seen=Seen(), one_in=packets)
-    assert reasons == []
-    (warning,) = warnings
-    assert "too few for a capture of one in" in warning
-
-
-def test_esp_on_a_plain_column_condemns_the_cell() -> None:
-    _, reasons, _ = verdict(after(), seen=Seen(esp=1), protected=False)
+@pytest.mark.parametrize("seen", [(Seen(esp=1), Seen()), (Seen(), Seen(esp=1))])
+def test_esp_of_either_end_on_a_plain_column_condemns_the_cell(seen: tuple[Seen, Seen]) -> None:
+    _, reasons, _ = verdict(after(), seen=seen, protected=False)
     assert reasons == ["IPsec is off, but 1 ESP packets were on the link"]
 
 
@@ -180,7 +189,7 @@ def test_a_plain_column_needs_no_esp() -> None:
     full = EndCounters(link_bytes=11 * MIB, retransmits=0, outbound={}, inbound={})
     proof, reasons, warnings = verdict(
         Snapshot(initiator=full, target=full),
-        seen=Seen(),
+        seen=(Seen(), Seen()),
         protected=False,
         before=Snapshot(initiator=empty, target=empty),
     )
@@ -204,15 +213,17 @@ def test_a_rekey_is_counted_and_said_and_cleartext_still_condemns() -> None:
     assert proof.esp_bytes == 2 * MIB  # of the new SAs, from zero
     assert reasons == []
     assert warnings == ["1 rekeys: counters of the SAs that ended are not in the proof"]
-    _, reasons, _ = verdict(later, seen=Seen(esp=3, cleartext=7))
+    _, reasons, _ = verdict(later, seen=(Seen(esp=1, cleartext=3), Seen(esp=2, cleartext=4)))
     assert reasons == ["7 cleartext segments of the portal were on the link"]
+    _, reasons, _ = verdict(later, seen=(Seen(esp=1), Seen()))
+    assert reasons == ["the capture of what the target sent holds no ESP"], "nor does a rekey excuse that"
 
 
 def test_every_reason_is_given_at_once() -> None:
     nothing = after(near_link=0, far_link=0, near_out=0, near_in=0, far_out=0, far_in=0)
-    _, reasons, warnings = verdict(nothing, seen=Seen(cleartext=9))
-    assert len(reasons) == 2 + 2 + 1
-    assert len(warnings) == 1  # no packet, none in the capture
+    _, reasons, warnings = verdict(nothing, seen=(Seen(cleartext=4), Seen(cleartext=5)))
+    assert len(reasons) == 2 + 2 + 1 + 2
+    assert warnings == []
 
 
 # Where the counters come from

@@ -24,6 +24,7 @@ from harness.model import (
     TestbedKind,
 )
 from harness.results import (
+    NOT_UNDERSTOOD,
     RunFolder,
     open_environments,
     open_plans,
@@ -339,10 +340,35 @@ def test_files_of_one_name_stay_apart(tmp_path: Path) -> None:
     assert links == [str(tmp_path / "one" / "disk.json"), str(tmp_path / "two" / "disk.json")]
 
 
+def damaged_fio(file: Path) -> Path:
+    whole = write_fio(file, fio_job()).read_bytes()
+    file.write_bytes(whole[:200])
+    return file
+
+
 def test_a_damaged_fio_output_is_refused_by_name(tmp_path: Path) -> None:
-    whole = write_fio(tmp_path / "a.json", fio_job()).read_bytes()
-    (tmp_path / "a.json").write_bytes(whole[:200])
-    with pytest.raises(UsageError, match=r"a\.json: "):
+    bad = damaged_fio(tmp_path / "a.json")
+    good = write_fio(tmp_path / "b.json", fio_job())
+    for paths in ([bad], [good, bad], [tmp_path, bad]):
+        with pytest.raises(UsageError, match=r"a\.json: "):
+            open_results(paths)
+
+
+def test_a_damaged_fio_output_in_a_folder_is_a_cell_without_a_number(tmp_path: Path) -> None:
+    bad = damaged_fio(tmp_path / "a.json")
+    write_fio(tmp_path / "b.json", fio_job())
+    wrong, good = open_results([tmp_path])
+    assert (wrong.link, wrong.workload, wrong.status) == ("a", NOT_UNDERSTOOD, Status.INVALID)
+    assert wrong.reason is not None and wrong.reason.startswith(f"{bad}: ")
+    assert (wrong.read, wrong.write, wrong.raw) == (None, None, (str(bad),))
+    assert (good.link, good.workload, good.status) == ("b", "job1", Status.OK)
+    assert good.read is not None and good.read.bytes == 4096000
+
+
+def test_a_damaged_record_in_a_folder_is_still_refused_by_name(tmp_path: Path) -> None:
+    write_fio(tmp_path / "a.json", fio_job())
+    (tmp_path / "b.json").write_bytes(b'{"run_id": "r1"')
+    with pytest.raises(UsageError, match=r"b\.json is no record"):
         open_results([tmp_path])
 
 

@@ -142,18 +142,18 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "runtime", "expected"),
-    [
-        (0, "HERE", "/run/harness"),
-        (1000, "HERE", "HERE/harness"),
-        (1000, "", "/tmp/harness-1000"),
-        (1000, "/nowhere/at/all", "/tmp/harness-1000"),
-    ],
+    ("uid", "expected"),
+    [(0, "/run/harness"), (1000, "/tmp/harness-1000"), (1001, "/tmp/harness-1001")],
 )
-def test_each_user_has_a_folder_that_a_reboot_empties(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str, expected: str
+@pytest.mark.parametrize("runtime", ["HERE", "", "/nowhere/at/all", None])
+def test_each_user_has_one_folder_whatever_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str | None, expected: str
 ) -> None:
+    # A login session has a folder of its own, cron has none: both have to find each other's runs.
     monkeypatch.setattr(state, "own_folder", lambda folder: folder)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
-    assert state.state_folder() == Path(expected.replace("HERE", str(tmp_path)))
+    if runtime is None:
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    else:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
+    assert state.state_folder() == Path(expected)

@@ -65,7 +65,10 @@ def main() -> None:
 def cut_the_target_s_end() -> None:
     """Take the interface in the target's namespace down; the capture there leads to it."""
     for pid, name in processes().items():
-        if name != "tcpdump" or Path(f"/proc/{pid}/fd/1").readlink().parts[-2:] != (COLUMN, "target.pcap"):
+        if name != "tcpdump":
+            continue
+        file = Path(f"/proc/{pid}/fd/1").readlink()
+        if file.parent.name != COLUMN or not file.name.startswith("target-"):
             continue
         words = arguments(pid)
         iface = words[words.index("-i") + 1]

@@ -38,10 +38,9 @@ class Seen:
 def sampling(profile: LinkProfile) -> int:
     """Of how many ESP packets one is kept: a power of two up to 256.
 
-       It leaves some 64 a second of what the link can be expected to carry.
-    Each kept packet wakes
-       tcpdump, which the machine under test pays for; too few would prove nothing.
-       One request at a time makes about four packets a round trip, whatever the rate allows.
+    It leaves some 64 a second of what the link can be expected to carry. Each kept packet wakes tcpdump,
+    which the machine under test pays for; too few would prove nothing. One request at a time makes about
+    four packets a round trip, whatever the rate allows.
     """
     packets_per_s = (profile.rate_bit_s or 10**10) / (1538 * 8)
     if profile.delay_us:

@@ -44,5 +44,5 @@ cd /
 status=0
 eval "$COMMAND" || status=$?
 printf "\nharness-lab-exit %s\n" "$status"
-halt -f
+halt -f 2>/dev/null || echo o > /proc/sysrq-trigger
 '

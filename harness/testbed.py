@@ -26,7 +26,7 @@ from harness.units import format_size, unknown_name
 
 AUTO = "auto"
 POLL_S = 0.05
-LEAST_FREE_BYTES = 64 << 10
+ROOM_FOR_LAST_WORDS_BYTES = 64 << 10
 """With less than this in the results folder, a run that ended without a word had no room for one."""
 
 INSIDE = "-inside"
@@ -77,7 +77,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
                 break
             time.sleep(POLL_S)
     free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
+    if free < ROOM_FOR_LAST_WORDS_BYTES:
         raise TestbedError(
             f"the results folder {folder} is full ({format_size(free)} free)",
             hint=f"make room, then go on with: harness run --resume {plan.run_id}",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import random
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,8 @@ import pytest
 
 from harness.errors import UsageError
 from harness.parse.fio import FioJob, FioOutput, as_json, parse
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
 
-OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
 IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
 
 
@@ -337,13 +334,7 @@ def test_missing_version_is_a_warning() -> None:
     ids=lambda text: repr(text[:30]),
 )
 def test_refused(text: str) -> None:
-    started = time.monotonic()
-    with pytest.raises(UsageError) as refusal:
-        parse(text)
-    assert time.monotonic() - started < 5
-    assert refusal.value.hint
-    assert "\n" not in str(refusal.value)
-    assert len(str(refusal.value)) < 500
+    assert_refused(parse, text)
 
 
 def survives(text: bytes) -> FioOutput | None:
@@ -363,28 +354,13 @@ def test_cut_at_any_byte() -> None:
 
 
 def test_garbled_bytes() -> None:
-    chance = random.Random(20)  # noqa: S311 (no secret)
     whole = json.dumps(document(job(), job(jobname="b")), indent=1).encode()
-    for _ in range(3000):
-        garbled = bytearray(whole)
-        for _ in range(chance.randint(1, 6)):
-            position = chance.randrange(len(garbled))
-            kind = chance.random()
-            if kind < 0.4:
-                garbled[position] ^= 1 << chance.randrange(8)
-            elif kind < 0.7:
-                garbled[position] = chance.choice(b'"{}[],:-eN0\\\x1b\n')
-            else:
-                del garbled[position : position + chance.randint(1, 40)]
-        survives(bytes(garbled))
+    for text in garbled(20, [whole], b'"{}[],:-eN0\\\x1b\n', 3000):
+        survives(text)
 
 
 def manifest() -> list[dict[str, str]]:
-    path = OUTPUTS / "MANIFEST.tsv"
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as lines:
-        return [row for row in csv.DictReader(lines, delimiter="\t") if row["file"].startswith("fio/")]
+    return listed(lambda file: file.startswith("fio/"))
 
 
 @pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")

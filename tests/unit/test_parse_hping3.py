@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import random
 import time
 from pathlib import Path
 
@@ -13,8 +11,8 @@ import pytest
 
 from harness.errors import UsageError
 from harness.parse.hping3 import Hping3Output, Hping3Run, parse
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
 
-OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
 HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"
 REPLIES = "".join(
     f"len=46 ip=10.0.0.2 ttl=64 DF id=0 sport=80 flags=SA seq={number} win=512 rtt=1.5 ms\n"
@@ -127,11 +125,7 @@ def test_invalid(old: str, new: str, reason: str) -> None:
     ids=lambda text: repr(text[:20]),
 )
 def test_refused(text: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason) as refusal:
-        parse(text)
-    assert refusal.value.hint
-    assert "\n" not in str(refusal.value)
-    assert len(str(refusal.value)) < 500
+    assert_refused(parse, text, reason)
 
 
 def test_time_stays_linear() -> None:
@@ -157,25 +151,13 @@ def test_cut_at_any_byte() -> None:
 
 
 def test_garbled_bytes() -> None:
-    chance = random.Random(22)  # noqa: S311 (no secret)
     whole = (WHOLE + "real 0m2.635s\n").encode()
-    for _ in range(3000):
-        garbled = bytearray(whole)
-        for _ in range(chance.randint(1, 6)):
-            position = chance.randrange(len(garbled))
-            if chance.random() < 0.7:
-                garbled[position] = chance.choice(b"0123456789./,%-eE \n\xff")
-            else:
-                del garbled[position : position + chance.randint(1, 40)]
-        survives(bytes(garbled))
+    for text in garbled(22, [whole], b"0123456789./,%-eE \n\xff", 3000):
+        survives(text)
 
 
 def manifest() -> list[dict[str, str]]:
-    path = OUTPUTS / "MANIFEST.tsv"
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as lines:
-        return [row for row in csv.DictReader(lines, delimiter="\t") if "hping3" in row["file"]]
+    return listed(lambda file: "hping3" in file)
 
 
 @pytest.mark.skipif(not manifest(), reason="the collection of real outputs is not beside the project")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import random
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,7 @@ import pytest
 from harness.errors import UsageError
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output, parse
-
-OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
 
 
 def total(rate_bit_s: float = 8e8, end: float = 10.0, **changes: Any) -> dict[str, Any]:
@@ -411,13 +407,7 @@ NOTHING = {"start": {"version": "iperf 3.7"}, "intervals": [], "end": {}}
     ids=lambda text: repr(text[:20]),
 )
 def test_refused(text: str, reason: str) -> None:
-    started = time.monotonic()
-    with pytest.raises(UsageError, match=reason) as refusal:
-        parse(text)
-    assert time.monotonic() - started < 5
-    assert refusal.value.hint
-    assert "\n" not in str(refusal.value)
-    assert len(str(refusal.value)) < 500
+    assert_refused(parse, text, reason)
 
 
 def survives(text: bytes) -> Iperf3Output | None:
@@ -444,28 +434,13 @@ def test_text_cut_at_any_byte() -> None:
 
 
 def test_garbled_bytes() -> None:
-    chance = random.Random(24)  # noqa: S311 (no secret)
-    wholes = [json.dumps(tcp(server_output_json=tcp())), json.dumps(udp()), CLIENT + SERVER, UDP + NEWER]
-    for count in range(4000):
-        garbled = bytearray(wholes[count % len(wholes)].encode())
-        for _ in range(chance.randint(1, 6)):
-            position = chance.randrange(len(garbled))
-            kind = chance.random()
-            if kind < 0.4:
-                garbled[position] ^= 1 << chance.randrange(8)
-            elif kind < 0.7:
-                garbled[position] = chance.choice(b'"{}[],:-eN019.%/ \\\x1b\n')
-            else:
-                del garbled[position : position + chance.randint(1, 40)]
-        survives(bytes(garbled))
+    texts = [json.dumps(tcp(server_output_json=tcp())), json.dumps(udp()), CLIENT + SERVER, UDP + NEWER]
+    for text in garbled(24, [text.encode() for text in texts], b'"{}[],:-eN019.%/ \\\x1b\n', 4000):
+        survives(text)
 
 
 def manifest() -> list[dict[str, str]]:
-    path = OUTPUTS / "MANIFEST.tsv"
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as lines:
-        return [row for row in csv.DictReader(lines, delimiter="\t") if "iperf3" in row["file"]]
+    return listed(lambda file: "iperf3" in file)
 
 
 REFUSED = {

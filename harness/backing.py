@@ -13,6 +13,7 @@ from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import Backing, BackingKind
+from harness.undo import Step
 
 RAMDISK = "/dev/ram0"
 KIB, MIB = 1 << 10, 1 << 20
@@ -27,7 +28,7 @@ class Storage:
     device: guard.Device | None = None
 
 
-class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
+class Ramdisk(msgspec.Struct, frozen=True):
     """One disk of the kernel's brd module; refused where the module is already in somebody's use."""
 
     size_bytes: int
@@ -51,11 +52,11 @@ class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
                 hint="use --backing file:PATH",
             )
 
-    def release(self, host: Host) -> None:
-        host.run(["modprobe", "-r", "brd"])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", "brd")),)
 
 
-class BackingFile(msgspec.Struct, frozen=True, tag="file"):
+class BackingFile(msgspec.Struct, frozen=True):
     """A file made for the run, its blocks allocated; never one that was there before."""
 
     path: str
@@ -80,24 +81,23 @@ class BackingFile(msgspec.Struct, frozen=True, tag="file"):
             raise self._refusal(done.stderr.strip().rpartition(": ")[2])
         host.run(["fallocate", "-l", str(self.size_bytes), self.path])
 
-    def release(self, host: Host) -> None:
-        host.run(["rm", "-f", self.path])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("rm", "-f", self.path)),)
 
 
-class ScratchFilesystem(msgspec.Struct, frozen=True, tag="scratch"):
+class ScratchFilesystem(msgspec.Struct, frozen=True):
     """ext4 on a ramdisk: a file system that can do O_DIRECT, for file backing inside the lab."""
 
-    device: str
     mountpoint: str
+    device: str
 
     def acquire(self, host: Host) -> None:
         host.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", self.device])
         host.run(["mkdir", "-p", self.mountpoint])
         host.run(["mount", self.device, self.mountpoint])
 
-    def release(self, host: Host) -> None:
-        if host.run(["mountpoint", "-q", self.mountpoint], check=False).status == 0:
-            host.run(["umount", self.mountpoint])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("umount", self.mountpoint), absent=("not mounted", "no mount point")),)
 
 
 SCRATCH_OVERHEAD_BYTES = 16 * MIB
@@ -142,7 +142,7 @@ def require_device(host: Host, backing: Backing) -> guard.Device:
 def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, size_bytes: int) -> str:
     mountpoint = "/run/harness/scratch"
     _hold(stack, journal, host, Ramdisk(size_bytes + SCRATCH_OVERHEAD_BYTES))
-    stack.enter_context(journal.hold(host, ScratchFilesystem(RAMDISK, mountpoint)))
+    stack.enter_context(journal.hold(host, ScratchFilesystem(mountpoint, RAMDISK)))
     return f"{mountpoint}/backing.img"
 
 

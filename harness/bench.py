@@ -23,7 +23,7 @@ from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host, NamespaceHost
 from harness.jobfile import block_bytes, job_file, moves_read, moves_write, repeat_seed, wall_estimate_s
 from harness.journal import Journal
-from harness.kernellog import KernelLog, complaints
+from harness.kernellog import complaints
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -92,7 +92,6 @@ class Bench:
         self.initiator_iqn = iqn(self.tag, "initiator")
         self.serial = f"harness-{self.tag}"
         self.chap_secret = secrets.token_hex(8)
-        self.kernel_log = KernelLog()
         self._columns: dict[Column, ColumnUp] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
         self._charon: ipsec.Charon | None = None
@@ -119,7 +118,6 @@ class Bench:
         """What all columns share, and every column that is brought up meanwhile, until the end."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._look_for_leftovers)
-            stack.callback(self.kernel_log.close)
             self.emit(Phase("making and filling the disk"))
             storage = stack.enter_context(backing.bring_up(self.journal, self.target, self.plan.backing))
             self._facts |= environment.describe({"initiator": self.initiator, "target": self.target})
@@ -160,7 +158,6 @@ class Bench:
                 Backstore(self._backstore, kind, storage.path, storage.size_bytes, self.serial),
             )
         )
-        self.target.write_secret(self._secret_path, self.chap_secret)
         stack.enter_context(
             initiator.iscsid(
                 self.initiator,
@@ -176,9 +173,10 @@ class Bench:
     def _backstore(self) -> str:
         return f"harness-{self.tag}"
 
-    @property
-    def _secret_path(self) -> Path:
-        return self.private / "chap"
+    def _kernel_messages(self) -> list[str]:
+        """What the kernels of all hosts said since the last call."""
+        kernels = {host.kernel: host for host in (self.initiator, self.target)}
+        return [line for host in kernels.values() for line in host.kernel_messages()]
 
     def _close_columns(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -225,7 +223,7 @@ class Bench:
             address=path.target_address,
             initiator_iqn=self.initiator_iqn,
             chap_user="harness",
-            secret_path=str(self._secret_path),
+            secret=self.chap_secret,
         )
         stack.enter_context(self.journal.hold(path.target, target))
         session = stack.enter_context(
@@ -317,7 +315,7 @@ class Bench:
         )
         try:
             up = self.column(column, storage)
-            self.kernel_log.read()
+            self._kernel_messages()
             record = msgspec.structs.replace(record, session=up.session, esp=up.esp)
             if storage.device is not None and moves_write(workload):
                 guard.recheck(self.target, storage.device)
@@ -363,7 +361,7 @@ class Bench:
             if text:
                 (raw / name).write_text(text, encoding="utf-8")
                 names.append(str((raw / name).relative_to(self.folder.path)))
-        reasons = complaints(self.kernel_log.read())
+        reasons = complaints(self._kernel_messages())
         warnings: list[str] = []
         read, write, result = self._understand(done.stdout, reasons, warnings)
         if done.status != 0:

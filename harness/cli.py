@@ -282,7 +282,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
             started_unix_s=started_unix_s,
         )
     finally:
-        journal.close()
+        journal.end()
     if outcome.failure is not None:
         raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
     for leak in outcome.leaks:
@@ -442,7 +442,7 @@ def lab_exec(
             status = booted.exit_status()
             last = "" if status is not None else runner.tail(console)
         finally:
-            journal.close()
+            journal.end()
             console.unlink(missing_ok=True)
     if status is None:
         raise _as_error(f"the lab ended before the command did: {last}", None, 1)

@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness import lab
+from harness import lab, programs
 from harness import run as runner
 from harness.errors import HarnessError
 from harness.profiles import data_folder
-from harness.target import DISTRIBUTION_PYTHON
 
 HOST_MODULES = (
     *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),
@@ -58,7 +57,7 @@ def is_installed(package: Package) -> bool:
         done = runner.run(["dpkg-query", "-W", "-f=${Status}", package.name], check=False)
         return done.stdout == "install ok installed"
     if module:
-        return runner.run([DISTRIBUTION_PYTHON, "-c", f"import {module}"], check=False).status == 0
+        return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
     return shutil.which(kind, path=runner.environment()["PATH"]) is not None
 
 

@@ -16,11 +16,11 @@ from harness import run as runner
 from harness.bench import Bench, order_of_cells
 from harness.errors import HarnessError, RequirementError
 from harness.events import Emit, Ended, Failed, writer
+from harness.hosts import PRIVATE
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status
 from harness.results import RunFolder, record_key
 
-PRIVATE = Path("/run/harness/private")
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -96,7 +96,7 @@ def run(run_folder: str, journal_path: str) -> int:
     except KeyboardInterrupt:
         emit(Failed("interrupted", f"finish it with: harness run --resume {folder.run_id}", INTERRUPTED))
         status = INTERRUPTED
-    journal.close()
+    journal.end()
     emit(Ended(tuple(journal.leaks)))
     return status or (1 if journal.leaks else 0)
 
@@ -104,7 +104,7 @@ def run(run_folder: str, journal_path: str) -> int:
 def recover(journal_path: str) -> int:
     """Undo what a killed run on this kernel left; what was removed is printed, what was not is an error."""
     mount_private()
-    removed, failed = recovery.recover(Journal(Path(journal_path)), log=PRIVATE / "iscsid.log")
+    removed, failed = recovery.recover(Journal(Path(journal_path)))
     for line in removed:
         sys.stdout.write(f"{line}\n")
     for line in failed:

@@ -23,6 +23,7 @@ from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
+from harness.undo import Step
 
 CHARON = "/usr/sbin/charon-systemd"
 BASE_PLUGINS = (
@@ -37,7 +38,7 @@ BARRIER_PRIORITY = 4_000_000
 IKE_DEADLINE_S = 15
 
 
-class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
+class Barrier(msgspec.Struct, frozen=True):
     """Policies on one end that drop the portal's cleartext (ip-xfrm(8), action block).
 
     They name the portal's port: the kernel keeps one policy for a selector, whatever its priority, so
@@ -64,13 +65,11 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
                 + ["action", "block", "priority", str(BARRIER_PRIORITY)]
             )
 
-    def release(self, host: Host) -> None:
-        with contextlib.ExitStack() as stack:  # each is tried, whatever becomes of the others
-            for policy in self._policies():
-                stack.callback(_delete, host, "policy", policy)
+    def undo(self) -> tuple[Step, ...]:
+        return tuple(_delete_policy(policy) for policy in self._policies())
 
 
-class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
+class SecurityAssociations(msgspec.Struct, frozen=True):
     """Whatever states and policies charon made between two addresses, on one end.
 
     charon takes its own away when it ends; this catches what a killed charon left. Acquired before
@@ -83,23 +82,24 @@ class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
     def acquire(self, host: Host) -> None:
         """Nothing to do: charon makes them."""
 
-    def release(self, host: Host) -> None:
-        with contextlib.ExitStack() as stack:  # each is tried, whatever becomes of the others
-            for source, destination in ((self.local, self.remote), (self.remote, self.local)):
-                for direction in ("out", "in", "fwd"):
-                    selector = ("src", f"{source}/32", "dst", f"{destination}/32", "dir", direction)
-                    stack.callback(_delete, host, "policy", selector)
-            for state in read_states(host, {self.local, self.remote}):
-                ends = ("src", state.source, "dst", state.destination)
-                stack.callback(_delete, host, "state", (*ends, "proto", "esp", "spi", state.spi))
+    def undo(self) -> tuple[Step, ...]:
+        pairs = ((self.local, self.remote), (self.remote, self.local))
+        return (
+            *(
+                _delete_policy(("src", f"{source}/32", "dst", f"{destination}/32", "dir", direction))
+                for source, destination in pairs
+                for direction in ("out", "in", "fwd")
+            ),
+            # All between these two addresses: their SPIs are charon's to choose.
+            *(
+                Step(("ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, "proto", "esp"))
+                for source, destination in pairs
+            ),
+        )
 
 
-def _delete(host: Host, kind: Literal["policy", "state"], selector: tuple[str, ...]) -> None:
-    """Delete a policy or a state if there is one."""
-    done = host.run(["ip", "xfrm", kind, "delete", *selector], check=False)
-    # ENOENT is what the kernel says of a policy, ESRCH of a state.
-    if not any(words in done.stderr for words in ("No such file or directory", "No such process")):
-        done.require_success()
+def _delete_policy(selector: tuple[str, ...]) -> Step:
+    return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
 
 
 @dataclass(frozen=True, kw_only=True)

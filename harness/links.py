@@ -20,6 +20,8 @@ from harness.errors import RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import Duplex, LinkProfile
+from harness.target import PORT
+from harness.undo import Step
 
 NETWORK = "198.18"
 """First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""
@@ -34,9 +36,16 @@ QUEUE_PACKETS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPath:
-    """A link that is up: the interface and address at both ends, and the host behind each."""
+    """A link that is up: the interface and address at both ends, and the host behind each.
+
+    ``index`` tells the paths of a run apart. The portal listens on the target's ``port``. Where
+    ``is_shared``, other traffic has the same addresses, and only the portal's may be touched.
+    """
 
     profile: LinkProfile
+    index: int
+    port: int = PORT
+    is_shared: bool = False
     initiator: Host
     target: Host
     initiator_iface: str
@@ -45,7 +54,7 @@ class LinkPath:
     target_address: str
 
 
-class NetworkNamespace(msgspec.Struct, frozen=True, tag="netns"):
+class NetworkNamespace(msgspec.Struct, frozen=True):
     """A network namespace under /run/netns (ip-netns(8))."""
 
     name: str
@@ -54,12 +63,11 @@ class NetworkNamespace(msgspec.Struct, frozen=True, tag="netns"):
         host.run(["ip", "netns", "add", self.name])
         host.run(["ip", "-n", self.name, "link", "set", "lo", "up"])
 
-    def release(self, host: Host) -> None:
-        if self.name in host.run(["ip", "netns", "list"]).stdout.split():
-            host.run(["ip", "netns", "del", self.name])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "netns", "del", self.name), absent=("No such file or directory",)),)
 
 
-class VethPair(msgspec.Struct, frozen=True, tag="veth"):
+class VethPair(msgspec.Struct, frozen=True):
     """``iface`` on the host, its peer in ``peer_netns``; removing either end removes both."""
 
     iface: str
@@ -73,9 +81,8 @@ class VethPair(msgspec.Struct, frozen=True, tag="veth"):
             + ["peer", "name", self.peer_iface, "netns", self.peer_netns, "mtu", str(self.mtu_bytes)]
         )
 
-    def release(self, host: Host) -> None:
-        if host.run(["ip", "link", "show", "dev", self.iface], check=False).status == 0:
-            host.run(["ip", "link", "del", "dev", self.iface])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
 def netem(profile: LinkProfile) -> str | None:
@@ -124,6 +131,7 @@ def bring_up(
     near, far = f"h{tag}i{index}", f"h{tag}t{index}"
     path = LinkPath(
         profile=profile,
+        index=index,
         initiator=initiator,
         target=NamespaceHost(name="target", netns=f"harness-{tag}-{index}"),
         initiator_iface=near,

@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.errors import CommandFailed, RequirementError
 
 DEFAULT_TIMEOUT_S = 30.0
+LONGEST_WORD_SHOWN = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,13 @@ class Completed:
             return self
         words = (self.stderr.strip() or self.stdout.strip() or "it printed nothing").splitlines()
         raise CommandFailed(
-            f"`{shlex.join(self.argv)}` ended with status {self.status}: {' / '.join(words[-3:])}"
+            f"`{command_line(self.argv)}` ended with status {self.status}: {' / '.join(words[-3:])}"
         )
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """A command as a person would type it; a whole program among its arguments is cut short."""
+    return shlex.join(word if len(word) <= LONGEST_WORD_SHOWN else f"{word[:20]}..." for word in argv)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -76,7 +82,7 @@ def run(
     except BaseException as error:
         _kill(process)
         if isinstance(error, subprocess.TimeoutExpired):
-            raise CommandFailed(f"`{shlex.join(argv)}` did not end within {timeout_s:g} s") from error
+            raise CommandFailed(f"`{command_line(argv)}` did not end within {timeout_s:g} s") from error
         raise
     completed = Completed(
         argv=tuple(argv),
@@ -141,11 +147,11 @@ def daemon(
         await_condition(
             lambda: process.poll() is not None or ready(),
             deadline_s=deadline_s,
-            what=f"`{shlex.join(argv)}` to become ready",
+            what=f"`{command_line(argv)}` to become ready",
         )
         if process.poll() is not None:
             raise CommandFailed(
-                f"`{shlex.join(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
+                f"`{command_line(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
             )
         yield process
     finally:

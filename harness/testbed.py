@@ -153,7 +153,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
             removed += done.stdout.splitlines()
             failed += done.stderr.splitlines()
         else:
-            gone, left = recovery.recover(journal, log=path.with_suffix(".log"))
+            gone, left = recovery.recover(journal)
             removed += gone
             failed += left
     return removed, failed

@@ -22,6 +22,7 @@ from harness import run as runner
 from harness.errors import RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
+from harness.undo import Step
 
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")
@@ -53,7 +54,7 @@ class Lab:
         return None
 
 
-class ScratchFolder(msgspec.Struct, frozen=True, tag="folder"):
+class ScratchFolder(msgspec.Struct, frozen=True):
     """A private folder for what the lab needs on the machine while it runs."""
 
     path: str
@@ -61,8 +62,8 @@ class ScratchFolder(msgspec.Struct, frozen=True, tag="folder"):
     def acquire(self, host: Host) -> None:
         host.run(["mkdir", "-m", "0700", self.path])
 
-    def release(self, host: Host) -> None:
-        host.run(["rm", "-rf", "--one-file-system", self.path])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("rm", "-rf", "--one-file-system", self.path)),)
 
 
 DISK_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108

@@ -1,0 +1,501 @@
+"""Hosts that are other machines (or this one, as root): an agent there does what a ``Host`` is asked.
+
+The agent (``programs/agent.py``) is sent through the connection and nothing is installed. The connection is
+the system's OpenSSH, so the user's configuration, keys, agent, known hosts and jump hosts count; one channel
+carries everything. If it breaks, the agent undoes by itself what was brought up there.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import queue
+import re
+import shlex
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+
+from harness import programs
+from harness import run as runner
+from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
+from harness.escape import printable
+from harness.hosts import PRIVATE, Ledger
+from harness.run import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
+from harness.undo import Entry
+
+LOCAL = "local"
+BEAT_S = 4.0
+DEADMAN_S = 20.0
+"""The agent undoes everything if it hears nothing for so long; ssh notices a dead peer within 15 s."""
+
+HELLO_DEADLINE_S = 30.0
+ANSWER_GRACE_S = 15.0
+LARGEST_GREETING_BYTES = 1 << 16
+"""What a login shell may print before the agent speaks."""
+
+_URL = re.compile(
+    r"ssh://(?:(?P<user>[^@/\s-][^@/\s]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
+    re.ASCII,
+)
+
+Answers = queue.Queue[dict[str, Any] | None]
+"""What comes for one request; None once the host is lost."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a host is: ``local``, or ``ssh://[USER@]HOST[:PORT]`` with HOST as ssh_config(5) knows it."""
+
+    text: str
+
+    @property
+    def is_local(self) -> bool:
+        return self.text == LOCAL
+
+    def ssh_words(self) -> list[str]:
+        """What ssh(1) is told of it."""
+        match = _URL.fullmatch(self.text)
+        if match is None:
+            raise UsageError(f"expected ssh://[USER@]HOST[:PORT], found {printable(self.text)}")
+        return [
+            *(["-p", match["port"]] if match["port"] else []),
+            *(["-l", match["user"]] if match["user"] else []),
+            match["host"].strip("[]"),
+        ]
+
+
+def parse_address(text: str, what: str) -> Address:
+    """UsageError unless it is ``local`` or an ssh URL."""
+    match = _URL.fullmatch(text)
+    if text != LOCAL and (match is None or not 0 < int(match["port"] or 22) < 65536):
+        raise UsageError(
+            f"expected {what} as ssh://[USER@]HOST[:PORT] or {LOCAL}, found {printable(text)}",
+            hint=f"try --{what} ssh://root@nas",
+        )
+    return Address(text)
+
+
+SSH_OPTIONS = {
+    # A run has nobody to ask, and an unknown host is never taken on trust.
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+    "ConnectTimeout": "15",
+    # A connection of our own, whatever the user shares or forwards otherwise.
+    "ControlMaster": "no",
+    "ControlPath": "none",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+}
+
+# Without an apostrophe, backslash or exclamation mark: the login shell may be any.
+_BOOTSTRAP = (
+    "import sys; i = sys.stdin.buffer.raw; n = int(sys.argv[1]); b = bytes()\n"
+    "while len(b) < n: b += i.read(n - len(b))\n"
+    "exec(compile(b, chr(97), chr(101) + chr(120) + chr(101) + chr(99), 0, True))"
+)
+_LAUNCH = (
+    'if test $(id -u) -eq 0; then s=; else s="sudo -n"; fi; '
+    "exec $s unshare --mount --propagation private --pid --fork " + programs.PYTHON + ' -c "$0" "$1"'
+)
+
+
+def launch_command(program_bytes: int) -> list[str]:
+    """Starts the agent as root, in a mount and a process namespace; its program follows on standard input.
+
+    /proc stays the machine's, so that the device guard sees who holds what.
+    """
+    return ["sh", "-c", _LAUNCH, _BOOTSTRAP, str(program_bytes)]
+
+
+def ssh_command(address: Address, command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """An ssh(1) command line. The one place where words are quoted for another machine's shell."""
+    words = [f"-o{name}={value}" for name, value in {**SSH_OPTIONS, **options}.items()]
+    return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
+
+
+class Connection:
+    """A running agent: requests go in, answers come out, daemons' outputs go to files."""
+
+    def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Answers] = {}
+        self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
+        self._lock = threading.Lock()
+        self.lost: str | None = None
+        """Why it is gone, once it is."""
+        program = programs.source("agent").encode()
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=runner.environment(),
+                start_new_session=True,
+            )
+        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+        self._hello: Answers = queue.Queue()
+        self._ended = threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+        with contextlib.suppress(OSError):
+            self._in.write(program)
+            self._in.flush()
+
+    def await_hello(self) -> dict[str, Any]:
+        """The agent's first words; HarnessError with ssh's or the shell's if they do not come."""
+        try:
+            hello = self._hello.get(timeout=HELLO_DEADLINE_S)
+        except queue.Empty:
+            hello = None
+        if hello is None:
+            self._kill()
+            raise _explain(self.name, tail(self._log, 4))
+        threading.Thread(target=self._beat, daemon=True).start()
+        return hello
+
+    def _listen(self) -> None:
+        for greeting in _greeting(self._out):
+            self._hello.put(greeting)
+        for line in self._out:
+            try:
+                message = msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.DecodeError:
+                break
+            self._take(message)
+        if self.lost is None:
+            self.lost = "the connection ended"
+        self._ended.set()
+        with self._lock:
+            for waiting in self._waiting.values():
+                waiting.put(None)
+            self._hello.put(None)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        number = message.get("id", 0)
+        for name in ("out", "err"):
+            if name in message and (number, name) in self._streams:
+                self._streams[number, name](base64.b64decode(message[name]))
+                return
+        with self._lock:
+            waiting = self._waiting.get(number)
+        if waiting is not None:
+            waiting.put(message)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            with contextlib.suppress(HostLost):
+                self._send({"do": "beat"})
+
+    def _send(self, request: dict[str, Any]) -> None:
+        if self.lost is not None:
+            raise self._gone()
+        with self._lock:
+            try:
+                self._in.write(msgspec.json.encode(request) + b"\n")
+                self._in.flush()
+            except OSError:
+                self.lost = self.lost or "the connection ended"
+        if self.lost is not None:
+            raise self._gone()
+
+    def _gone(self) -> HostLost:
+        return HostLost(
+            f"the {self.name} was lost in the middle of the run: {self.lost}",
+            hint=f"it takes down by itself what was brought up there, within {DEADMAN_S + 10:g} s",
+        )
+
+    @contextlib.contextmanager
+    def request(self, do: str, **fields: Any) -> Iterator[tuple[int, Answers]]:
+        """Send a request; yields its number and where its answers come (None: the host was lost)."""
+        number = next(self._numbers)
+        answers: Answers = queue.Queue()
+        with self._lock:
+            self._waiting[number] = answers
+        try:
+            self._send({"id": number, "do": do, **fields})
+            yield number, answers
+        finally:
+            with self._lock:
+                del self._waiting[number]
+
+    def ask(self, do: str, *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> dict[str, Any]:
+        """Send a request and wait for its answer. HostLost if the host is gone or does not answer."""
+        with self.request(do, **fields) as (number, answers):
+            try:
+                return self.answer(answers, within_s)
+            except BaseException:
+                if do == "run":
+                    with contextlib.suppress(HostLost):
+                        self.tell("kill", of=number)
+                raise
+
+    def answer(self, answers: Answers, timeout_s: float) -> dict[str, Any]:
+        try:
+            answer = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
+        except queue.Empty:
+            self.lost = f"it has not answered for {timeout_s + ANSWER_GRACE_S:g} s"
+            self._kill()
+            answer = None
+        if answer is None:
+            raise self._gone()
+        if "error" in answer:
+            raise CommandFailed(f"the {self.name} could not do it: {printable(answer['error'])}")
+        if "missing" in answer:
+            raise RequirementError(
+                f"the program {answer['missing']} was needed on the {self.name} and is not installed, "
+                "or may not be executed",
+                hint="`harness doctor` with the same --target and --initiator lists all that is missing",
+            )
+        return answer
+
+    def tell(self, do: str, **fields: Any) -> None:
+        """Send what has no answer."""
+        self._send({"id": 0, "do": do, **fields})
+
+    @contextlib.contextmanager
+    def streaming(self, number: int, streams: Mapping[str, Callable[[bytes], object]]) -> Iterator[None]:
+        for name, take in streams.items():
+            self._streams[number, name] = take
+        try:
+            yield
+        finally:
+            for name in streams:
+                del self._streams[number, name]
+
+    def close(self) -> None:
+        """Have the agent take down what is left and end; it is killed if it does not."""
+        with contextlib.suppress(HostLost):
+            self.tell("end")
+            # Its last words come once it has taken everything down.
+            self._ended.wait(60)
+        self.lost = self.lost or "it was closed"
+        with contextlib.suppress(OSError):
+            self._in.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self._kill()
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _greeting(out: Any) -> Iterator[dict[str, Any]]:
+    """The agent's hello, past whatever a login shell prints before it."""
+    read = 0
+    for line in out:
+        read += len(line)
+        with contextlib.suppress(msgspec.DecodeError):
+            message = msgspec.json.decode(line, type=dict[str, Any])
+            if "hello" in message:
+                yield message
+                return
+        if read > LARGEST_GREETING_BYTES:
+            return
+
+
+FAILURES: tuple[tuple[str, str], ...] = (
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its host key is not the one in known_hosts; find out why before anything else",
+    ),
+    (
+        "Host key verification failed",
+        "its host key is not in known_hosts: connect once by hand with ssh, and compare the fingerprint",
+    ),
+    ("Permission denied", "no key of yours is accepted there: `ssh-add` one, or see `ssh -v`"),
+    ("a password is required", "log in as root, or allow sudo without a password (NOPASSWD) there"),
+    ("sudo: ", "log in as root, or install and allow sudo there"),
+    ("Could not resolve hostname", "check the name, or add it to ~/.ssh/config"),
+    ("Connection refused", "is sshd running there?"),
+    ("timed out", "is the machine on, and reachable?"),
+    ("unshare: ", "the agent needs root's full rights there (CAP_SYS_ADMIN), which a container may lack"),
+    ("python3: ", "install python3 there"),
+    ("not found", "the machine needs sh, util-linux and python3"),
+)
+"""What ssh, sudo or the shell say, and what to try."""
+
+
+def _explain(name: str, words: str) -> HarnessError:
+    hint = next((advice for said, advice in FAILURES if said in words), "try the same with ssh by hand")
+    return RequirementError(f"the {name} could not be reached: {printable(words)}", hint=hint)
+
+
+@dataclass(frozen=True, eq=False)
+class _AgentLedger:
+    connection: Connection
+
+    def open(self, entry: Entry) -> int:
+        number = next(self.connection._numbers)
+        self.connection.ask("note", number=number, entry=msgspec.to_builtins(entry))
+        return number
+
+    def close(self, number: int) -> None:
+        self.connection.ask("done", number=number)
+
+
+@dataclass(frozen=True, eq=False)
+class AgentHost:
+    """A machine through its agent. ``address`` is for people: where it is."""
+
+    name: str
+    connection: Connection
+    address: str
+    ssh_peer: str = ""
+    """The address that sshd there was reached at, "" if the host is local."""
+    recovered: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """What killed runs had left there: removed, not removed."""
+
+    @property
+    def netns(self) -> str | None:
+        return None
+
+    @property
+    def kernel(self) -> object:
+        return self.connection
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return _AgentLedger(self.connection)
+
+    def kernel_messages(self) -> list[str]:
+        return list(self.connection.ask("kernel_messages")["lines"])
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        answer = self.connection.ask(
+            "run",
+            argv=list(argv),
+            input=input,
+            timeout_s=timeout_s,
+            env=dict(env or {}),
+            within_s=timeout_s,
+        )
+        if "timeout" in answer:
+            raise CommandFailed(
+                f"`{command_line(argv)}` on the {self.name} did not end within {timeout_s:g} s"
+            )
+        completed = Completed(
+            argv=tuple(argv),
+            status=answer["status"],
+            stdout=answer["stdout"],
+            stderr=answer["stderr"],
+            seconds=answer["seconds"],
+        )
+        return completed.require_success() if check else completed
+
+    @contextlib.contextmanager
+    def daemon(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        ready: Callable[[], bool],
+        deadline_s: float,
+        env: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(log.open("ab", buffering=0))
+            out = errors if output is None else stack.enter_context(output.open("ab", buffering=0))
+            number, answers = stack.enter_context(
+                self.connection.request("spawn", argv=list(argv), env=dict(env or {}))
+            )
+            stack.enter_context(self.connection.streaming(number, {"out": out.write, "err": errors.write}))
+            self.connection.answer(answers, deadline_s)
+            ended = stack.enter_context(self._stopping(number, answers))
+            await_condition(
+                lambda: ended() or ready(),
+                deadline_s=deadline_s,
+                what=f"`{command_line(argv)}` on the {self.name} to become ready",
+            )
+            if ended():
+                raise CommandFailed(
+                    f"`{command_line(argv)}` on the {self.name} ended while it started: {tail(log)}"
+                )
+            yield
+
+    @contextlib.contextmanager
+    def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:
+        """Yields whether the program has ended; stops it when the context ends."""
+        last: list[dict[str, Any] | None] = []
+
+        def ended() -> bool:
+            with contextlib.suppress(queue.Empty):
+                last.append(answers.get_nowait())
+            return bool(last)
+
+        try:
+            yield ended
+        finally:
+            # A host that is lost ends its daemons by itself.
+            with contextlib.suppress(HostLost):
+                if not ended():
+                    self.connection.tell("stop", of=number)
+                    self.connection.answer(answers, DEFAULT_TIMEOUT_S)
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        return list(self.connection.ask("read", paths=list(paths))["texts"])
+
+    def write_secret(self, path: Path, text: str) -> None:
+        self.connection.ask("write", path=str(path), text=text)
+
+
+@contextlib.contextmanager
+def connect(
+    address: Address,
+    *,
+    role: str,
+    name: str,
+    run_id: str,
+    log: Path,
+    ssh_options: Mapping[str, str] | None = None,
+) -> Iterator[AgentHost]:
+    """A host, for the length of the context; all that is still up there is taken down at the end.
+
+    ``role`` (target, initiator) decides which runs exclude each other: one machine can have both.
+    Raises RequirementError if it cannot be reached or lacks rights, BusyError if another run has it.
+    """
+    command = launch_command(len(programs.source("agent").encode()))
+    argv = command if address.is_local else ssh_command(address, command, ssh_options or {})
+    connection = Connection(name, argv, log)
+    with contextlib.ExitStack() as stack:
+        stack.callback(connection.close)
+        connection.await_hello()
+        private = [str(PRIVATE)] + (["/etc/iscsi"] if role == "initiator" else [])
+        begun = connection.ask(
+            "begin", role=role, run_id=run_id, private=private, deadman_s=DEADMAN_S, within_s=120
+        )
+        if "busy" in begun:
+            raise BusyError(
+                f"the {name} ({address.text}) is in use by run {printable(begun['busy'])}",
+                hint="wait for it; if its harness was killed, it is free within half a minute",
+            )
+        yield AgentHost(
+            name=name,
+            connection=connection,
+            address=address.text,
+            ssh_peer=(begun["ssh"].split() + [""] * 4)[2],
+            recovered=(tuple(begun["removed"]), tuple(begun["failed"])),
+        )

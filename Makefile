@@ -14,6 +14,7 @@ run: install
 	$(VENV)/bin/harness run
 
 test: install
+	@sh tools/install-packages.sh packages-test.txt
 	$(VENV)/bin/tox
 
 install: packages $(VENV)/installed

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -425,20 +426,32 @@ def lab_exec(
         Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
     ] = None,
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    apart: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=lab.MOST_INITIATORS,
+            metavar="N",
+            help="Boot a kernel for the target and one for each of N initiators, and run the command in the "
+            "first initiator's, where `ssh target` and `ssh initiator2` reach the others.",
+            show_default="one kernel for all",
+        ),
+    ] = 0,
 ) -> None:
     """Boot the lab's kernel, run a command in it as root, and print what it says."""
     with exclusive("harness lab exec") as state:
         journal = Journal(state / "journal-lab-exec.jsonl")
         console = state / "lab-exec.log"
         try:
-            with lab.boot(
+            boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot
+            with boot(
                 command, journal=journal, console=console, results=writable, storage_bytes=memory << 20
             ) as booted:
                 shown = 0
                 while booted.process.poll() is None:
-                    shown = _copy(console, shown)
+                    shown = _copy(booted, shown)
                     time.sleep(testbed.POLL_S)
-            _copy(console, shown)
+            _copy(booted, shown)
             status = booted.exit_status()
             last = "" if status is not None else runner.tail(console)
         finally:
@@ -449,9 +462,9 @@ def lab_exec(
     raise typer.Exit(status)
 
 
-def _copy(console: Path, start: int) -> int:
-    """Print a console from ``start`` up to the lab's own last words; returns how far that was."""
-    said = console.read_bytes().split(lab.EXIT_MARK.encode())[0]
+def _copy(booted: lab.Lab, start: int) -> int:
+    """Print what a lab says from ``start`` up to its own last words; returns how far that was."""
+    said = booted.said().split(lab.EXIT_MARK.encode())[0]
     # The mark stands on a line of its own: the newline before it is the lab's.
     whole = said[: max(said.rfind(b"\n"), 0)]
     sys.stdout.buffer.write(whole[start:])

@@ -160,7 +160,7 @@ def daemon(
 
 @contextlib.contextmanager
 def piped(
-    argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None
+    argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a session of its own, all it prints led through a pipe and appended to ``output``.
 
@@ -173,6 +173,7 @@ def piped(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment(env),
+            pass_fds=pass_fds,
             start_new_session=True,
         )
         # cat(1) copies while we do other things, and lives to see the last words of a killed program.

@@ -89,6 +89,10 @@ class Host(Protocol):
         """Make a file that only its owner may read; its folder is made as well."""
         ...
 
+    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
+        """A unix socket here that leads to the unix socket ``path`` there, for the length of the context."""
+        ...
+
 
 @dataclass(frozen=True)
 class NamespaceHost:
@@ -157,6 +161,10 @@ class NamespaceHost:
         path.touch(mode=0o600)
         path.chmod(0o600)
         path.write_text(text, encoding="utf-8")
+
+    @contextlib.contextmanager
+    def reach(self, path: Path) -> Iterator[Path]:
+        yield path
 
 
 class _KernelLog:

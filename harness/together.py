@@ -116,28 +116,29 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
         heard = _Heard(log)
         with runner.piped(argv, output=log) as process:
             heard.until(process, [server.near for server in servers], timeout_s)
-            late = [server for server in servers if heard.when(fio.GONE, server.near) is None]
+            hung = process.poll() is None
+            late = [server for server in servers if hung and heard.when(fio.GONE, server.near) is None]
             for server in late:
                 server.link.close()
             for server in late:
                 server.daemon.close()
             heard.until(process, [], CUT_S)
-            told = process.poll() is not None
-        output = fio.parse_client(log.read_text(encoding="utf-8", errors="replace"))
-        parts = []
-        for client, server, version in zip(clients, servers, there, strict=True):
-            answer = output.servers.get(server.near, ServerAnswer())
-            if answer.job is not None:
-                unsaid = not (answer.job.invalid and answer.said)
-                reason = None if unsaid else _said("its fio said", answer)
-            elif server in late:
-                reason = f"its fio did not end within {timeout_s:g} s, and was stopped"
-            elif not told:
-                reason = "fio's client was stopped before it told what it knew: others hung"
-            else:
-                reason = _why_missing(client.host, answer, here, version)
-            began = heard.when(fio.BEGAN, server.near)
-            parts.append(Part(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
+    output = fio.parse_client(log.read_text(encoding="utf-8", errors="replace"))
+    parts = []
+    for client, server, version in zip(clients, servers, there, strict=True):
+        answer = output.servers.get(server.near, ServerAnswer())
+        reason = None
+        if answer.job is not None:
+            if answer.job.invalid and answer.said:
+                reason = _said("its fio said", answer)
+        elif server in late:
+            reason = f"its fio did not end within {timeout_s:g} s, and was stopped"
+        elif process.returncode not in (0, 1):
+            reason = f"fio's client ended with status {process.returncode} before it told what it knew"
+        else:
+            reason = _why_missing(client.host, answer, here, version)
+        began = heard.when(fio.BEGAN, server.near)
+        parts.append(Part(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
     warnings = (*output.warnings, *absence_warnings(parts), *start_warnings(parts))
     return Together(parts=tuple(parts), warnings=warnings)
 

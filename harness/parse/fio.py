@@ -124,40 +124,48 @@ def parse_client(text: str) -> ClientOutput:
     """
     log, newline, document = text.partition("\n{\n")
     warnings: tuple[str, ...] = ()
-    jobs: dict[str | None, FioJob] = {}
+    jobs: dict[str | None, list[FioJob]] = {}
     try:
         output = parse(newline + document)
-        jobs = {job.hostname: job for job in output.jobs}
-        warnings = tuple(words for words in output.warnings if words != _ALL_CLIENTS_LEFT_OUT)
     except UsageError as error:
         warnings = (error.message,)
-    kinds: dict[str, set[str]] = {}
-    words: dict[str, list[str]] = {}
+    else:
+        warnings = tuple(words for words in output.warnings if words != _ALL_CLIENTS_LEFT_OUT)
+        for job in output.jobs:
+            jobs.setdefault(job.hostname, []).append(job)
+    messages: dict[str, set[str]] = {}
+    said: dict[str, list[str]] = {}
     server = ""
     for line in log.split("\n"):
         if message := heard(line):
             kind, server = message
-            kinds.setdefault(server, set()).add(kind)
-        elif server and (said := _SAID.match(line)) and not _ROUTINE.match(said[1]):
-            words.setdefault(server, []).append(said[1])
+            messages.setdefault(server, set()).add(kind)
+        elif (words := _SAID.match(line)) and not _ROUTINE.match(words[1]):
+            said.setdefault(server, []).append(words[1])
     return ClientOutput(
         servers={
             server: ServerAnswer(
-                accepted="START" in messages,
-                ended="STOP" in messages,
-                job=_unless_interrupted(jobs.get(server), words.get(server, [])),
-                said=tuple(words.get(server, [])),
+                accepted="START" in kinds,
+                ended="STOP" in kinds,
+                job=_only(jobs.get(server, []), said.get(server, [])),
+                said=tuple(said.get(server, [])),
             )
-            for server, messages in kinds.items()
+            for server, kinds in messages.items()
         },
         warnings=warnings,
     )
 
 
-def _unless_interrupted(job: FioJob | None, said: list[str]) -> FioJob | None:
-    if job is None or not any(_INTERRUPTED in words for words in said):
-        return job
-    return msgspec.structs.replace(job, invalid=(*job.invalid, _INTERRUPTED_REASON))
+def _only(jobs: list[FioJob], said: list[str]) -> FioJob | None:
+    """The one job of a server, invalid if it is not the only one or its server was interrupted."""
+    if not jobs:
+        return None
+    problems = list(jobs[0].invalid)
+    if len(jobs) > 1:
+        problems.append(f"one job of each server was expected, {len(jobs)} were found")
+    if any(_INTERRUPTED in words for words in said):
+        problems.append(_INTERRUPTED_REASON)
+    return msgspec.structs.replace(jobs[0], invalid=tuple(problems))
 
 
 def parse(text: bytes | str) -> FioOutput:

@@ -77,9 +77,7 @@ class Journal:
     def _release(self, number: int, host: Host, resource: Resource) -> None:
         # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:
-            problems = carry_out(
-                resource.undo(), lambda step: host.run(step.argv, input=step.input, check=False)
-            )
+            problems = carry_out(resource.undo(), host.run)
             if not problems:
                 (host.ledger or self).close(number)
             self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]
@@ -125,12 +123,12 @@ class Journal:
                 # Only the last line of a run can be torn, and what it names was not yet acted on.
                 continue
 
-    def open_entries(self) -> list[Entry]:
-        """What was brought up and not undone, newest first."""
+    def open_entries(self) -> dict[int, Entry]:
+        """What was brought up and not undone, by number, newest first."""
         pending: dict[int, Entry] = {}
         for line in self._lines():
             if line.entry is not None:
                 pending[line.id] = line.entry
             else:
                 pending.pop(line.id, None)
-        return list(reversed(pending.values()))
+        return dict(reversed(pending.items()))

@@ -13,18 +13,15 @@ def recover(journal: Journal) -> tuple[list[str], list[str]]:
     """Undo what a journal names; returns (what was removed, what could not be), and deletes it if all was."""
     removed: list[str] = []
     failed: list[str] = []
-    for entry in journal.open_entries():
-        host = reachable(entry)
-        problems = carry_out(
-            entry.steps,
-            lambda step, host=host: host.run(step.argv, input=step.input, check=False),  # type: ignore[misc]
-        )
+    for number, entry in journal.open_entries().items():
+        problems = carry_out(entry.steps, reachable(entry).run)
         if problems:
             failed.append(f"{entry.what}: {'; '.join(problems)}")
         else:
             removed.append(entry.what)
-    if not failed:
-        journal.path.unlink(missing_ok=True)
+            # It could be somebody else's when the rest is tried again: a file of the same name, say.
+            journal.close(number)
+    journal.end()
     return removed, failed
 
 

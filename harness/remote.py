@@ -41,7 +41,7 @@ LARGEST_GREETING_BYTES = 1 << 16
 """What a login shell may print before the agent speaks."""
 
 _URL = re.compile(
-    r"ssh://(?:(?P<user>[^@/\s-][^@/\s]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
+    r"ssh://(?:(?P<user>\w[\w.+-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
     re.ASCII,
 )
 
@@ -99,15 +99,16 @@ SSH_OPTIONS = {
     "RequestTTY": "no",
 }
 
-# Without an apostrophe, backslash or exclamation mark: the login shell may be any.
+# One line without an apostrophe, backslash or exclamation mark: the login shell may be any.
 _BOOTSTRAP = (
-    "import sys; i = sys.stdin.buffer.raw; n = int(sys.argv[1]); b = bytes()\n"
-    "while len(b) < n: b += i.read(n - len(b))\n"
-    "exec(compile(b, chr(97), chr(101) + chr(120) + chr(101) + chr(99), 0, True))"
+    "import sys; i = sys.stdin.buffer.raw; n = int(sys.argv[1]); b = bytearray(); "
+    "[b.extend(part) for part in iter(lambda: i.read(n - len(b)), bytes())]; "
+    'len(b) == n and exec(compile(b, "agent", "exec", 0, True))'
 )
 _LAUNCH = (
     'if test $(id -u) -eq 0; then s=; else s="sudo -n"; fi; '
-    "exec $s unshare --mount --propagation private --pid --fork " + programs.PYTHON + ' -c "$0" "$1"'
+    f"exec $s unshare --mount --propagation private --pid --fork {programs.PYTHON} -I -X utf8 -c "
+    '"$0" "$1" "$SSH_CONNECTION"'
 )
 
 
@@ -135,18 +136,24 @@ class Connection:
         self._waiting: dict[int, Answers] = {}
         self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
         self._lock = threading.Lock()
+        # Apart: to write may take long, and what comes must be taken meanwhile.
+        self._sending = threading.Lock()
         self.lost: str | None = None
         """Why it is gone, once it is."""
         program = programs.source("agent").encode()
         with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=runner.environment(),
-                start_new_session=True,
-            )
+            self._log_begins = errors.tell()
+            try:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=runner.environment(),
+                    start_new_session=True,
+                )
+            except (FileNotFoundError, PermissionError) as error:
+                raise runner.missing(argv[0]) from error
         self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
         self._hello: Answers = queue.Queue()
         self._ended = threading.Event()
@@ -160,35 +167,45 @@ class Connection:
         try:
             hello = self._hello.get(timeout=HELLO_DEADLINE_S)
         except queue.Empty:
+            self.lost = f"it said nothing for {HELLO_DEADLINE_S:g} s"
             hello = None
         if hello is None:
             self._kill()
-            raise _explain(self.name, tail(self._log, 4))
+            raise _explain(self.name, self._said() or self.lost or "")
         threading.Thread(target=self._beat, daemon=True).start()
         return hello
 
+    def _said(self) -> str:
+        """What ssh, sudo or the shell printed for this connection."""
+        said = self._log.read_bytes()[self._log_begins :]
+        return said.decode("utf-8", "replace").strip()
+
     def _listen(self) -> None:
-        for greeting in _greeting(self._out):
-            self._hello.put(greeting)
-        for line in self._out:
-            try:
-                message = msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.DecodeError:
-                break
-            self._take(message)
-        if self.lost is None:
-            self.lost = "the connection ended"
-        self._ended.set()
-        with self._lock:
-            for waiting in self._waiting.values():
-                waiting.put(None)
-            self._hello.put(None)
+        try:
+            for greeting in _greeting(self._out):
+                self._hello.put(greeting)
+            for line in self._out:
+                self._take(msgspec.json.decode(line, type=dict[str, Any]))
+        except msgspec.DecodeError:
+            self.lost = self.lost or "it sent something else than the agent does"
+        except OSError as error:
+            # A capture that is not whole must not be taken for one.
+            self.lost = self.lost or f"what it sent could not be written: {error.strerror}"
+        finally:
+            self.lost = self.lost or "the connection ended"
+            self._ended.set()
+            with self._lock:
+                for waiting in self._waiting.values():
+                    waiting.put(None)
+                self._hello.put(None)
 
     def _take(self, message: dict[str, Any]) -> None:
         number = message.get("id", 0)
         for name in ("out", "err"):
-            if name in message and (number, name) in self._streams:
-                self._streams[number, name](base64.b64decode(message[name]))
+            if name in message:
+                with self._lock:  # so that nobody closes its file meanwhile
+                    if take := self._streams.get((number, name)):
+                        take(base64.b64decode(message[name]))
                 return
         with self._lock:
             waiting = self._waiting.get(number)
@@ -202,35 +219,44 @@ class Connection:
 
     def _send(self, request: dict[str, Any]) -> None:
         if self.lost is not None:
-            raise self._gone()
-        with self._lock:
+            raise self.gone()
+        with self._sending:
             try:
                 self._in.write(msgspec.json.encode(request) + b"\n")
                 self._in.flush()
             except OSError:
                 self.lost = self.lost or "the connection ended"
         if self.lost is not None:
-            raise self._gone()
+            raise self.gone()
 
-    def _gone(self) -> HostLost:
+    def gone(self) -> HostLost:
         return HostLost(
             f"the {self.name} was lost in the middle of the run: {self.lost}",
             hint=f"it takes down by itself what was brought up there, within {DEADMAN_S + 10:g} s",
         )
 
     @contextlib.contextmanager
-    def request(self, do: str, **fields: Any) -> Iterator[tuple[int, Answers]]:
-        """Send a request; yields its number and where its answers come (None: the host was lost)."""
+    def request(
+        self, do: str, *, streams: Mapping[str, Callable[[bytes], object]] | None = None, **fields: Any
+    ) -> Iterator[tuple[int, Answers]]:
+        """Send a request; yields its number and where its answers come (None: the host was lost).
+
+        ``streams`` take what a daemon prints, by ``out`` and ``err``.
+        """
         number = next(self._numbers)
         answers: Answers = queue.Queue()
         with self._lock:
             self._waiting[number] = answers
+            for name, take in (streams or {}).items():
+                self._streams[number, name] = take
         try:
             self._send({"id": number, "do": do, **fields})
             yield number, answers
         finally:
             with self._lock:
                 del self._waiting[number]
+                for name in streams or {}:
+                    del self._streams[number, name]
 
     def ask(self, do: str, *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> dict[str, Any]:
         """Send a request and wait for its answer. HostLost if the host is gone or does not answer."""
@@ -251,7 +277,7 @@ class Connection:
             self._kill()
             answer = None
         if answer is None:
-            raise self._gone()
+            raise self.gone()
         if "error" in answer:
             raise CommandFailed(f"the {self.name} could not do it: {printable(answer['error'])}")
         if "missing" in answer:
@@ -265,16 +291,6 @@ class Connection:
     def tell(self, do: str, **fields: Any) -> None:
         """Send what has no answer."""
         self._send({"id": 0, "do": do, **fields})
-
-    @contextlib.contextmanager
-    def streaming(self, number: int, streams: Mapping[str, Callable[[bytes], object]]) -> Iterator[None]:
-        for name, take in streams.items():
-            self._streams[number, name] = take
-        try:
-            yield
-        finally:
-            for name in streams:
-                del self._streams[number, name]
 
     def close(self) -> None:
         """Have the agent take down what is left and end; it is killed if it does not."""
@@ -317,22 +333,26 @@ FAILURES: tuple[tuple[str, str], ...] = (
         "Host key verification failed",
         "its host key is not in known_hosts: connect once by hand with ssh, and compare the fingerprint",
     ),
-    ("Permission denied", "no key of yours is accepted there: `ssh-add` one, or see `ssh -v`"),
-    ("a password is required", "log in as root, or allow sudo without a password (NOPASSWD) there"),
-    ("sudo: ", "log in as root, or install and allow sudo there"),
+    ("Permission denied (", "no key of yours is accepted there: `ssh-add` one, or see `ssh -v`"),
     ("Could not resolve hostname", "check the name, or add it to ~/.ssh/config"),
     ("Connection refused", "is sshd running there?"),
     ("timed out", "is the machine on, and reachable?"),
+    ("No route to host", "is the machine on, and reachable?"),
+    ("a password is required", "log in as root, or allow sudo without a password (NOPASSWD) there"),
+    (f"{programs.PYTHON}: No such file", "install python3 there"),
+    ("unshare: command not found", "install util-linux there"),
+    ("unshare: not found", "install util-linux there"),
+    ("sudo: ", "log in as root, or install and allow sudo there"),
     ("unshare: ", "the agent needs root's full rights there (CAP_SYS_ADMIN), which a container may lack"),
-    ("python3: ", "install python3 there"),
     ("not found", "the machine needs sh, util-linux and python3"),
 )
-"""What ssh, sudo or the shell say, and what to try."""
+"""What ssh, sudo or the shell say, and what to try. The first that is found holds."""
 
 
-def _explain(name: str, words: str) -> HarnessError:
-    hint = next((advice for said, advice in FAILURES if said in words), "try the same with ssh by hand")
-    return RequirementError(f"the {name} could not be reached: {printable(words)}", hint=hint)
+def _explain(name: str, said: str) -> HarnessError:
+    hint = next((advice for words, advice in FAILURES if words in said), "try the same with ssh by hand")
+    last = " / ".join(line.strip() for line in said.splitlines()[-4:])
+    return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,9 +440,13 @@ class AgentHost:
             errors = stack.enter_context(log.open("ab", buffering=0))
             out = errors if output is None else stack.enter_context(output.open("ab", buffering=0))
             number, answers = stack.enter_context(
-                self.connection.request("spawn", argv=list(argv), env=dict(env or {}))
+                self.connection.request(
+                    "spawn",
+                    streams={"out": out.write, "err": errors.write},
+                    argv=list(argv),
+                    env=dict(env or {}),
+                )
             )
-            stack.enter_context(self.connection.streaming(number, {"out": out.write, "err": errors.write}))
             self.connection.answer(answers, deadline_s)
             ended = stack.enter_context(self._stopping(number, answers))
             await_condition(
@@ -444,6 +468,8 @@ class AgentHost:
         def ended() -> bool:
             with contextlib.suppress(queue.Empty):
                 last.append(answers.get_nowait())
+            if None in last:
+                raise self.connection.gone()
             return bool(last)
 
         try:

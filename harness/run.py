@@ -76,7 +76,7 @@ def run(
             start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
-        raise _missing(argv[0]) from error
+        raise missing(argv[0]) from error
     try:
         stdout, stderr = process.communicate(input, timeout=timeout_s)
     except BaseException as error:
@@ -106,7 +106,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
         process.wait(timeout=5)
 
 
-def _missing(program: str) -> RequirementError:
+def missing(program: str) -> RequirementError:
+    """What to say of a program that could not be started."""
     return RequirementError(
         f"the program {program} was needed and is not installed, or may not be executed",
         hint="`harness doctor` lists all that is missing and the command that installs it",
@@ -142,7 +143,7 @@ def daemon(
                 start_new_session=True,
             )
         except (FileNotFoundError, PermissionError) as error:
-            raise _missing(argv[0]) from error
+            raise missing(argv[0]) from error
     try:
         await_condition(
             lambda: process.poll() is not None or ready(),

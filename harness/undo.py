@@ -6,7 +6,8 @@ host itself, or a later run, can carry that out without knowing what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -33,12 +34,19 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     netns: str | None = None
 
 
-Runner = Callable[[Step], Completed]
-
 STEP_TIMEOUT_S = 60.0
+"""A session to a target that has gone takes its time to end; see ``programs/logout.py``."""
 
 
-def carry_out(steps: Iterable[Step], run: Runner) -> list[str]:
+class Run(Protocol):
+    """``Host.run``."""
+
+    def __call__(
+        self, argv: Sequence[str], *, input: str | None, timeout_s: float, check: bool
+    ) -> Completed: ...
+
+
+def carry_out(steps: Iterable[Step], run: Run) -> list[str]:
     """Do all steps, whatever becomes of the others; one phrase for each that went wrong.
 
     HostLost passes: no step can be done on a host that is out of reach.
@@ -46,7 +54,7 @@ def carry_out(steps: Iterable[Step], run: Runner) -> list[str]:
     problems = []
     for step in steps:
         try:
-            done = run(step)
+            done = run(step.argv, input=step.input, timeout_s=STEP_TIMEOUT_S, check=False)
             if not any(words in done.stderr for words in step.absent):
                 done.require_success()
         except HostLost:

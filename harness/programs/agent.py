@@ -6,7 +6,8 @@ before (``note``) together with what undoes it, and crossed out after (``done``)
 nothing comes for ``deadman_s``, or a SIGTERM does, daemons are stopped and what is still written down is
 undone, newest first. What a killed agent wrote down, the next one undoes.
 
-It runs as process 1 of a process namespace, so that its death is its children's.
+It runs as process 1 of a process namespace, so that its death is its children's. Its one argument is the
+machine's ``SSH_CONNECTION``, which sudo would not hand on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import queue
 import select
 import signal
 import subprocess
@@ -27,8 +29,11 @@ from typing import Any
 
 STATE = Path("/run/harness")
 CHUNK_BYTES = 1 << 16
+MOST_WAITING = 256
+"""Messages that may wait to be read: at most some 20 MB of daemons' outputs."""
+
 STOP_S = 5.0
-UNDO_STEP_S = 30.0
+UNDO_STEP_S = 60.0
 
 Message = dict[str, Any]
 
@@ -39,7 +44,8 @@ class Ended(Exception):
 
 class Agent:
     def __init__(self) -> None:
-        self.write_lock = threading.Lock()
+        self.outbox: queue.Queue[bytes] = queue.Queue(MOST_WAITING)
+        self.writer = threading.Thread(target=self.write_out, daemon=True)
         self.deadman_s: float | None = None
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         # What is to be taken down, in the order in which it came up: (kind, number).
@@ -53,19 +59,40 @@ class Agent:
     # Talking
 
     def send(self, message: Message) -> None:
-        data = json.dumps(message).encode() + b"\n"
-        with self.write_lock, contextlib.suppress(OSError):
-            # A reader that has gone is noticed by standard input.
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+        """Have a message written, once there is room; raises Ended if there is none for ``deadman_s``."""
+        try:
+            self.outbox.put(json.dumps(message).encode() + b"\n", timeout=self.deadman_s)
+        except queue.Full:
+            raise Ended(f"nothing was read for {self.deadman_s} s") from None
 
-    def serve(self) -> None:
-        """Answer requests until there is a reason to stop; raises Ended."""
+    def write_out(self) -> None:
+        """Write what waits, in a thread: a dead connection blocks it, and must not block anything else."""
+        while data := self.outbox.get():
+            # A reader that has gone is noticed by standard input.
+            with contextlib.suppress(OSError):
+                while data:
+                    data = data[os.write(1, data) :]
+
+    def say_last(self, message: Message) -> None:
+        """Send the last message and see it written, if anybody reads at all."""
+        self.deadman_s = STOP_S
+        with contextlib.suppress(Ended, queue.Full):
+            self.send(message)
+            self.outbox.put(b"", timeout=STOP_S)
+            self.writer.join(STOP_S)
+
+    def serve(self, signals: int) -> None:
+        """Answer requests until there is a reason to stop; raises Ended.
+
+        ``signals`` is a file that can be read once a SIGTERM has come.
+        """
         data = b""
         while True:
-            readable, _, _ = select.select([0], [], [], self.deadman_s)
+            readable, _, _ = select.select([0, signals], [], [], self.deadman_s)
             if not readable:
                 raise Ended(f"nothing was heard for {self.deadman_s} s")
+            if signals in readable:
+                raise Ended("it was asked to end")
             more = os.read(0, CHUNK_BYTES)
             if not more:
                 raise Ended("the connection ended")
@@ -78,7 +105,8 @@ class Agent:
         number = request.get("id", 0)
         try:
             answer = getattr(self, "do_" + request["do"].replace("-", "_"))(request)
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            # ValueError: a NUL in an argument or a path.
             answer = {"error": f"{type(error).__name__}: {error}"}
         if answer is not None:
             self.send({"id": number, **answer})
@@ -87,13 +115,9 @@ class Agent:
 
     def do_begin(self, request: Message) -> Message:
         self.role = request["role"]
-        STATE.mkdir(mode=0o700, exist_ok=True)
-        self.lock = (STATE / (self.role + ".lock")).open("a+")
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.lock.seek(0)
-            return {"busy": self.lock.read() or "another run"}
+        busy = self.take_lock()
+        if busy:
+            return {"busy": busy}
         self.lock.truncate(0)
         self.lock.write(request["run_id"])
         self.lock.flush()
@@ -107,8 +131,9 @@ class Agent:
             self.kmsg = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
             os.lseek(self.kmsg, 0, os.SEEK_END)
         removed, failed = self.recover()
-        self.journal = STATE / f"agent-{self.role}-{request['run_id']}.jsonl"
-        return {"removed": removed, "failed": failed, "ssh": os.environ.get("SSH_CONNECTION", "")}
+        # Of its own: a resumed run has the same id, and its numbers begin anew.
+        self.journal = STATE / f"agent-{self.role}-{time.time_ns()}.jsonl"
+        return {"removed": removed, "failed": failed, "ssh": sys.argv[2]}
 
     def do_beat(self, _request: Message) -> None:
         """It was heard, which is all."""
@@ -134,6 +159,7 @@ class Agent:
             kill(process)
             self.running.pop(request["id"], None)
             self.send({"id": request["id"], "timeout": True})
+            process.wait()
             return
         self.running.pop(request["id"], None)
         self.send(
@@ -153,6 +179,8 @@ class Agent:
         number = request["id"]
         self.running[number] = process
         self.up.append(("daemon", number))
+        # Before its threads: it may have ended by now, which is to be told after this.
+        self.send({"id": number, "spawned": process.pid})
         pumps = [
             threading.Thread(target=self.pump, args=(number, name, pipe), daemon=True)
             for name, pipe in (("out", process.stdout), ("err", process.stderr))
@@ -160,7 +188,7 @@ class Agent:
         for pump in pumps:
             pump.start()
         threading.Thread(target=self.await_end, args=(number, process, pumps), daemon=True).start()
-        return {"spawned": process.pid}
+        return None
 
     def pump(self, number: int, name: str, pipe: Any) -> None:
         while True:
@@ -221,12 +249,12 @@ class Agent:
     def do_note(self, request: Message) -> Message:
         self.notes[request["number"]] = request["entry"]
         self.up.append(("note", request["number"]))
-        self.write_down({"id": request["number"], "entry": request["entry"]})
+        write_down(self.journal, {"id": request["number"], "entry": request["entry"]})
         return {}
 
     def do_done(self, request: Message) -> Message:
         self.notes.pop(request["number"], None)
-        self.write_down({"id": request["number"]})
+        write_down(self.journal, {"id": request["number"]})
         return {}
 
     # Starting and ending
@@ -236,7 +264,7 @@ class Agent:
         variables = {**environment(), **(request.get("env") or {})}
         try:
             return subprocess.Popen(
-                search(request["argv"], variables["PATH"]),
+                request["argv"],
                 stdin=subprocess.DEVNULL if request.get("input") is None else subprocess.PIPE,
                 stdout=out,
                 stderr=err,
@@ -246,19 +274,27 @@ class Agent:
         except (FileNotFoundError, PermissionError):
             return None
 
-    def write_down(self, line: Message) -> None:
-        if self.journal is None:
-            raise OSError("nothing can be written down before a run has begun")
-        with self.journal.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def take_lock(self) -> str:
+        """Keep others of this role out; the run that has it, if there is one."""
+        while True:
+            STATE.mkdir(mode=0o700, exist_ok=True)
+            lock = (STATE / (self.role + ".lock")).open("a+")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                lock.seek(0)
+                return lock.read() or "another run"
+            # It may have been removed by a run that ended just now: then nobody else would find it.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), Path(lock.name).stat()):
+                    self.lock = lock
+                    return ""
 
     def recover(self) -> tuple[list[str], list[str]]:
         """Undo what killed agents of this role left; the lock says that none of them lives."""
         removed: list[str] = []
         failed: list[str] = []
-        for journal in sorted(STATE.glob(f"agent-{self.role}-*.jsonl")):
+        for journal in sorted(STATE.glob(f"agent-{self.role}-*.jsonl"), reverse=True):
             pending: dict[int, Message] = {}
             for text in journal.read_text().splitlines():
                 try:
@@ -269,12 +305,14 @@ class Agent:
                     pending[line["id"]] = line["entry"]
                 else:
                     pending.pop(line["id"], None)
-            left = False
-            for entry in reversed(list(pending.values())):
+            for number, entry in reversed(list(pending.items())):
                 problems = undo(entry["steps"])
-                left = left or bool(problems)
                 (failed if problems else removed).append(": ".join([entry["what"], *problems]))
-            if not left:
+                if not problems:
+                    # It could be somebody else's when the rest is tried again: a file of the same name, say.
+                    write_down(journal, {"id": number})
+                    del pending[number]
+            if not pending:
                 journal.unlink()
         return removed, failed
 
@@ -288,7 +326,8 @@ class Agent:
             if kind == "daemon":
                 self.stop(number)
             elif number in self.notes and not undo(self.notes[number]["steps"]):
-                self.do_done({"number": number})
+                with contextlib.suppress(OSError):  # what cannot be crossed out is undone again, in vain
+                    self.do_done({"number": number})
         if self.journal is not None and not self.notes:
             self.journal.unlink(missing_ok=True)
         self.leave()
@@ -297,7 +336,7 @@ class Agent:
         """Remove our places, unless the other role's agent still uses them."""
         if self.lock is None:
             return
-        (STATE / (self.role + ".lock")).unlink()
+        Path(self.lock.name).unlink(missing_ok=True)
         if list(STATE.glob("*.lock")):
             return
         private = STATE / "private"
@@ -305,6 +344,15 @@ class Agent:
         for place in (private, STATE):
             with contextlib.suppress(OSError):
                 place.rmdir()
+
+
+def write_down(journal: Path | None, line: Message) -> None:
+    if journal is None:
+        raise OSError("nothing can be written down before a run has begun")
+    with journal.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def environment() -> dict[str, str]:
@@ -319,17 +367,6 @@ def read_text(path: str) -> str:
         return Path(path).read_bytes().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def search(argv: list[str], path: str) -> list[str]:
-    """The command with its program's full path: Popen would look it up in our own PATH."""
-    if "/" in argv[0]:
-        return argv
-    for folder in path.split(":"):
-        program = Path(folder, argv[0])
-        if os.access(program, os.X_OK) and not program.is_dir():
-            return [str(program), *argv[1:]]
-    return argv
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -359,25 +396,29 @@ def undo(steps: list[Message]) -> list[str]:
     return problems
 
 
-def on_signal(_number: int, _frame: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Ended("it was asked to end")
-
-
 def main() -> None:
     # A terminal's or a session's end is noticed by standard input; SIGTERM may come from a shutdown.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, on_signal)
+    # Read from a pipe, so that it never comes between two halves of a step.
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    # Not where the user's own modules may be: what is run here may be Python too, and runs as root.
+    os.chdir("/")
     agent = Agent()
+    agent.writer.start()
+    # On a line of its own, whatever a login shell has said before.
+    agent.outbox.put(b"\n")
     agent.send({"hello": 1, "uid": os.geteuid(), "python": sys.version.split()[0]})
     try:
-        agent.serve()
+        agent.serve(signals)
     except Ended:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        pass
     finally:
         agent.take_down()
-        agent.send({"ended": True})
+        agent.say_last({"ended": True})
 
 
 main()

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
@@ -58,12 +58,15 @@ class Command:
         return f"{self.host}: {shlex.join(self.argv)}"
 
 
-class FakeHost(NamespaceHost, frozen=True, tag="namespace", dict=True):
+@dataclass(frozen=True, eq=False)
+class FakeHost(NamespaceHost):
     """A host of a ``World``; in a journal it looks like the real one."""
 
-    @property
-    def world(self) -> World:
-        return cast(World, self.__dict__["world"])
+    world: World = field(kw_only=True, repr=False)
+
+    def kernel_messages(self) -> list[str]:
+        messages, self.world.kernel_messages = self.world.kernel_messages, []
+        return messages
 
     def run(
         self,
@@ -142,13 +145,13 @@ class World:
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
     serial: str = ""
+    kernel_messages: list[str] = field(default_factory=list)
+    """What the kernel will have said when it is asked next."""
     _steps: int = 0
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
         """In place of ``NamespaceHost``."""
-        host = FakeHost(name, netns)
-        host.__dict__["world"] = self
-        return host
+        return FakeHost(name, netns, world=self)
 
     @property
     def left(self) -> set[str]:
@@ -219,15 +222,16 @@ class World:
             case ["ip", "xfrm", "policy", "delete", *words]:
                 absent = (2, "", "RTNETLINK answers: No such file or directory")
                 return self._remove_if_there(_policy(netns, words), absent)
-            case ["ip", "xfrm", "state", "delete", *words]:
-                absent = (2, "", "RTNETLINK answers: No such process")
-                return self._remove_if_there(_state(netns, words[1], words[3]), absent)
+            case ["ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, "proto", "esp"]:
+                return self._remove_if_there(_state(netns, source, destination), DONE)
             case ["ip", "-s", "xfrm", "state", *_]:
                 return 0, self._states(netns), ""
             case ["swanctl", "--initiate", "--child", name, *_]:
                 self._initiate(name)
-            case ["/usr/bin/python3", "-c", _]:
-                return self._lio(json.loads(text))
+            case ["/usr/bin/python3", "-c", program]:
+                return (
+                    self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
+                )
             case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
                 return self._iscsiadm(iqn, words)
             case ["sh", "-c", script, "sh", word] if "iscsi_session" in script:
@@ -277,14 +281,15 @@ class World:
         match words:
             case ["--op", "new"] if node not in self.things:
                 self.make(node)
-            case ["--op", "delete"]:
-                return self._remove_if_there(node, (21, "", "iscsiadm: No records found"))
             case ["--login"]:
                 self.make(session)
                 self.sessions.append(iqn)
-            case ["--logout"]:
-                return self._remove_if_there(session, (21, "", "iscsiadm: No matching sessions found"))
         return DONE
+
+    def _logout(self, request: dict[str, Any]) -> Answer:
+        iqn = request["iqn"]
+        self._remove_if_there(f"session {iqn}", DONE)
+        return self._remove_if_there(f"node {iqn}", DONE)
 
     def _sysfs(self, word: str) -> Answer:
         """Both questions after a session: its name by its target, its disk by its name."""

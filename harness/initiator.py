@@ -18,7 +18,6 @@ import msgspec
 from harness import programs
 from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
-from harness.target import PORT
 from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
@@ -85,17 +84,18 @@ class IscsiSession(msgspec.Struct, frozen=True):
 
     iqn: str
     address: str
+    port: int
     initiator_iqn: str
     bound_to: str | None = None
 
     @property
     def _portal(self) -> str:
-        return f"{self.address}:{PORT}"
+        return f"{self.address}:{self.port}"
 
     @property
     def _interface(self) -> str:
-        """The name of the iface record, "" for open-iscsi's default."""
-        return f"harness-{self.bound_to}" if self.bound_to else ""
+        """The name of the session's own iface record, "" for open-iscsi's default."""
+        return f"harness-{self.bound_to}-{self.port}" if self.bound_to else ""
 
     def _node(self, host: Host, *words: str) -> None:
         argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]

@@ -275,6 +275,7 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
     write: Io | None = None
     started_unix_s: float | None = None
     proof: Proof | None = None
+    wifi: tuple[WifiState, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,6 +69,7 @@ class IscsiTarget(msgspec.Struct, frozen=True):
     iqn: str
     backstore: str
     address: str
+    port: int
     initiator_iqn: str
     chap_user: str
     secret: str
@@ -78,7 +79,7 @@ class IscsiTarget(msgspec.Struct, frozen=True):
         return f"IscsiTarget({self.iqn!r})"  # without the secret
 
     def acquire(self, host: Host) -> None:
-        _ask(host, _lio("create-target", port=PORT, **msgspec.to_builtins(self)))
+        _ask(host, _lio("create-target", **msgspec.to_builtins(self)))
 
     def undo(self) -> tuple[Step, ...]:
         return (_lio("delete-target", iqn=self.iqn),)

@@ -1,4 +1,4 @@
-"""Ends the iSCSI session to one target, and removes its node record; the request is JSON on standard input.
+"""Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
 ``{"iqn", "portal", "interface", "initiator_iqn"}``. If no iscsid runs (a killed run took it along), one is
 kept running meanwhile, since only that can end a session. What is absent needs no ending.
@@ -53,11 +53,14 @@ def start_iscsid(stack: ExitStack, initiator_iqn: str) -> None:
         time.sleep(0.05)
 
 
+def iscsiadm(*words: str) -> int:
+    return subprocess.run(["iscsiadm", *words], stdin=subprocess.DEVNULL, capture_output=True).returncode
+
+
 def node(request: dict[str, str], *words: str) -> int:
-    argv = ["iscsiadm", "--mode", "node", "--targetname", request["iqn"], "--portal", request["portal"]]
-    if request["interface"]:
-        argv += ["--interface", request["interface"]]
-    return subprocess.run([*argv, *words], stdin=subprocess.DEVNULL, capture_output=True).returncode
+    bound = ["--interface", request["interface"]] if request["interface"] else []
+    record = ["--targetname", request["iqn"], "--portal", request["portal"], *bound]
+    return iscsiadm("--mode", "node", *record, *words)
 
 
 def main() -> None:
@@ -78,6 +81,8 @@ def main() -> None:
         status = node(request, "--op", "delete")
         if status not in (0, NOTHING_FOUND):
             sys.exit(f"the record of {request['iqn']} could not be deleted (iscsiadm said {status})")
+        if request["interface"]:
+            iscsiadm("--mode", "iface", "--interface", request["interface"], "--op", "delete")
 
 
 main()

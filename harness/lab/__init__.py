@@ -39,7 +39,6 @@ MOST_INITIATORS = 16
 """A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each takes 45 of the target's."""
 
 PEERS_DEADLINE_S = 60.0
-VLAN_TAG_BYTES = 4
 MIB = 1 << 20
 BASE_MEMORY_BYTES = 384 * MIB
 """Kernel, daemons, fio and the page cache of hostfs; storage comes on top."""
@@ -193,9 +192,9 @@ def boot_apart(
 
     It starts once ``ssh target`` works there, and so do ``ssh initiator2`` and on; when it ends, all ends.
     The first initiator's ``trunk_name(0)`` leads to the target's ``trunk_name(0)``, the second's to its
-    ``trunk_name(1)``, and so on: frames of ``mtu_bytes`` and a VLAN tag pass. ``results`` and ``console``
-    are the first initiator's; beside ``console.log`` there is a ``console-target.log`` for the target's, and
-    so on. The storage's memory is the target's. Raises TestbedError if a kernel does not come up.
+    ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and ``console`` are the
+    first initiator's; beside ``console.log`` there is a ``console-target.log`` for the target's, and so on.
+    The storage's memory is the target's. Raises TestbedError if a kernel does not come up.
     """
     management.require_ssh()
     target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
@@ -204,7 +203,7 @@ def boot_apart(
     memory = {management.TARGET: _memory(storage_bytes), **dict.fromkeys(names, _memory(0))}
     core = {management.TARGET: target_core, **dict(zip(names, itertools.cycle(cores or [target_core])))}
     with contextlib.ExitStack() as stack:
-        workshop = stack.enter_context(_workshop(journal, sum(memory.values())))
+        workshop = stack.enter_context(_workshop(journal, sum(memory.values()), are_joined=True))
         folders = {name: workshop.make_folder(name) for name in memory}
         client = folders[names[0]] / "ssh"
         management.make_client(client)
@@ -283,7 +282,7 @@ class _Workshop:
         mtu_bytes: int = 0,
     ) -> Iterator[Lab]:
         """Boot the kernel whose settings are in ``folder``, its network interfaces on sockets ``trunks``."""
-        wire = f"transport=fd,depth=128,mtu={mtu_bytes + VLAN_TAG_BYTES}"
+        wire = f"transport=fd,depth=128,mtu={mtu_bytes}"
         begin = console.stat().st_size if console.exists() else 0
         argv = [
             *self.wrapper,
@@ -307,8 +306,8 @@ class _Workshop:
 
 
 @contextlib.contextmanager
-def _workshop(journal: Journal, memory_bytes: int) -> Iterator[_Workshop]:
-    """Make ready for kernels with ``memory_bytes`` together."""
+def _workshop(journal: Journal, memory_bytes: int, *, are_joined: bool = False) -> Iterator[_Workshop]:
+    """Make ready for kernels with ``memory_bytes`` together; those that are joined wait for each other."""
     if shutil.which(KERNEL) is None or not MODULES.is_dir():
         raise RequirementError(
             "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
@@ -320,11 +319,13 @@ def _workshop(journal: Journal, memory_bytes: int) -> Iterator[_Workshop]:
     with journal.hold(machine, scratch):
         folder = Path(scratch.path)
         wrapper = sandbox()
-        if needs_xstate_shim():
-            shim = folder / "xstate.so"
-            runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "xstate.c")])
+        shims = ["xstate.c"] * needs_xstate_shim() + ["idle.c"] * are_joined
+        if shims:
+            library = folder / "shims.so"
+            sources = [str(HERE / shim) for shim in shims]
+            runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), *sources, "-ldl"])
             # For the kernel alone: setpriv and unshare are better off without.
-            wrapper += ["env", f"LD_PRELOAD={shim}"]
+            wrapper += ["env", f"LD_PRELOAD={library}"]
         yield _Workshop(
             folder=folder,
             memory_folder=roomy_folder(memory_bytes, MEMORY_FOLDERS),

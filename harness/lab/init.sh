@@ -44,6 +44,8 @@ hostname "$NAME" 2>/dev/null || true
 if [ -e "$STATE/network" ]; then
     ip -batch "$STATE/network"
     echo 1 > $root/proc/sys/net/ipv4/ip_forward
+    # Interfaces on one trunk must not answer for each other.
+    echo 1 > $root/proc/sys/net/ipv4/conf/all/arp_ignore
     # sshd(8) lets nobody in whose password is locked by a `!`, runs the shell that the user has, and that
     # runs what is in his home; ssh(1) looks for its files there.
     sed -i 's|^root:.*|root:x:0:0:root:/run/home:/bin/sh|' $root/etc/passwd

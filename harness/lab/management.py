@@ -20,6 +20,8 @@ NETWORK = "198.19"
 SSHD = "sshd"
 """Of openssh-server, which `make run` does not install: it would open a service on people's machines."""
 
+LOOPBACK = "link set dev lo up\n"
+
 
 def initiator_name(number: int) -> str:
     """The name of the ``number``-th initiator, from 1, as ``ssh`` in the first one's kernel knows it."""
@@ -44,13 +46,15 @@ def require_ssh() -> None:
 
 def target_network(initiators: int) -> str:
     """An ip(8) batch for the target's kernel: its end of each initiator's network."""
-    return "".join(_interface(trunk_name(n - 1), f"{NETWORK}.{n}.1") for n in range(1, initiators + 1))
+    ends = (_interface(trunk_name(n - 1), f"{NETWORK}.{n}.1") for n in range(1, initiators + 1))
+    return "".join((LOOPBACK, *ends))
 
 
 def initiator_network(number: int) -> str:
     """An ip(8) batch for the ``number``-th initiator's kernel: to the others through the target's."""
     return (
-        _interface(trunk_name(0), f"{NETWORK}.{number}.2")
+        LOOPBACK
+        + _interface(trunk_name(0), f"{NETWORK}.{number}.2")
         + f"route add {NETWORK}.0.0/16 via {NETWORK}.{number}.1\n"
     )
 

@@ -38,9 +38,9 @@ def modules(plan: Plan) -> dict[str, list[str]]:
         names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
         shaping: list[str] = []
         if any(link.interface is None for link in plan.links.values()):
-            shaping += ["8021q" if plan.kernels_apart else "veth", "sch_netem"]
+            shaping += ["macvlan" if plan.kernels_apart else "veth", "sch_netem"]
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
-            shaping += ["bridge", "ifb", "sch_ingress", "cls_matchall", "act_mirred"]
+            shaping += ["ifb", "sch_ingress", "cls_matchall", "act_mirred"]
         if any(column.ipsec != IPSEC_OFF for column in plan.columns):
             shaping += ["xfrm_user", "esp4"]
         for role in names:

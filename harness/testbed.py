@@ -115,6 +115,7 @@ def _in_lab(
             console=console,
             results=folder,
             storage_bytes=storage_bytes,
+            mtu_bytes=max((link.mtu_bytes for link in plan.links.values()), default=1500),
         )
     else:
         booting = lab.boot(

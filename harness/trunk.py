@@ -23,9 +23,6 @@ from harness.links import LinkPath
 from harness.model import LinkProfile
 from harness.undo import Step
 
-MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")
-"""What both kernels need, by modprobe(8)'s names."""
-
 
 class Macvlan(msgspec.Struct, frozen=True):
     """An interface on a trunk, with a MAC address of its own (ip-link(8)). Its qdiscs end with it."""

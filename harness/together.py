@@ -52,7 +52,7 @@ MEASURING_POLL_S = 0.1
 _SERVER = """
 cd "${0%/*}" || exit
 rm -f "$0"
-trap 'rm -f "$0"; kill -9 0' EXIT
+trap 'rm -f "$0"; kill -9 $! 2>/dev/null; wait; kill -9 0' EXIT
 trap exit TERM
 fio --server=sock:"$0" &
 wait

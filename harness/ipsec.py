@@ -75,7 +75,7 @@ class Barrier(msgspec.Struct, frozen=True):
             )
 
     def undo(self) -> tuple[Step, ...]:
-        return tuple(_delete_policy(policy) for policy in self._policies())
+        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
 
 
 class SecurityAssociations(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import re
 import shlex
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
+from harness.ipsec import REQID
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 
 Answer = tuple[int, str, str]
@@ -210,7 +212,10 @@ class World:
             case ["ip", "netns", "del", name]:
                 for thing in [thing for thing, ends in self.things.items() if name in ends]:
                     self.remove(thing)
-                return self._remove_if_there(f"netns {name}", (1, "", "Cannot remove namespace file"))
+                missing = f'Cannot remove namespace file "/run/netns/{name}": No such file or directory'
+                return self._remove_if_there(f"netns {name}", (1, "", missing))
+            case ["ip", "link", "add", iface, *words, "type", "ifb"]:
+                self.make(f"link {iface}", *filter(None, [netns]))
             case ["ip", "link", "add", iface, *words] if netns is None:
                 self.make(f"link {iface}", words[words.index("netns") + 1])
             case ["ip", "link", "show", "dev", iface]:
@@ -222,8 +227,16 @@ class World:
             case ["ip", "xfrm", "policy", "delete", *words]:
                 absent = (2, "", "RTNETLINK answers: No such file or directory")
                 return self._remove_if_there(_policy(netns, words), absent)
-            case ["ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, "proto", "esp"]:
-                return self._remove_if_there(_state(netns, source, destination), DONE)
+            case ["ip", "xfrm", "policy", "deleteall", "src", source, "dst", destination, "priority", number]:
+                for thing in list(self.things):
+                    if re.fullmatch(
+                        _policy(netns, ["src", source, "dst", destination, f".* priority {number}"]), thing
+                    ):
+                        self.remove(thing)
+            case ["ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, *words]:
+                proto, esp, reqid, number = words
+                assert (proto, esp, reqid) == ("proto", "esp", "reqid")
+                self._remove_if_there(_state(netns, source, destination, number), DONE)
             case ["ip", "-s", "xfrm", "state", *_]:
                 return 0, self._states(netns), ""
             case ["swanctl", "--initiate", "--child", name, *_]:
@@ -250,21 +263,25 @@ class World:
         """charon's states and policies on both ends, by the addresses in the initiator's configuration."""
         (conf,) = (t for p, t in self.secret_files.items() if p.endswith("charon-initiator/swanctl.conf"))
         words = conf[conf.index(f" {name} {{") :].split()
-        near, far = (words[words.index(f"{key}_addrs") + 2] for key in ("local", "remote"))
-        target = next(
-            t.split()[1] for t in self.things if t.startswith("netns harness") and t[-1] == name[-1]
+        near, far, reqid, priority = (
+            words[words.index(key) + 2] for key in ("local_addrs", "remote_addrs", "reqid", "priority")
         )
+        target = next(t.split()[1] for t in self.things if t == f"netns {name}")
         for netns in (None, target):
-            self.make(_policy(netns, ["src", f"{near}/32", "dst", f"{far}/32", "dir", "out"]))
+            for source, destination, way in ((near, far, "out"), (far, near, "in"), (far, near, "fwd")):
+                selector = ["src", f"{source}/32", "dst", f"{destination}/32", "dir", way]
+                self.make(_policy(netns, [*selector, "priority", priority]))
             for source, destination in ((near, far), (far, near)):
-                self.make(_state(netns, source, destination))
+                self.make(_state(netns, source, destination, reqid))
 
     def _states(self, netns: str | None) -> str:
-        text = state_text("10.0.0.1", "10.0.0.2", spi=1)
+        text = state_text("10.0.0.1", "10.0.0.2", spi=1, reqid=1)
         for number, thing in enumerate(self.things, 2):
-            if thing.startswith(_state(netns, "", "").rstrip()):
-                source, destination = thing.split()[-2:]
-                text += state_text(source, destination, spi=number, sent_bytes=self.esp_bytes)
+            if thing.startswith(f"state {netns} "):
+                source, destination, reqid = thing.split()[2:]
+                text += state_text(
+                    source, destination, spi=number, reqid=int(reqid), sent_bytes=self.esp_bytes
+                )
         return text
 
     def _lio(self, request: dict[str, Any]) -> Answer:
@@ -304,7 +321,7 @@ class World:
         self.moved_bytes += 2 * IO_BYTES
         self.esp_bytes += 2 * IO_BYTES
         for file, expression in self.captures.items():
-            if expression.startswith("(esp") and file.exists():
+            if "(esp" in expression and file.exists():
                 with file.open("ab") as stream:
                     stream.write(pcap_record(frame(50)))
         return 0, fio_output(write="write" in job), ""
@@ -342,8 +359,8 @@ def _policy(netns: str | None, selector: Sequence[str]) -> str:
     return f"policy {netns} {' '.join(selector)}"
 
 
-def _state(netns: str | None, source: str, destination: str) -> str:
-    return f"state {netns} {source} {destination}"
+def _state(netns: str | None, source: str, destination: str, reqid: str) -> str:
+    return f"state {netns} {source} {destination} {reqid}"
 
 
 def state_text(
@@ -351,6 +368,7 @@ def state_text(
     destination: str,
     *,
     spi: int,
+    reqid: int = REQID,
     sent_bytes: int = 0,
     mode: str = "transport",
     algorithms: Sequence[str] = ("aead rfc4106(gcm(aes)) <<Keys hidden>> 128",),
@@ -358,7 +376,7 @@ def state_text(
     """One state as ``ip -s xfrm state list nokeys`` prints it (iproute2 6.1), its packets full frames."""
     lines = "\n".join(f"\t{algorithm}" for algorithm in algorithms)
     return f"""src {source} dst {destination}
-\tproto esp spi {spi:#010x}({spi}) reqid 1207959552(0x48000000) mode {mode}
+\tproto esp spi {spi:#010x}({spi}) reqid {reqid}({reqid:#010x}) mode {mode}
 \treplay-window 0 seq 0x00000000 flag  (0x00000000)
 {lines}
 \tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000

@@ -12,6 +12,7 @@ import pytest
 from harness import lab
 from harness.errors import RequirementError
 from harness.lab import MIB, Lab, ScratchFolder, require_visible, roomy_folder
+from harness.undo import carry_out
 from tests.unit.fakes import World
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
@@ -124,7 +125,7 @@ def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> 
     state, results = tmp_path / "state", tmp_path / "res ults"
     state.mkdir()
     results.mkdir()
-    lab._write_settings(state, ["printf", "%s|", word, "last"], results)
+    lab._write_settings(state, ["printf", "%s|", word, "last"], results=results)
     script = '. "$1/settings"; test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
     done = subprocess.run(
         ["/bin/sh", "-euc", script, "sh", str(state)],
@@ -143,7 +144,7 @@ def test_hostile_folders_of_state_are_quoted(tmp_path: Path) -> None:
     for number, word in enumerate(HOSTILE):
         state = tmp_path / f"{number}{word}".replace("/", "_")
         state.mkdir()
-        lab._write_settings(state, ["true"], None)
+        lab._write_settings(state, ["true"])
         done = subprocess.run(
             ["/bin/sh", "-euc", '. "$1/settings"; printf "%s|%s" "$STATE" "$RESULTS"', "sh", str(state)],
             capture_output=True,
@@ -183,7 +184,7 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     world = World()
     folder = ScratchFolder(str(tmp_path / "harness-lab-1"))
     folder.acquire(world.host("machine"))
-    folder.release(world.host("machine"))
+    assert carry_out(folder.undo(), world.host("machine").run) == []
     assert [command.argv for command in world.commands] == [
         ("mkdir", "-m", "0700", folder.path),
         ("rm", "-rf", "--one-file-system", folder.path),

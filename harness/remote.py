@@ -13,7 +13,9 @@ import itertools
 import queue
 import re
 import shlex
+import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,11 @@ DEADMAN_S = 20.0
 
 HELLO_DEADLINE_S = 30.0
 ANSWER_GRACE_S = 15.0
+RELAY_WINDOW = 8
+"""Chunks of a relayed connection that may be under way to one end before that end has taken them."""
+
+RELAY_CHUNK_BYTES = 1 << 16
+RELAY_END_S = 5.0
 LARGEST_GREETING_BYTES = 1 << 16
 """What a login shell may print before the agent speaks."""
 
@@ -486,6 +493,107 @@ class AgentHost:
 
     def write_secret(self, path: Path, text: str) -> None:
         self.connection.ask("write", path=str(path), text=text)
+
+    @contextlib.contextmanager
+    def reach(self, path: Path) -> Iterator[Path]:
+        with contextlib.ExitStack() as stack:
+            # Its mode is 0700: nobody else reaches what listens on the host.
+            near = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-")), path.name)
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                listener.bind(str(near))
+            except OSError as error:
+                raise UsageError(
+                    f"no socket could be made in {near.parent}: {error}", hint="set TMPDIR to a shorter path"
+                ) from error
+            listener.listen()
+            relays: list[_Relay] = []
+
+            def accept() -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        relays.append(_Relay(self.connection, listener.accept()[0], path))
+
+            accepting = threading.Thread(target=accept, daemon=True)
+            accepting.start()
+            try:
+                yield near
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)  # which wakes accept()
+                accepting.join()
+                for relay in relays:
+                    relay.end()
+
+
+class _Relay:
+    """A connection made here, carried through the agent to a unix socket there.
+
+    Each end sends ``RELAY_WINDOW`` chunks, then one for each that the other has taken. So what waits is
+    bounded, and an end that does not read holds up its own connection alone.
+    """
+
+    def __init__(self, connection: Connection, near: socket.socket, far: Path) -> None:
+        self._connection = connection
+        self._near = near
+        self._far = far
+        self._window = threading.Semaphore(RELAY_WINDOW)
+        self._inbox: queue.Queue[bytes] = queue.Queue()
+        self._over = False
+        self._carrying = threading.Thread(target=self._carry, daemon=True)
+        self._carrying.start()
+
+    def end(self) -> None:
+        """Close it at this end. It is not waited for long: the connection to the host may hang."""
+        self._shut()
+        self._carrying.join(RELAY_END_S)
+
+    def _shut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._near.shutdown(socket.SHUT_RDWR)
+        self._over = True
+        self._window.release()
+
+    def _carry(self) -> None:
+        with (
+            self._near,
+            contextlib.suppress(HostLost),
+            self._connection.request("relay", path=str(self._far)) as (number, answers),
+        ):
+            opened = answers.get()
+            if opened is None or "error" in opened:
+                return
+            reader = threading.Thread(target=self._read, args=(number, answers), daemon=True)
+            writer = threading.Thread(target=self._write, args=(number,), daemon=True)
+            reader.start()
+            writer.start()
+            while (answer := answers.get()) and "closed" not in answer:
+                if "data" in answer:
+                    self._inbox.put(base64.b64decode(answer["data"]))
+                else:
+                    self._window.release()
+            self._inbox.put(b"")
+            writer.join()
+            reader.join()
+
+    def _read(self, number: int, answers: Answers) -> None:
+        with contextlib.suppress(OSError):
+            while not self._over and (data := self._near.recv(RELAY_CHUNK_BYTES)):
+                self._window.acquire()
+                self._tell("relayed", of=number, data=base64.b64encode(data).decode())
+        self._tell("relayed", of=number, data="")
+        # What still comes has nobody to go to.
+        answers.put(None)
+
+    def _write(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._inbox.get():
+                self._near.sendall(data)
+                self._tell("taken", of=number)
+        self._shut()
+
+    def _tell(self, do: str, **fields: Any) -> None:
+        with contextlib.suppress(HostLost):
+            self._connection.tell(do, **fields)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ import os
 import queue
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +32,9 @@ STATE = Path("/run/harness")
 CHUNK_BYTES = 1 << 16
 MOST_WAITING = 256
 """Messages that may wait to be read: at most some 20 MB of daemons' outputs."""
+
+RELAY_WINDOW = 8
+"""Chunks of a relayed connection that may be under way to one end before that end has taken them."""
 
 STOP_S = 5.0
 UNDO_STEP_S = 60.0
@@ -48,6 +52,7 @@ class Agent:
         self.writer = threading.Thread(target=self.write_out, daemon=True)
         self.deadman_s: float | None = None
         self.running: dict[int, subprocess.Popen[bytes]] = {}
+        self.relays: dict[int, Relay] = {}
         # What is to be taken down, in the order in which it came up: (kind, number).
         self.up: list[tuple[str, int]] = []
         self.notes: dict[int, Message] = {}
@@ -234,6 +239,19 @@ class Agent:
         path.write_text(request["text"], encoding="utf-8")
         return {}
 
+    def do_relay(self, request: Message) -> None:
+        relay = Relay(self, request["id"])
+        self.relays[relay.number] = relay
+        threading.Thread(target=relay.carry, args=(request["path"],), daemon=True).start()
+
+    def do_relayed(self, request: Message) -> None:
+        if relay := self.relays.get(request["of"]):
+            relay.inbox.put(base64.b64decode(request["data"]))
+
+    def do_taken(self, request: Message) -> None:
+        if relay := self.relays.get(request["of"]):
+            relay.window.release()
+
     def do_kernel_messages(self, _request: Message) -> Message:
         lines = []
         while self.kmsg is not None:
@@ -344,6 +362,51 @@ class Agent:
         for place in (private, STATE):
             with contextlib.suppress(OSError):
                 place.rmdir()
+
+
+class Relay:
+    """A connection to a unix socket here, carried for the other end; see ``remote._Relay``."""
+
+    def __init__(self, agent: Agent, number: int) -> None:
+        self.agent = agent
+        self.number = number
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.window = threading.Semaphore(RELAY_WINDOW)
+        self.inbox: queue.Queue[bytes] = queue.Queue()
+        """What is to be written here; the other end's window bounds it. Nothing at all: it has closed."""
+        self.over = False
+
+    def carry(self, path: str) -> None:
+        reader = threading.Thread(target=self.read, daemon=True)
+        with contextlib.suppress(Ended), self.socket:
+            try:
+                self.socket.connect(path)
+            except OSError as error:
+                self.agent.send({"id": self.number, "error": f"{path}: {error.strerror}"})
+            else:
+                self.agent.send({"id": self.number})
+                reader.start()
+                self.write()
+                reader.join()
+        del self.agent.relays[self.number]
+
+    def write(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self.inbox.get():
+                self.socket.sendall(data)
+                self.agent.send({"id": self.number, "taken": 1})
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.over = True
+        self.window.release()
+
+    def read(self) -> None:
+        with contextlib.suppress(Ended, OSError):
+            while not self.over and (data := self.socket.recv(CHUNK_BYTES)):
+                self.window.acquire()
+                self.agent.send({"id": self.number, "data": base64.b64encode(data).decode()})
+        with contextlib.suppress(Ended):
+            self.agent.send({"id": self.number, "closed": True})
 
 
 def write_down(journal: Path | None, line: Message) -> None:

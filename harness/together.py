@@ -24,12 +24,12 @@ import contextlib
 import math
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import run as runner
-from harness.errors import HarnessError, HostLost
+from harness.errors import HarnessError
 from harness.escape import printable
 from harness.histogram import Histogram, merge
 from harness.hosts import PRIVATE, Host
@@ -43,6 +43,10 @@ LARGEST_SKEW = 0.05
 READY_S = 20.0
 CUT_S = 10.0
 """How long fio's client may take to end once those that hang are cut off."""
+
+VERSION = ["fio", "--version"]
+NOT_FOUND = 127
+"""env(1)'s exit status where there is no such program."""
 
 POLL_S = 0.005
 MEASURING_POLL_S = 0.1
@@ -99,8 +103,6 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
     server said anything, NAME.server.log for each client, and fio-client.txt. Raises HarnessError if fio or
     a server cannot be started.
     """
-    here = _version(runner.run)
-    there = [_version(client.host.run) for client in clients]
     log = folder / "fio-client.txt"
     log.write_bytes(b"")
     with contextlib.ExitStack() as stack:
@@ -123,9 +125,11 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
             for server in late:
                 server.daemon.close()
             heard.until(process, [], CUT_S)
+    if process.returncode == NOT_FOUND:
+        raise runner.missing("fio")
     output = fio.parse_client(log.read_text(encoding="utf-8", errors="replace"))
     parts = []
-    for client, server, version in zip(clients, servers, there, strict=True):
+    for client, server in zip(clients, servers, strict=True):
         answer = output.servers.get(server.near, ServerAnswer())
         reason = None
         if answer.job is not None:
@@ -136,7 +140,7 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
         elif process.returncode not in (0, 1):
             reason = f"fio's client ended with status {process.returncode} before it told what it knew"
         else:
-            reason = _why_missing(client.host, answer, here, version)
+            reason = _why_missing(client.host, answer)
         began = heard.when(fio.BEGAN, server.near)
         parts.append(Part(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
     warnings = (*output.warnings, *absence_warnings(parts), *start_warnings(parts))
@@ -215,10 +219,6 @@ def _drop_if_empty(file: Path) -> None:
         file.unlink()
 
 
-def _version(run: Callable[[Sequence[str]], runner.Completed]) -> str:
-    return run(["fio", "--version"]).stdout.strip()
-
-
 class _Heard:
     """What fio's client hears, from the file that it prints to, and when (in Unix seconds)."""
 
@@ -258,14 +258,14 @@ class _Heard:
 # Understanding
 
 
-def _why_missing(host: Host, answer: ServerAnswer, here: str, there: str) -> str:
+def _why_missing(host: Host, answer: ServerAnswer) -> str:
     """Why a server that the client is done with has sent no result."""
+    here = runner.run(VERSION).stdout.strip()
     try:
-        host.run(["true"])
-    except HostLost as error:
+        there = host.run(VERSION).stdout.strip()
+    except HarnessError as error:
+        # Above all HostLost.
         return str(error)
-    except HarnessError:
-        pass  # It answers, and that is what was asked.
     if not answer.accepted and here != there:
         return (
             f"{printable(here)} here and {printable(there)} on the {host.name} do not understand each other; "

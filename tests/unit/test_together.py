@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from harness import together
-from harness.errors import HostLost
+from harness.errors import HostLost, RequirementError
 from harness.hosts import NamespaceHost
 from harness.model import Io, Latency
 from harness.parse.fio import FioJob
@@ -132,7 +132,7 @@ def test_figures_without_some_initiators_are_marked() -> None:
 
 @dataclass(frozen=True, eq=False)
 class Reached(NamespaceHost):
-    """A host whose fio servers are none; ``is_lost`` once it has been asked for its version of fio."""
+    """A host whose fio servers are none."""
 
     folder: Path = field(kw_only=True)
     version: str = "fio-3.33"
@@ -140,7 +140,7 @@ class Reached(NamespaceHost):
     stopped: list[str] = field(default_factory=list)
 
     def run(self, argv: Sequence[str], **_options: Any) -> Completed:
-        if self.is_lost and argv[0] != "fio":
+        if self.is_lost:
             raise HostLost("the host was lost in the middle of the run")
         return Completed(argv=tuple(argv), status=0, stdout=f"{self.version}\n", stderr="", seconds=0)
 
@@ -303,6 +303,12 @@ def test_a_lost_host_speaks_for_itself(script: Script) -> None:
     script.gone(0)
     reason = reason_beside_a_good_one(script, Reached(name="i0", folder=script.folder, is_lost=True))
     assert reason == "the host was lost in the middle of the run"
+
+
+def test_a_missing_fio_is_named(script: Script) -> None:
+    script.then = "exit 127"
+    with pytest.raises(RequirementError, match="fio"):
+        ran(script)
 
 
 def test_a_signal_at_one_server_is_not_the_others(script: Script) -> None:

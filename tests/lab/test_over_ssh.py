@@ -13,6 +13,8 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     done = run_inside("inside.over_ssh", "refusals")
     assert done.status == 0, done
     assert "refusals: 5" in done.out
+    assert "a device: refused twice, measured once" in done.out
+    assert "swapped: " in done.out
 
 
 def test_the_whole_matrix_is_measured() -> None:

@@ -155,6 +155,58 @@ def refusals() -> None:
     print("refusals: 5")
 
 
+def loop_device() -> str:
+    """A disk of the target's with a file system on it."""
+    sh("modprobe", "loop")
+    Path("/root/disk.img").write_bytes(b"")
+    sh("truncate", "--size=64M", "/root/disk.img")
+    device = sh("losetup", "--find", "--show", "/root/disk.img").strip()
+    sh("mkfs.ext4", "-q", device)
+    return device
+
+
+def a_device_of_the_targets() -> None:
+    """Refused while something uses it, and while it bears something; measured once that is agreed to."""
+    device = loop_device()
+    words = ("run", *OVER_SSH[:3], f"--backing={device}", *ONE, "--ipsec=off")
+    mountpoint = Path("/root/mounted")
+    mountpoint.mkdir()
+    sh("mount", device, str(mountpoint))
+    said = harness(*words, status=2)
+    assert f"mounted on {mountpoint}" in said and f"umount {mountpoint}" in said, said
+    sh("umount", str(mountpoint))
+    said = harness(*words, status=2)
+    assert "ext4" in said and f"--destroy {device}" in said, said
+    harness(*words, f"--destroy={device}")
+    assert {record["status"] for record in records(newest_run()).values()} == {"ok"}
+    environment = json.loads((newest_run() / "environment.json").read_bytes())
+    assert environment["device"]["node"] == device and environment["device"]["serial"], environment["device"]
+    sh("losetup", "--detach", device)
+    print("a device: refused twice, measured once")
+
+
+def a_device_that_is_swapped() -> None:
+    """Another disk under the same name, in the middle of a run: no job writes to it."""
+    device = loop_device()
+    Path("/root/other.img").write_bytes(b"")
+    sh("truncate", "--size=64M", "/root/other.img")
+    words = ["run", *OVER_SSH[:2], "--link=local", f"--backing={device}", f"--destroy={device}", *SHORT]
+    for file in RESULTS.rglob("events.jsonl"):
+        file.unlink()
+    with started([*words, "--repeats=20", "--runtime=0.5s", "--workload=seq-write-256k"]) as process:
+        wait_for(measuring, "a measured cell", deadline_s=60)
+        sh("losetup", "--detach", device)
+        wait_for(lambda: "/root" not in sh("losetup", "--list"), "the disk to be free", deadline_s=20)
+        sh("losetup", device, "/root/other.img")
+        assert process.wait(timeout=120) == 1
+    found = records(newest_run()).values()
+    bad = {record["reason"] for record in found if record["status"] != "ok"}
+    assert bad and all("disk.img" in reason or "sequence number" in reason for reason in bad), bad
+    assert Path("/root/other.img").read_bytes() == bytes(64 << 20), "nothing was written to it"
+    sh("losetup", "--detach", device)
+    print("swapped: " + bad.pop())
+
+
 def main(part: str) -> None:
     make_the_user_s_own()
     # The user's own target has port 3260 of every address; a run on machines has to live beside it or say so.
@@ -171,6 +223,8 @@ def main(part: str) -> None:
         else:
             record_of_the_path()
             refusals()
+            a_device_of_the_targets()
+            a_device_that_is_swapped()
 
 
 if __name__ == "__main__":

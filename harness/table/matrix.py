@@ -52,7 +52,7 @@ _ADDED_UP = (
 Grid = list[list[TableCell | None]]
 
 
-class _Key(msgspec.Struct, frozen=True):
+class ColumnKey(msgspec.Struct, frozen=True):
     """What samples of one column have in common."""
 
     setting: Setting
@@ -81,13 +81,13 @@ def build(
         plans=[plans[run] for run in runs if plans and run in plans],
         environments=[environments[run] for run in runs if environments and run in environments],
     )
-    samples = _by_column(records)
-    keys = _in_order(samples, context.plans)
+    samples = by_column(records)
+    keys = in_order(samples, context.plans)
     columns = _headed(keys, samples)
-    rows = _rows(records, options.metric, context.plans)
+    rows = rows_of(records, options.metric, context.plans)
     grid: Grid = []
     for row in rows:
-        read = _reader(row.direction, options.metric)
+        read = reader(row.direction, options.metric)
         line = [_cell(samples[key].get(row.workload, ()), read, options.metric) for key in keys]
         grid.append(_with_ratios(keys, line))
     grid, footnotes = notes.marked(grid)
@@ -107,29 +107,30 @@ def build(
     )
 
 
-def _by_column(records: Iterable[Record]) -> dict[_Key, dict[str, list[Record]]]:
-    samples: dict[_Key, dict[str, list[Record]]] = {}
-    keys: dict[tuple[str, ...], _Key] = {}
+def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
+    """The records of each column, by workload, in the order they came."""
+    samples: dict[ColumnKey, dict[str, list[Record]]] = {}
+    keys: dict[tuple[str, ...], ColumnKey] = {}
     for record in records:
         mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
         facts = (record.source, record.testbed, record.clock, record.link, record.ipsec, mode)
         key = keys.get(facts)
         if key is None:
             setting = Setting(record.source, record.testbed.value, record.clock)
-            key = keys[facts] = _Key(setting, record.link, record.ipsec, mode or None)
+            key = keys[facts] = ColumnKey(setting, record.link, record.ipsec, mode or None)
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)
     return samples
 
 
-def _in_order(found: Iterable[_Key], plans: Iterable[Plan]) -> list[_Key]:
+def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
     """By setting; without IPsec before each proposal; then local, wired, wifi and the rest as planned."""
     keys = list(found)
     planned = [column for plan in plans for column in plan.columns]
     links = list(dict.fromkeys([column.link for column in planned] + [key.link for key in keys]))
     proposals = list(dict.fromkeys([column.ipsec for column in planned] + [key.ipsec for key in keys]))
 
-    def place(key: _Key) -> tuple[object, ...]:
+    def place(key: ColumnKey) -> tuple[object, ...]:
         name = key.link.partition(":")[0]
         known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
         return (
@@ -145,7 +146,7 @@ def _in_order(found: Iterable[_Key], plans: Iterable[Plan]) -> list[_Key]:
 
 
 def _headed(
-    keys: Sequence[_Key], samples: Mapping[_Key, Mapping[str, Sequence[Record]]]
+    keys: Sequence[ColumnKey], samples: Mapping[ColumnKey, Mapping[str, Sequence[Record]]]
 ) -> list[TableColumn]:
     several = len({key.setting for key in keys}) > 1
     titles = {}
@@ -178,7 +179,7 @@ def _headed(
     return columns
 
 
-def _rows(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
+def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
     """The document's rows first, in its order, then others as planned, then as found."""
     shown: dict[str, set[Direction]] = {}
     for record in records:
@@ -218,7 +219,7 @@ def _moved(io: Io | None) -> bool:
     return io is not None and io.bytes > 0
 
 
-def _reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
+def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
     """The function that takes a row's figure, in the metric's unit, out of a record; None: it has none."""
     if metric.is_latency:
         field = _LATENCY_FIELDS[metric]
@@ -296,14 +297,14 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     return total
 
 
-def _with_ratios(keys: Sequence[_Key], line: Sequence[TableCell | None]) -> list[TableCell | None]:
+def _with_ratios(keys: Sequence[ColumnKey], line: Sequence[TableCell | None]) -> list[TableCell | None]:
     values = {
         (key.setting, key.link): cell.value
         for key, cell in zip(keys, line, strict=True)
         if cell is not None and key.ipsec == IPSEC_OFF
     }
 
-    def related(key: _Key, cell: TableCell | None) -> TableCell | None:
+    def related(key: ColumnKey, cell: TableCell | None) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
         local = values.get((key.setting, LINK_LOCAL)) if key.link != LINK_LOCAL else None

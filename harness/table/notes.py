@@ -18,6 +18,8 @@ _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
 _MOST_WARNINGS = 10
 _MOST_NAMES = 3
 
+_FACTS = {"cpu": "processor", "clocksource": "clock source", "governor": "frequency governor"}
+
 Line = Sequence[TableCell | None]
 
 
@@ -92,7 +94,7 @@ def legend(
     return (
         *_signs(options, rows, grid),
         *_origins(context),
-        *_differences(context),
+        *differences(context.plans, context.environments),
         *_gaps(context),
         *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
         *_warnings(columns, rows, grid),
@@ -143,33 +145,40 @@ def _listed(names: Sequence[str], noun: str) -> str:
 
 def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
     """The kernel release of every host, each once: ``/proc/version`` has it as its third word."""
+    versions = _facts(environments, "kernel")
+    return list(dict.fromkeys(" ".join(text.removeprefix("Linux version ").split()[:1]) for text in versions))
+
+
+def _facts(environments: Iterable[Mapping[str, Any]], fact: str) -> list[str]:
+    """What every host says of itself, each answer once; a host that says nothing is passed over."""
     found: dict[str, None] = {}
     for environment in environments:
         hosts = environment.get("hosts")
         for host in hosts.values() if isinstance(hosts, Mapping) else ():
-            version = str(host.get("kernel", "")) if isinstance(host, Mapping) else ""
-            if version:
-                found[" ".join(version.removeprefix("Linux version ").split()[:1])] = None
+            answer = str(host.get(fact, "")) if isinstance(host, Mapping) else ""
+            if answer:
+                found[answer] = None
     return list(found)
 
 
-def _differences(context: Context) -> Iterable[str]:
-    """What pooled runs do not have in common, although their samples share cells."""
+def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """What runs do not have in common, although their samples share cells or are compared."""
     workloads: dict[str, set[object]] = {}
     links: dict[str, set[object]] = {}
-    for plan in context.plans:
+    for plan in plans:
         for workload in plan.workloads:
             workloads.setdefault(workload.name, set()).add(workload.options)
         for name, link in plan.links.items():
             links.setdefault(name, set()).add(link)
-    backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in context.plans}
+    backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in plans}
     unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
     unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
     unlike += ["backing storage"] if len(backings) > 1 else []
-    unlike += ["runtime"] if len({plan.runtime_s for plan in context.plans}) > 1 else []
-    unlike += ["authentication"] if len({plan.ike_auth for plan in context.plans}) > 1 else []
-    unlike += ["version of the harness"] if len({plan.harness_version for plan in context.plans}) > 1 else []
-    unlike += ["kernel"] if len(_kernels(context.environments)) > 1 else []
+    unlike += ["runtime"] if len({plan.runtime_s for plan in plans}) > 1 else []
+    unlike += ["authentication"] if len({plan.ike_auth for plan in plans}) > 1 else []
+    unlike += ["version of the harness"] if len({plan.harness_version for plan in plans}) > 1 else []
+    unlike += ["kernel"] if len(_kernels(environments)) > 1 else []
+    unlike += [what for fact, what in _FACTS.items() if len(_facts(environments, fact)) > 1]
     if unlike:
         yield f"The runs differ in: {', '.join(unlike)}."
 

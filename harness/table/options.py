@@ -12,11 +12,11 @@ from harness.model import Status
 from harness.references import Reference
 
 
-class _Choice(enum.StrEnum):
+class Choice(enum.StrEnum):
     """Words that a user may type, in any case."""
 
     @classmethod
-    def _missing_(cls, value: object) -> _Choice:
+    def _missing_(cls, value: object) -> Choice:
         for choice in cls:
             if choice.casefold() == str(value).casefold():
                 return choice
@@ -25,7 +25,7 @@ class _Choice(enum.StrEnum):
         )
 
 
-class Metric(_Choice):
+class Metric(Choice):
     """metric"""
 
     MB_S = "MB/s"
@@ -59,7 +59,7 @@ class Metric(_Choice):
                 return f"{self.value} latency in µs"
 
 
-class Ratio(_Choice):
+class Ratio(Choice):
     """ratio"""
 
     NONE = "none"
@@ -71,7 +71,7 @@ class Ratio(_Choice):
         return "local" if self is Ratio.LOCAL else "the same link without IPsec"
 
 
-class TableFormat(_Choice):
+class TableFormat(Choice):
     """format"""
 
     PLAIN = "plain"

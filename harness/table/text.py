@@ -114,12 +114,13 @@ def _plain(table: Table, width: int | None) -> str:
             colalign=["left"] * len(corner) + ["right"] * len(block),
         )
         blocks.append(text.replace(_FILLER, " "))
-    notes = [line for note in _notes(table) for line in _wrapped(printable(note), width)]
+    notes = [line for note in _notes(table) for line in wrapped(printable(note), width)]
     lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
     return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip()
 
 
-def _wrapped(note: str, width: int | None) -> list[str]:
+def wrapped(note: str, width: int | None) -> list[str]:
+    """The lines of a note, none longer than ``width``; None: one line."""
     return [note] if width is None else textwrap.wrap(note, width, subsequent_indent="    ")
 
 

@@ -31,7 +31,7 @@ from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.progress import follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.state import exclusive
-from harness.table import Metric, Options, Ratio, TableFormat, build, render
+from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
 
 DEFAULTS = plan.Request()
@@ -388,7 +388,11 @@ def _side(path: Path) -> comparison.Side:
 
 
 def _print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
-    found = build(open_results(paths), options, open_plans(paths), open_environments(paths))
+    found = cached(
+        paths,
+        options,
+        lambda: build(open_results(paths), options, open_plans(paths), open_environments(paths)),
+    )
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")
 

@@ -7,6 +7,7 @@ about the distribution.
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Sequence
 
@@ -17,7 +18,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What ``n`` samples say; every figure has the samples' own unit.
 
     ``low`` and ``high`` bound the median with at least 95 % confidence if ``interval`` is true.
-    Fewer than six samples cannot do that: then they are the lowest and the highest sample.
+    Fewer than six samples cannot do that: then they are the lowest and the highest sample. A bootstrap
+    is no way around it, for what it draws lies between those two as well.
     """
 
     n: int
@@ -51,6 +53,44 @@ def summarise(samples: Sequence[float]) -> Summary:
         maximum=ranked[-1],
         interval=rank > 0,
     )
+
+
+class Decision(enum.StrEnum):
+    """Whether a cell is measured once more, or why not."""
+
+    GO_ON = "go on"
+    NARROW = "the interval is as narrow as was asked for"
+    MAX_REPEATS = "the most repeats were made"
+    MAX_TIME = "the time is up"
+
+
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """``width``: the largest ``Summary.spread`` that will do (0.05: 5 % of the median to either side)."""
+
+    width: float
+    max_repeats: int
+    max_s: float | None = None
+
+
+def decide(
+    samples: Sequence[float], rule: StoppingRule, *, made: int | None = None, spent_s: float = 0.0
+) -> Decision:
+    """Whether to measure a cell again, given the values of its repeats so far.
+
+    It looks at how narrow the 95 % interval of the median is, and never at where it lies: to stop when
+    a difference is significant would find one sooner or later where there is none. ``made`` counts
+    repeats that gave no value too (by default there are none), and ``spent_s`` is what they took.
+    Six values are the fewest that have an interval, so ``max_repeats`` below that decides alone.
+    """
+    if samples:
+        summary = summarise(samples)
+        if summary.interval and summary.spread <= rule.width:
+            return Decision.NARROW
+    if (len(samples) if made is None else made) >= rule.max_repeats:
+        return Decision.MAX_REPEATS
+    if rule.max_s is not None and spent_s >= rule.max_s:
+        return Decision.MAX_TIME
+    return Decision.GO_ON
 
 
 def median(samples: Sequence[float]) -> float:

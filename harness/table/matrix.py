@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harness import stats
+from harness import shape, stats
 from harness.errors import UsageError
 from harness.model import IPSEC_OFF, LINK_LOCAL, Io, IpsecMode, Latency, Plan, Proof, Record, Status
 from harness.references import Reference
@@ -88,8 +88,9 @@ def build(
     grid: Grid = []
     for row in rows:
         read = reader(row.direction, options.metric)
-        line = [_cell(samples[key].get(row.workload, ()), read, options.metric) for key in keys]
-        grid.append(_with_ratios(keys, line))
+        found = [_measured(samples[key].get(row.workload, ())) for key in keys]
+        line = [_cell(records, read, options.metric) for records in found]
+        grid.append(_with_ratios(keys, line, [_by_block(records, read) for records in found]))
     grid, footnotes = notes.marked(grid)
     title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
     if options.reference is not None:
@@ -259,6 +260,23 @@ def _rate(io: Io, metric: Metric) -> float:
             return io.bytes_per_s / 1e6
 
 
+def _measured(records: Iterable[Record]) -> list[Record]:
+    """In the order they were measured."""
+    return sorted(records, key=lambda record: (record.started_unix_s, record.run_id, record.order))
+
+
+_Blocks = Mapping[tuple[str, int], float]
+"""Values by run and repeat: what has the same key was measured in the same block."""
+
+
+def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
+    return {
+        (record.run_id, record.repeat): value
+        for record in records
+        if record.status is Status.OK and (value := read(record)) is not None
+    }
+
+
 def _cell(
     records: Sequence[Record], read: Callable[[Record], float | None], metric: Metric
 ) -> TableCell | None:
@@ -282,7 +300,10 @@ def _cell(
         proof=_added_up([record.proof for record in counted if record.proof is not None]),
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
-        warnings=tuple(dict.fromkeys(warning for record in records for warning in record.warnings)),
+        warnings=(
+            *dict.fromkeys(warning for record in records for warning in record.warnings),
+            *shape.doubts(values),
+        ),
     )
 
 
@@ -297,25 +318,55 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     return total
 
 
-def _with_ratios(keys: Sequence[ColumnKey], line: Sequence[TableCell | None]) -> list[TableCell | None]:
-    values = {
-        (key.setting, key.link): cell.value
-        for key, cell in zip(keys, line, strict=True)
-        if cell is not None and key.ipsec == IPSEC_OFF
+def _with_ratios(
+    keys: Sequence[ColumnKey], line: Sequence[TableCell | None], blocks: Sequence[_Blocks]
+) -> list[TableCell | None]:
+    baselines = {
+        (key.setting, key.link): values
+        for key, values in zip(keys, blocks, strict=True)
+        if key.ipsec == IPSEC_OFF
     }
 
-    def related(key: ColumnKey, cell: TableCell | None) -> TableCell | None:
+    def related(key: ColumnKey, cell: TableCell | None, values: _Blocks) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
-        local = values.get((key.setting, LINK_LOCAL)) if key.link != LINK_LOCAL else None
-        bare = values.get((key.setting, key.link)) if key.ipsec != IPSEC_OFF else None
+        local = baselines.get((key.setting, LINK_LOCAL), {}) if key.link != LINK_LOCAL else {}
+        bare = baselines.get((key.setting, key.link), {}) if key.ipsec != IPSEC_OFF else {}
+        to_bare = _ratios(values, bare)
         return msgspec.structs.replace(
             cell,
-            ratio_to_local=cell.value / local if local else None,
-            ratio_to_no_ipsec=cell.value / bare if bare else None,
+            ratio_to_local=_ratio(values, local),
+            ratio_to_no_ipsec=_ratio(values, bare),
+            differs_from_no_ipsec=_differs(to_bare),
         )
 
-    return [related(key, cell) for key, cell in zip(keys, line, strict=True)]
+    return [
+        related(key, cell, values) for key, cell, values in zip(keys, line, blocks, strict=True)
+    ]  # fmt: skip
+
+
+def _ratios(values: _Blocks, baseline: _Blocks) -> list[float]:
+    """The ratio within each block that both were measured in."""
+    return [value / baseline[block] for block, value in values.items() if baseline.get(block)]
+
+
+def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
+    """The median ratio within blocks, which what the machine does to all cells of a block cannot alter.
+
+    Where no block is common, because repeats are missing or are those of other runs, that of the medians.
+    """
+    within = _ratios(values, baseline)
+    if within:
+        return stats.median(within)
+    base = stats.median(list(baseline.values())) if baseline else 0.0
+    return stats.median(list(values.values())) / base if base else None
+
+
+def _differs(ratios: Sequence[float]) -> bool | None:
+    if len(ratios) < 2:
+        return None
+    summary = stats.summarise(ratios)
+    return not summary.low <= 1 <= summary.high
 
 
 def _reference_columns(reference: Reference) -> list[TableColumn]:

@@ -14,6 +14,9 @@ from harness.table.options import Direction, Options, Ratio, Setting, TableCell,
 HARNESS_SOURCE = "harness"
 """``Record.source`` of what a run measured itself."""
 
+NO_DIFFERENCE = "\N{ALMOST EQUAL TO}"
+"""Beside a value that is not shown to differ from that of the same link without IPsec."""
+
 _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
 _MOST_WARNINGS = 10
 _MOST_NAMES = 3
@@ -105,10 +108,14 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
     spreads = [cell.n for line in grid for cell in line if cell is not None and cell.spread is not None]
     if spreads and options.ratio is Ratio.NONE:
         # Fewer than six samples cannot bound their median with 95 % confidence: stats.interval_rank.
-        bound = "end of the 95 % interval of the median" if min(spreads) >= 6 else "sample"
-        if min(spreads) < 6 <= max(spreads):
+        bound = "end of the 95 % interval of the median"
+        if max(spreads) < 6:
+            bound = "sample; 6 repeats or more would give a 95 % interval"
+        elif min(spreads) < 6:
             bound = "sample (from 6 samples on: end of the 95 % interval of the median)"
         yield f"±: distance from the median to the farthest {bound}."
+    if any(cell.differs_from_no_ipsec is False for line in grid for cell in line if cell is not None):
+        yield f"{NO_DIFFERENCE}: not shown to differ from the same link without IPsec (ratios within blocks)."
     if options.ratio is not Ratio.NONE:
         yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
     if any(row.direction is Direction.BOTH for row in rows):
@@ -134,6 +141,9 @@ def _origins(context: Context) -> Iterable[str]:
     kernels = _kernels(context.environments)
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
+    governors = [name for name in _facts(context.environments, "governor") if name != "performance"]
+    if governors:
+        yield f"Warning: the frequency governor is {', '.join(governors)}; 'performance' varies less."
 
 
 def _listed(names: Sequence[str], noun: str) -> str:

@@ -134,7 +134,9 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
 
-    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. ``proof`` adds up
+    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of
+    those within blocks (the same repeat of the same run), and ``differs_from_no_ipsec`` says whether
+    their bounds leave 1 out; None: there is nothing to tell it from. ``proof`` adds up
     ``Proof`` over the repeats behind the value, or over all of them where there is no value.
     ``mark`` is the number of its footnote.
     """
@@ -148,6 +150,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
     ratio_to_local: float | None = None
     ratio_to_no_ipsec: float | None = None
+    differs_from_no_ipsec: bool | None = None
     proof: dict[str, int | None] | None = None
     runs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.stats import interval_rank, median, summarise
+from harness.stats import Decision, StoppingRule, decide, interval_rank, median, summarise
 
 
 def miss_probability(n: int, rank: int) -> float:
@@ -75,3 +75,48 @@ def test_the_true_median_of_a_skewed_distribution_is_covered_as_often_as_promise
 def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     assert summarise([90.0, 100.0, 104.0]).spread == pytest.approx(0.10)
     assert summarise([0.0, 0.0]).spread == 0.0
+
+
+# The stopping rule
+
+RULE = StoppingRule(width=0.05, max_repeats=20, max_s=60.0)
+NARROW = [100.0, 101.0, 99.0, 102.0, 98.0, 100.5]
+
+
+@pytest.mark.parametrize(
+    ("samples", "made", "spent_s", "decision"),
+    [
+        ([], 0, 0.0, Decision.GO_ON),
+        (NARROW[:5], 5, 10.0, Decision.GO_ON),
+        (NARROW, 6, 10.0, Decision.NARROW),
+        ([*NARROW[:5], 120.0], 6, 10.0, Decision.GO_ON),
+        ([*NARROW[:5], 120.0], 20, 10.0, Decision.MAX_REPEATS),
+        ([], 20, 10.0, Decision.MAX_REPEATS),
+        ([100.0, 120.0], 2, 60.0, Decision.MAX_TIME),
+        (NARROW, 20, 60.0, Decision.NARROW),
+    ],
+)
+def test_a_cell_is_repeated_until_its_interval_is_narrow_or_a_limit_is_reached(
+    samples: list[float], made: int, spent_s: float, decision: Decision
+) -> None:
+    assert decide(samples, RULE, made=made, spent_s=spent_s) is decision
+
+
+def test_without_a_time_limit_time_does_not_matter() -> None:
+    rule = StoppingRule(width=0.05, max_repeats=3)
+    assert decide([1.0], rule, spent_s=1e9) is Decision.GO_ON
+    assert decide([1.0, 2.0, 3.0], rule) is Decision.MAX_REPEATS
+
+
+def test_intervals_at_which_the_rule_stops_still_hold_the_median() -> None:
+    source = random.Random(3)  # noqa: S311 -- no secret
+    rule = StoppingRule(width=0.05, max_repeats=60)
+    held = 0
+    for _ in range(500):
+        samples: list[float] = []
+        while decide(samples, rule) is Decision.GO_ON:
+            samples.append(source.lognormvariate(0, 0.07))
+        summary = summarise(samples)
+        held += summary.low <= 1.0 <= summary.high
+    # Looking again after each repeat costs a little: a narrow interval is narrow by luck, too.
+    assert held / 500 > 0.9

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from harness import histogram
 from harness.errors import UsageError
 from harness.escape import printable
+from harness.histogram import Histogram
 from harness.model import (
     IPSEC_OFF,
     SCHEMA_VERSION,
@@ -31,6 +33,9 @@ from harness.model import (
     Status,
     TestbedKind,
 )
+
+if TYPE_CHECKING:
+    from harness.parse.fio import FioJob
 
 FIO_SOURCE = "fio"
 """``Record.source`` of measurements that came as plain fio outputs."""
@@ -277,8 +282,8 @@ def fio_records(file: Path, link: str) -> list[Record]:
                 status=status,
                 reason="; ".join(doubts) or None,
                 warnings=(*output.warnings, *added),
-                read=_together(reads),
-                write=_together(writes),
+                read=_together(reads, _bins(jobs, "read")),
+                write=_together(writes, _bins(jobs, "write")),
                 sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
                 fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
                 link_title=link,
@@ -289,8 +294,16 @@ def fio_records(file: Path, link: str) -> list[Record]:
     return records
 
 
-def _together(ios: Sequence[Io]) -> Io | None:
-    """Clones as one: mean latency weighted by I/Os; percentiles of all do not follow from those of each."""
+def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
+    """The latencies of all jobs together; empty if not all of them have bins, and of the same kind."""
+    active = [job for job in jobs if getattr(job, direction)]
+    parts = [Histogram(getattr(job, f"{direction}_bins")) for job in active]
+    whole = all(part.count for part in parts) and len({job.percentiles_of for job in active}) == 1
+    return histogram.merge(parts) if whole else Histogram()
+
+
+def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
+    """Clones as one: mean latency weighted by I/Os, percentiles from the bins of all, if there are any."""
     if len(ios) < 2:
         return ios[0] if ios else None
     total = sum(io.ios for io in ios)
@@ -308,6 +321,9 @@ def _together(ios: Sequence[Io]) -> Io | None:
             else None,
             min_ns=min(lows, default=None),
             max_ns=max(highs, default=None),
+            p50_ns=bins.percentile_ns(50) if bins.count else None,
+            p99_ns=bins.percentile_ns(99) if bins.count else None,
+            p99_9_ns=bins.percentile_ns(99.9) if bins.count else None,
         ),
     )
 

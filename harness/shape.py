@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from harness import stats
+from harness import stats, steady
 
 BIMODAL = "bimodal: the repeats fall into two groups, and the median may be far from both"
 DRIFTING = "drifting: the repeats rise or fall from the first to the last, and the median with them"
@@ -16,6 +16,7 @@ MATERIAL = 0.05
 
 _FEWEST = 8  # of fewer, one in ten looks bimodal by chance, and not even a steady rise is as rare as _CHANCE
 _LEAST_SHARE = 5  # a group has at least one in five repeats; fewer are outliers
+_MOST_ROUNDS = 30
 _CHANCE = 0.001  # 40 cells are looked at
 
 
@@ -48,10 +49,9 @@ def drifting(values: Sequence[float]) -> bool:
     n = len(values)
     if n < _FEWEST:
         return False
-    if n > 100:
-        # All pairs of ten thousand would take minutes; means of consecutive repeats show a drift as well.
-        each = -(-n // 100)
-        return drifting([sum(values[i : i + each]) / each for i in range(0, n - each + 1, each)])
+    if n > _MOST_ROUNDS:
+        # The work grows with the square of n, and means of consecutive repeats show a drift as well.
+        return drifting(steady.in_rounds(values, _MOST_ROUNDS))
     pairs = list(itertools.combinations(range(n), 2))
     score = sum((values[j] > values[i]) - (values[j] < values[i]) for i, j in pairs)
     deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)

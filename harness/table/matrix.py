@@ -89,8 +89,9 @@ def build(
     for row in rows:
         read = reader(row.direction, options.metric)
         found = [_measured(samples[key].get(row.workload, ())) for key in keys]
-        line = [_cell(records, read, options.metric) for records in found]
-        grid.append(_with_ratios(keys, line, [_by_block(records, read) for records in found]))
+        values = [_by_block(records, read) for records in found]
+        line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
+        grid.append(_with_ratios(keys, line, values))
     grid, footnotes = notes.marked(grid)
     title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
     if options.reference is not None:
@@ -266,7 +267,7 @@ def _measured(records: Iterable[Record]) -> list[Record]:
 
 
 _Blocks = Mapping[tuple[str, int], float]
-"""Values by run and repeat: what has the same key was measured in the same block."""
+"""Values that count, by run and repeat: what has the same key was measured in the same block."""
 
 
 def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
@@ -277,13 +278,11 @@ def _by_block(records: Iterable[Record], read: Callable[[Record], float | None])
     }
 
 
-def _cell(
-    records: Sequence[Record], read: Callable[[Record], float | None], metric: Metric
-) -> TableCell | None:
+def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCell | None:
     if not records:
         return None
     good = [record for record in records if record.status is Status.OK]
-    values = [value for value in map(read, good) if value is not None]
+    values = list(blocks.values())
     reasons = notes.reasons(records)
     if len(values) < len(good):
         reasons += (f"fio reported no {metric} in {len(good) - len(values)} of {len(records)} repeats",)

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from harness.errors import HarnessError
+from harness.results import RunFolder
 from harness.table.options import Options, Table
 
 KEPT = 32
@@ -41,7 +43,7 @@ def cached(paths: Sequence[Path], options: Options, make: Callable[[], Table]) -
     try:
         file = folder() / f"{question.hex()[:32]}.table"
         found, newest_ns = _identity(paths)
-    except (OSError, ValueError, RuntimeError):
+    except (HarnessError, OSError, ValueError, RuntimeError):
         # No such path, which ``make`` says in a sentence; or no home.
         return make()
     table = _load(file, found)
@@ -74,11 +76,11 @@ _Level = tuple[list[str], list[tuple[int, int, int]]]
 
 
 def _levels(path: Path) -> Iterator[_Level]:
-    """The path itself, what is in it, in the run folders in it, and in their ``cells``."""
+    """The path itself, what is in it, in the run folders in it, and in their ``cells``: all that is read."""
     yield [str(path)], [_STATE(path.stat())]
     if not path.is_dir():
         return
-    for run in (str(path), *_folders(path)):
+    for run in (str(path), *([] if RunFolder.is_at(path) else _folders(path))):
         yield _entries(run)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             yield _entries(f"{run}/cells")
@@ -86,7 +88,7 @@ def _levels(path: Path) -> Iterator[_Level]:
 
 def _folders(path: Path) -> list[str]:
     with os.scandir(path) as entries:
-        return sorted(entry.path for entry in entries if entry.is_dir() and entry.name != "cells")
+        return sorted(entry.path for entry in entries if entry.is_dir())
 
 
 def _entries(path: str) -> _Level:

@@ -141,6 +141,15 @@ def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
     assert verdict(wide) is Verdict.INCONCLUSIVE
 
 
+def test_many_repeats_are_taken_together() -> None:
+    source = random.Random(10)  # noqa: S311 -- no secret
+    a, b = noisy(source, 10_000, 0.1), [0.98 * value for value in noisy(source, 10_000, 0.1)]
+    found = ratio_of(a, b, paired=False)
+    assert (found.n_a, found.n_b) == (200, 200)
+    assert found.ratio == pytest.approx(0.98, rel=0.005)
+    assert verdict(found) is Verdict.SLOWER
+
+
 def test_equal_samples_do_not_differ() -> None:
     found = ratio_of([5.0] * 10, [5.0] * 10, paired=True)
     assert (found.ratio, found.low, found.high, found.p) == (1.0, 1.0, 1.0, 1.0)

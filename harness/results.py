@@ -49,7 +49,7 @@ _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PLAN_DECODER = msgspec.json.Decoder(Plan)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SNIFFED_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 17
+_CHUNK_BYTES = 1 << 15
 
 T = TypeVar("T")
 

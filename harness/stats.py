@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
+
+_STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""The 97.5 % quantile of Student's t for so many samples (n - 1 degrees of freedom)."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +103,23 @@ def median(samples: Sequence[float]) -> float:
     if not samples:
         raise ValueError("no samples")
     return _middle(sorted(samples))
+
+
+def differ(ratios: Sequence[float]) -> bool | None:
+    """Whether ratios above zero show with 95 % confidence that their median is not 1; None: fewer than two.
+
+    Six or more do so by ranks. Three that agree do so by chance in one of four cases, so fewer than
+    six are taken for lognormal: Student's t of their logarithms.
+    """
+    n = len(ratios)
+    if n < 2:
+        return None
+    summary = summarise(ratios)
+    if summary.interval:
+        return not summary.low <= 1 <= summary.high
+    logarithms = [math.log(ratio) for ratio in ratios]
+    error = statistics.stdev(logarithms) / math.sqrt(n)
+    return abs(statistics.fmean(logarithms)) > _STUDENT_T[n] * error
 
 
 @functools.lru_cache(maxsize=1024)

@@ -236,29 +236,32 @@ def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], fl
 
         return latency_us
 
+    rate_of = _rate(metric)
+    reads, writes = direction is not Direction.WRITE, direction is not Direction.READ
+
     def rate(record: Record) -> float | None:
         total = 0.0
-        if direction is not Direction.WRITE:
+        if reads:
             if record.read is None or not record.read.runtime_ns:
                 return None
-            total += _rate(record.read, metric)
-        if direction is not Direction.READ:
+            total += rate_of(record.read)
+        if writes:
             if record.write is None or not record.write.runtime_ns:
                 return None
-            total += _rate(record.write, metric)
+            total += rate_of(record.write)
         return total
 
     return rate
 
 
-def _rate(io: Io, metric: Metric) -> float:
+def _rate(metric: Metric) -> Callable[[Io], float]:
     match metric:
         case Metric.IOPS:
-            return io.iops
+            return lambda io: io.iops
         case Metric.MIB_S:
-            return io.bytes_per_s / 2**20
+            return lambda io: io.bytes_per_s / 2**20
         case _:
-            return io.bytes_per_s / 1e6
+            return lambda io: io.bytes_per_s / 1e6
 
 
 def _measured(records: Iterable[Record]) -> list[Record]:
@@ -331,12 +334,11 @@ def _with_ratios(
             return cell
         local = baselines.get((key.setting, LINK_LOCAL), {}) if key.link != LINK_LOCAL else {}
         bare = baselines.get((key.setting, key.link), {}) if key.ipsec != IPSEC_OFF else {}
-        to_bare = _ratios(values, bare)
         return msgspec.structs.replace(
             cell,
             ratio_to_local=_ratio(values, local),
             ratio_to_no_ipsec=_ratio(values, bare),
-            differs_from_no_ipsec=_differs(to_bare),
+            differs_from_no_ipsec=stats.differ(_ratios(values, bare)),
         )
 
     return [
@@ -345,8 +347,8 @@ def _with_ratios(
 
 
 def _ratios(values: _Blocks, baseline: _Blocks) -> list[float]:
-    """The ratio within each block that both were measured in."""
-    return [value / baseline[block] for block, value in values.items() if baseline.get(block)]
+    """The ratio within each block that both were measured in; a value of zero has none."""
+    return [value / baseline[block] for block, value in values.items() if value and baseline.get(block)]
 
 
 def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
@@ -359,13 +361,6 @@ def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
         return stats.median(within)
     base = stats.median(list(baseline.values())) if baseline else 0.0
     return stats.median(list(values.values())) / base if base else None
-
-
-def _differs(ratios: Sequence[float]) -> bool | None:
-    if len(ratios) < 2:
-        return None
-    summary = stats.summarise(ratios)
-    return not summary.low <= 1 <= summary.high
 
 
 def _reference_columns(reference: Reference) -> list[TableColumn]:

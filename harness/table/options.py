@@ -135,8 +135,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
 
     ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of
-    those within blocks (the same repeat of the same run), and ``differs_from_no_ipsec`` says whether
-    their bounds leave 1 out; None: there is nothing to tell it from. ``proof`` adds up
+    those within blocks (the same repeat of the same run), and ``differs_from_no_ipsec`` is what
+    ``stats.differ`` says of them. ``proof`` adds up
     ``Proof`` over the repeats behind the value, or over all of them where there is no value.
     ``mark`` is the number of its footnote.
     """

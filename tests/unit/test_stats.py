@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.stats import Decision, StoppingRule, decide, interval_rank, median, summarise
+from harness.stats import Decision, StoppingRule, decide, differ, interval_rank, median, summarise
 
 
 def miss_probability(n: int, rank: int) -> float:
@@ -75,6 +75,33 @@ def test_the_true_median_of_a_skewed_distribution_is_covered_as_often_as_promise
 def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     assert summarise([90.0, 100.0, 104.0]).spread == pytest.approx(0.10)
     assert summarise([0.0, 0.0]).spread == 0.0
+
+
+# Differences
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([], None),
+        ([0.5], None),
+        ([1.03, 1.05, 1.01], False),  # they agree, as three of a kind do in one of four cases
+        ([0.5, 0.51, 0.49], True),
+        ([0.5, 0.6], False),
+        ([0.9, 0.95, 0.97, 0.93, 0.98, 0.99], True),
+        ([0.9, 0.95, 0.97, 0.93, 0.98, 1.01], False),
+        ([1.0, 1.0, 1.0], False),
+    ],
+)
+def test_ratios_differ_from_1_or_are_not_shown_to(ratios: list[float], expected: bool | None) -> None:
+    assert differ(ratios) is expected
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 12])
+def test_equals_are_told_apart_in_5_percent_at_most(n: int) -> None:
+    source = random.Random(n)  # noqa: S311 -- no secret
+    shown = sum(differ([source.lognormvariate(0, 0.05) for _ in range(n)]) is True for _ in range(4000))
+    assert shown / 4000 < 0.06
 
 
 # The stopping rule

@@ -395,7 +395,8 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
     distinct: dict[tuple[str, str, str, str, int], Record] = {}
     for record in records:
         identity = (record.run_id, record.link, record.ipsec, record.workload, record.repeat)
-        if distinct.setdefault(identity, record) != record:
+        other = distinct.setdefault(identity, record)
+        if other is not record and other != record:
             raise UsageError(
                 f"run {printable(record.run_id)} has two different records of the cell "
                 f"{printable(record_key(record))}",

@@ -187,9 +187,9 @@ def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) ->
     for record in records:
         directions = shown.setdefault(record.workload, set())
         if record.status is Status.OK:
-            if _moved(record.read):
+            if record.read is not None and record.read.bytes > 0:
                 directions.add(Direction.READ)
-            if _moved(record.write):
+            if record.write is not None and record.write.bytes > 0:
                 directions.add(Direction.WRITE)
             if record.sync_latency is not None:
                 directions.add(Direction.SYNC)
@@ -215,10 +215,6 @@ def _parts_of(found: set[Direction], metric: Metric) -> list[Direction]:
         return [direction for direction in Direction if direction in found]
     transfers = found - {Direction.SYNC}
     return [Direction.BOTH] if len(transfers) > 1 else list(transfers)
-
-
-def _moved(io: Io | None) -> bool:
-    return io is not None and io.bytes > 0
 
 
 def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:

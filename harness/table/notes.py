@@ -123,13 +123,13 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 
 
 def _origins(context: Context) -> Iterable[str]:
-    by_setting: dict[Setting, dict[str, None]] = {}
-    for record in context.records:
-        setting = Setting(record.source, record.testbed.value, record.clock)
-        by_setting.setdefault(setting, {})[record.run_id] = None
+    by_setting: dict[Setting, list[str]] = {}
+    found = dict.fromkeys((r.source, r.testbed.value, r.clock, r.run_id) for r in context.records)
+    for source, testbed, clock, run in found:
+        by_setting.setdefault(Setting(source, testbed, clock), []).append(run)
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
-        runs = list(by_setting[setting])
+        runs = by_setting[setting]
         if setting.source != HARNESS_SOURCE:
             yield f"{setting_name(setting)}: {_listed(runs, 'file')}; nothing is known of the testbed."
             continue

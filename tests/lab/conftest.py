@@ -16,11 +16,11 @@ from harness import doctor, lab
 
 def missing() -> list[str]:
     """All that the lab would need here and does not find, in words."""
-    packages = [p.name for p in doctor.missing_packages() if not p.needed_by.startswith("`make")]
+    packages = [p.name for p in doctor.missing_packages() if "lab" in p.needed_by]
     found = [f"packages: {', '.join(packages)}"] if packages else []
     if shutil.which(lab.KERNEL) is None and "user-mode-linux" not in packages:
         found.append(f"the program {lab.KERNEL}")
-    return found + [f.text for f in doctor.findings() if f.testbed == "lab" and not f.ok]
+    return found + [f.text for f in doctor.findings() if f.where == "lab" and not f.ok]
 
 
 @pytest.fixture(scope="session", autouse=True)

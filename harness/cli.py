@@ -151,8 +151,9 @@ def run(
     local_device: Annotated[
         str | None,
         typer.Option(
-            help="With --target: a disk of the initiator's for the column local, "
-            "in place of the target's storage: /dev/NAME, file:/PATH."
+            help="A disk of the initiator's for the column local, in place of the target's storage: "
+            "/dev/NAME, file:/PATH.",
+            rich_help_panel=MACHINES,
         ),
     ] = None,
     destroy: Annotated[

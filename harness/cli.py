@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
 import json
 import os
 import shlex
@@ -26,9 +28,10 @@ from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
+from harness.lab import kernel
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Status
 from harness.parse import fio, hping3, iperf2, iperf3, ping
-from harness.progress import follow, process_started_unix_s
+from harness.progress import bar, follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.state import exclusive
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
@@ -70,10 +73,19 @@ app = typer.Typer(
 )
 lab_app = typer.Typer(no_args_is_help=True, help="Use the lab's kernel by hand.")
 parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
+kernel_app = typer.Typer(no_args_is_help=True, help="The lab's own kernel: WiFi, disks, virtual time.")
 config_app = typer.Typer(no_args_is_help=True, help="Configuration files for `harness run --config`.")
 app.add_typer(lab_app, name="lab")
+app.add_typer(kernel_app, name="kernel")
 app.add_typer(config_app, name="config")
 app.add_typer(parse_app, name="parse")
+
+
+class KernelName(enum.StrEnum):
+    """Which kernel the lab boots."""
+
+    DEBIAN = "debian"
+    OWN = "own"
 
 
 def _version(wanted: bool) -> None:
@@ -389,11 +401,11 @@ def doctor_command() -> None:
     healthy = True
     for finding in doctor.findings():
         mark = "[green]ok     [/]" if finding.ok else "[red]missing[/]"
-        out.print(f"{mark} {finding.testbed:5}", end=" ")
+        out.print(f"{mark} {finding.testbed:6}", end=" ")
         out.print(finding.text, markup=False, soft_wrap=True)
         if finding.mend:
-            out.print(f"              mend it: {finding.mend}", markup=False, soft_wrap=True)
-        healthy = healthy and (finding.ok or finding.testbed == "host")
+            out.print(f"               mend it: {finding.mend}", markup=False, soft_wrap=True)
+        healthy = healthy and (finding.ok or finding.testbed in ("kernel", "host"))
     out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
     if not healthy:
         raise typer.Exit(2)
@@ -418,6 +430,23 @@ def _tell_recovery(removed: list[str], failed: list[str]) -> None:
         err.print(f"could not be removed: {line}", markup=False)
 
 
+@kernel_app.command("build")
+def build_kernel() -> None:
+    """Build the lab's own kernel from Debian's linux-source-6.1, unless it is there already.
+
+    It is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME) by all that went into it.
+    """
+    with bar("looking for what it needs", err) as report:
+        found, new = kernel.build(report)
+    built = found.built
+    took = f"built in {format_duration(built.seconds)}" if new else "was built before"
+    out.print(
+        f"kernel {built.release} of {kernel.SOURCE_PACKAGE} {built.source_version} {took}: {found.folder}",
+        soft_wrap=True,
+    )
+    out.print(f"sha256 of linux: {built.sha256}", soft_wrap=True)
+
+
 @lab_app.command("exec", context_settings={"ignore_unknown_options": True})
 def lab_exec(
     command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
@@ -425,14 +454,33 @@ def lab_exec(
         Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
     ] = None,
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    kernel_name: Annotated[
+        KernelName, typer.Option("--kernel", help="debian, or own (made by `harness kernel build`).")
+    ] = KernelName.DEBIAN,
+    virtual_time: Annotated[
+        bool,
+        typer.Option("--virtual-time", help="Its clock passes only while all wait; with --kernel own."),
+    ] = False,
 ) -> None:
     """Boot the lab's kernel, run a command in it as root, and print what it says."""
+    chosen = kernel.own_kernel() if kernel_name is KernelName.OWN else None
+    if virtual_time:
+        if chosen is None:
+            raise UsageError(
+                "virtual time needs the lab's own kernel, but Debian's was chosen", hint="add --kernel own"
+            )
+        chosen = dataclasses.replace(chosen, options=kernel.VIRTUAL_TIME)
     with exclusive("harness lab exec") as state:
         journal = Journal(state / "journal-lab-exec.jsonl")
         console = state / "lab-exec.log"
         try:
             with lab.boot(
-                command, journal=journal, console=console, results=writable, storage_bytes=memory << 20
+                command,
+                journal=journal,
+                console=console,
+                results=writable,
+                storage_bytes=memory << 20,
+                kernel=chosen,
             ) as booted:
                 shown = 0
                 while booted.process.poll() is None:

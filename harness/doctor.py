@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness import lab
+from harness import lab, packages
 from harness import run as runner
 from harness.errors import HarnessError
-from harness.profiles import data_folder
-from harness.target import DISTRIBUTION_PYTHON
+from harness.lab import kernel
 
 HOST_MODULES = (
     *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),
@@ -21,17 +19,11 @@ HOST_MODULES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Package:
-    """A line of packages.txt: what shows that the package is there, and what needs it."""
-
-    name: str
-    shown_by: str
-    needed_by: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. ``mend`` is a command or an advice, empty if all is well."""
+    """One thing that was looked at. ``mend`` is a command or an advice, empty if all is well.
+
+    ``testbed`` is ``both``, ``lab``, ``kernel`` (the lab's own) or ``host``; the last two may lack.
+    """
 
     testbed: str
     ok: bool
@@ -39,48 +31,22 @@ class Finding:
     mend: str = ""
 
 
-def packages() -> list[Package]:
-    """The system packages of the project, as packages.txt lists them."""
-    lines = (data_folder() / "packages.txt").read_text(encoding="utf-8").splitlines()
-    return [
-        Package(name=fields[0], shown_by=fields[1], needed_by=fields[2])
-        for line in lines
-        if line and not line.startswith("#") and len(fields := line.split(maxsplit=2)) == 3
-    ]
-
-
-def is_installed(package: Package) -> bool:
-    """By the program or module that it brings; by dpkg only where it brings neither."""
-    kind, _, module = package.shown_by.partition(":")
-    if package.shown_by == "-":
-        if shutil.which("dpkg-query") is None:
-            return True  # not Debian: its programs are looked for by the other packages' lines
-        done = runner.run(["dpkg-query", "-W", "-f=${Status}", package.name], check=False)
-        return done.stdout == "install ok installed"
-    if module:
-        return runner.run([DISTRIBUTION_PYTHON, "-c", f"import {module}"], check=False).status == 0
-    return shutil.which(kind, path=runner.environment()["PATH"]) is not None
-
-
-def missing_packages() -> list[Package]:
-    return [package for package in packages() if not is_installed(package)]
-
-
 def findings() -> Iterator[Finding]:
     """Look at everything that the testbeds need; one finding each, nothing is changed."""
-    missing = missing_packages()
+    missing = packages.missing(packages.RUN)
     if missing:
-        names = [package.name for package in missing]
-        sudo = "" if os.geteuid() == 0 else "sudo "
         yield Finding(
             testbed="both",
             ok=False,
-            text="packages are missing: " + ", ".join(f"{p.name} ({p.needed_by})" for p in missing),
-            mend=f"{sudo}apt-get install --no-install-recommends {' '.join(names)}",
+            text=f"packages are missing: {', '.join(map(str, missing))}",
+            mend=packages.install_command(missing),
         )
     else:
-        yield Finding(testbed="both", ok=True, text=f"all {len(packages())} packages are installed")
+        yield Finding(
+            testbed="both", ok=True, text=f"all {len(packages.listed(packages.RUN))} packages are installed"
+        )
     yield from _lab_findings()
+    yield _kernel_finding()
     yield from _host_findings()
 
 
@@ -103,6 +69,22 @@ def _lab_findings() -> Iterator[Finding]:
             ok=True,
             text="this processor has AMX; the kernel gets a ptrace() that can deal with it",
         )
+
+
+def _kernel_finding() -> Finding:
+    build = "harness kernel build"
+    absent = packages.missing(packages.KERNEL)
+    if absent:
+        names = ", ".join(package.name for package in absent)
+        text, mend = f"the lab's own kernel cannot be built without {names}", packages.install_command(absent)
+        return Finding(testbed="kernel", ok=False, text=text, mend=f"{mend} && {build}")
+    found = kernel.cached(kernel.recipe())
+    if found is None:
+        text = "the lab's own kernel, for real WiFi, modelled disks and virtual time, is not built"
+        return Finding(testbed="kernel", ok=False, text=text, mend=build)
+    return Finding(
+        testbed="kernel", ok=True, text=f"the lab's own kernel {found.built.release} is built: {found.folder}"
+    )
 
 
 def _host_findings() -> Iterator[Finding]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from harness.events import CellEnded, CellStarted, Ended, Event, Failed, Phase
 from harness.model import Status
@@ -69,6 +77,35 @@ class Outcome:
                 f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
             )
         return lines
+
+
+@contextlib.contextmanager
+def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
+    """Show one piece of work; yields what is to be told of it: what is being done, and which part is behind.
+
+    A console that is no terminal gets a line for each new thing done.
+    """
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with shown:
+        task = shown.add_task(first, total=1.0)
+        last = ""
+
+        def report(doing: str, part: float) -> None:
+            nonlocal last
+            if doing != last and not console.is_terminal:
+                console.print(doing, markup=False, highlight=False)
+            last = doing
+            shown.update(task, description=escape(doing), completed=part)
+
+        yield report
 
 
 def follow(

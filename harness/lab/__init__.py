@@ -1,4 +1,6 @@
-"""The lab: Debian's user-mode-linux, a real kernel that runs as an ordinary process of the user's.
+"""The lab: a user-mode kernel, a real one that runs as an ordinary process of the user's.
+
+It is Debian's package user-mode-linux, or one of our own (``harness.lab.kernel``).
 
 It boots with the machine's own root file system read-only under a tmpfs overlay, so every program of
 the machine is there, and nothing of the machine can be changed but one results folder. It needs no root.
@@ -32,10 +34,34 @@ BASE_MEMORY_BYTES = 384 * MIB
 """Kernel, daemons, fio and the page cache of hostfs; storage comes on top."""
 
 SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
-"""Benchmarks that the kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
+"""Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
 
 HIDDEN = ("/run", "/dev", "/proc", "/sys")
 """Folders of the machine that the lab has its own of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A user-mode kernel: its program, the folder of its modules, and words for its command line.
+
+    ``sets_any_xstate``: it runs on processors with AMX as it is, without ``xstate.c``.
+    """
+
+    binary: Path
+    modules: Path
+    options: tuple[str, ...] = ()
+    sets_any_xstate: bool = False
+
+
+def debian_kernel() -> Kernel:
+    """The kernel of the package user-mode-linux. RequirementError if it is not installed."""
+    binary = shutil.which(KERNEL)
+    if binary is None or not MODULES.is_dir():
+        raise RequirementError(
+            "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
+            hint="`harness doctor` lists all that is missing and the command that installs it",
+        )
+    return Kernel(binary=Path(binary), modules=MODULES, options=(f"initcall_blacklist={SLOW_INITIALISERS}",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,26 +169,23 @@ def boot(
     console: Path,
     results: Path | None = None,
     storage_bytes: int = 0,
+    kernel: Kernel | None = None,
 ) -> Iterator[Lab]:
     """Boot the lab, run ``command`` in it as root, and halt; leaving the context ends it in any case.
 
     ``results`` (a folder of the machine) is /run/results in the lab, and the one place it can write to.
+    ``kernel`` is Debian's, unless another is given.
     """
-    kernel = shutil.which(KERNEL)
-    if kernel is None or not MODULES.is_dir():
-        raise RequirementError(
-            "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
-            hint="`harness doctor` lists all that is missing and the command that installs it",
-        )
+    kernel = kernel or debian_kernel()
     memory_bytes = BASE_MEMORY_BYTES + storage_bytes * 5 // 4
     machine = NamespaceHost(name="machine")
     # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
     scratch = ScratchFolder(str(roomy_folder(MIB, DISK_FOLDERS) / f"harness-lab-{os.urandom(4).hex()}"))
     with journal.hold(machine, scratch):
         folder = Path(scratch.path)
-        _write_settings(folder, command, results)
+        _write_settings(folder, command, results, kernel.modules)
         wrapper = sandbox()
-        if needs_xstate_shim():
+        if needs_xstate_shim() and not kernel.sets_any_xstate:
             shim = folder / "xstate.so"
             runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "xstate.c")])
             # For the kernel alone: setpriv and unshare are better off without.
@@ -172,10 +195,10 @@ def boot(
             # Unpinned, the kernel's helper threads and its processes chase each other over the cores,
             # and runs swing by a factor of two.
             *("taskset", "-c", str(max(os.sched_getaffinity(0)))),
-            kernel,
+            str(kernel.binary),
             f"mem={memory_bytes // MIB}M",
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
-            *(f"uml_dir={folder}/", "umid=lab", f"initcall_blacklist={SLOW_INITIALISERS}"),
+            *(f"uml_dir={folder}/", "umid=lab", *kernel.options),
             # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
             # cannot be gained at all.
             *("con=null", "con0=null,fd:1", "init=/usr/bin/setpriv", "--", "--no-new-privs"),
@@ -187,12 +210,12 @@ def boot(
             yield Lab(process=process, console=console)
 
 
-def _write_settings(folder: Path, command: Sequence[str], results: Path | None) -> None:
+def _write_settings(folder: Path, command: Sequence[str], results: Path | None, modules: Path) -> None:
     shutil.copy(HERE / "init.sh", folder)
     if results is not None:
         (folder / "results").symlink_to(results.resolve())
     settings = {
-        "MODULES": str(MODULES),
+        "MODULES": str(modules),
         "RESULTS": "yes" if results is not None else "",
         "STATE": str(folder),
         "COMMAND": shlex.join(command),

@@ -11,14 +11,14 @@ import shutil
 
 import pytest
 
-from harness import doctor, lab
+from harness import doctor, lab, packages
 
 
 def missing() -> list[str]:
     """All that the lab would need here and does not find, in words."""
-    packages = [p.name for p in doctor.missing_packages() if not p.needed_by.startswith("`make")]
-    found = [f"packages: {', '.join(packages)}"] if packages else []
-    if shutil.which(lab.KERNEL) is None and "user-mode-linux" not in packages:
+    names = [p.name for p in packages.missing(packages.RUN) if not p.needed_by.startswith("`make")]
+    found = [f"packages: {', '.join(names)}"] if names else []
+    if shutil.which(lab.KERNEL) is None and "user-mode-linux" not in names:
         found.append(f"the program {lab.KERNEL}")
     return found + [f.text for f in doctor.findings() if f.testbed == "lab" and not f.ok]
 

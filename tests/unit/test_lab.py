@@ -124,7 +124,7 @@ def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> 
     state, results = tmp_path / "state", tmp_path / "res ults"
     state.mkdir()
     results.mkdir()
-    lab._write_settings(state, ["printf", "%s|", word, "last"], results)
+    lab._write_settings(state, ["printf", "%s|", word, "last"], results, lab.MODULES)
     script = '. "$1/settings"; test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
     done = subprocess.run(
         ["/bin/sh", "-euc", script, "sh", str(state)],
@@ -143,7 +143,7 @@ def test_hostile_folders_of_state_are_quoted(tmp_path: Path) -> None:
     for number, word in enumerate(HOSTILE):
         state = tmp_path / f"{number}{word}".replace("/", "_")
         state.mkdir()
-        lab._write_settings(state, ["true"], None)
+        lab._write_settings(state, ["true"], None, lab.MODULES)
         done = subprocess.run(
             ["/bin/sh", "-euc", '. "$1/settings"; printf "%s|%s" "$STATE" "$RESULTS"', "sh", str(state)],
             capture_output=True,

@@ -62,6 +62,7 @@ class IkeAuth(enum.StrEnum):
 
 IPSEC_OFF = "off"
 LINK_LOCAL = "local"
+Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,6 +72,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     None means unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
     ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
     payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
+    ``radio``: real 802.11 of that standard (``harness.wifi``) where the lab has its own kernel.
     """
 
     name: str
@@ -85,6 +87,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     mtu_bytes: int = 1500
     duplex: Duplex = Duplex.FULL
     frame_overhead_bytes: int = 24
+    radio: Standard | None = None
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -16,10 +16,12 @@ from harness.journal import Journal
 from harness.lab import ScratchFolder
 from harness.links import NetworkNamespace, VethPair
 from harness.target import Backstore, IscsiTarget
+from harness.wifi import Radios
 
 AnyResource = (
     NetworkNamespace
     | VethPair
+    | Radios
     | Ramdisk
     | BackingFile
     | ScratchFilesystem

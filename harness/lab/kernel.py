@@ -27,13 +27,16 @@ SOURCE = Path("/usr/src/linux-source-6.1.tar.xz")
 CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
 
+TIMESTAMP = "Thu Jan  1 00:00:00 UTC 1970"
+"""When every kernel was built, by its own account: a true date would make each another."""
+
 ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     "LC_ALL": "C.UTF-8",
     "ARCH": "um",
     "KBUILD_BUILD_USER": "harness",
     "KBUILD_BUILD_HOST": "lab",
-    "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
+    "KBUILD_BUILD_TIMESTAMP": TIMESTAMP,
 }
 """All that the build sees of its environment: CFLAGS, MAKEFLAGS and clocks would leave traces in it."""
 

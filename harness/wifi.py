@@ -1,0 +1,334 @@
+"""802.11 for real: mac80211 over simulated radios, hostapd as access point, wpa_supplicant as station.
+
+mac80211_hwsim hands frames from radio to radio. All above the radio is the kernel's own: beacons, scanning,
+authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to nl80211. What
+it does not have is airtime: a frame takes none, at whatever rate. So the link profile says how much air there
+is, and ``share_airtime`` makes both directions wait for it. It needs the lab's own kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import secrets
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from harness import run as runner
+from harness.errors import CommandFailed, DeviceRefused
+from harness.hosts import Host
+from harness.model import Standard
+
+MODULE = "mac80211_hwsim"
+DEADLINE_S = 20
+"""How long an access point may take to send beacons, and a station to be associated."""
+
+REGULATORY_DOMAIN = "US"
+"""Where the simulated radios are: where the 5 GHz channels below may be used without radar detection."""
+
+CIPHER = "CCMP"
+
+PCAP_HEADER_BYTES = 24
+
+
+class Security(enum.StrEnum):
+    """What protects the air: WPA2 with a pre-shared key, WPA3 (SAE, management frames protected), nothing."""
+
+    WPA2 = "wpa2"
+    WPA3 = "wpa3"
+    OPEN = "open"
+
+
+CHANNELS: dict[Standard, tuple[int, str]] = {
+    "802.11n": (2437, "hw_mode=g\nchannel=6\n"),
+    "802.11ac": (
+        5180,
+        "hw_mode=a\nchannel=36\nht_capab=[HT40+][SHORT-GI-40]\nieee80211ac=1\n"
+        "vht_capab=[SHORT-GI-80]\nvht_oper_chwidth=1\nvht_oper_centr_freq_seg0_idx=42\n",
+    ),
+    "802.11ax": (
+        5180,
+        "hw_mode=a\nchannel=36\nht_capab=[HT40+][SHORT-GI-40]\nieee80211ac=1\nieee80211ax=1\n"
+        "vht_oper_chwidth=1\nvht_oper_centr_freq_seg0_idx=42\n"
+        "he_oper_chwidth=1\nhe_oper_centr_freq_seg0_idx=42\n",
+    ),
+}
+"""Primary frequency in MHz, and hostapd.conf(5)'s words for it: 20 MHz at 2.4 GHz, 80 MHz at 5 GHz."""
+
+KEY_MANAGEMENT = {Security.WPA2: "WPA-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
+"""In the words of both configurations."""
+
+AGREED = {Security.WPA2: "WPA2-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
+"""The same as wpa_cli(8) tells it of an association."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What both ends of a wireless network have to know. The secret is made fresh and kept out of sight."""
+
+    ssid: str
+    standard: Standard
+    security: Security
+    secret: str = field(repr=False, default_factory=lambda: secrets.token_hex(32))
+
+    @property
+    def frequency_mhz(self) -> int:
+        return CHANNELS[self.standard][0]
+
+    def access_point_conf(self, iface: str, control: Path) -> str:
+        """hostapd.conf(5). 64 hexadecimal digits are the key itself, so no passphrase has to be stretched."""
+        text = (
+            f"interface={iface}\ndriver=nl80211\nctrl_interface={control}\nssid={self.ssid}\n"
+            f"country_code={REGULATORY_DOMAIN}\nwmm_enabled=1\nieee80211n=1\n{CHANNELS[self.standard][1]}"
+        )
+        if self.security is Security.OPEN:
+            return text
+        text += f"wpa=2\nwpa_key_mgmt={KEY_MANAGEMENT[self.security]}\nrsn_pairwise={CIPHER}\n"
+        if self.security is Security.WPA3:
+            return f"{text}ieee80211w=2\nsae_password={self.secret}\n"
+        return f"{text}wpa_psk={self.secret}\n"
+
+    def station_conf(self, control: Path) -> str:
+        """wpa_supplicant.conf(5)."""
+        words = [f'ssid="{self.ssid}"', f"scan_freq={self.frequency_mhz}"]
+        words.append(f"key_mgmt={KEY_MANAGEMENT[self.security]}")
+        if self.security is not Security.OPEN:
+            words += ["proto=RSN", f"pairwise={CIPHER}", f"group={CIPHER}"]
+        if self.security is Security.WPA2:
+            words.append(f"psk={self.secret}")
+        elif self.security is Security.WPA3:
+            words += ["ieee80211w=2", f'sae_password="{self.secret}"']
+        lines = "".join(f"    {word}\n" for word in words)
+        return f"ctrl_interface={control}\ncountry={REGULATORY_DOMAIN}\nnetwork={{\n{lines}}}\n"
+
+
+class Association(msgspec.Struct, frozen=True, kw_only=True):
+    """What a station and its access point agreed on, as wpa_supplicant tells.
+
+    ``cipher`` protects data between the two, ``group_cipher`` broadcasts; both are NONE in an open network.
+    ``generation`` is the Wi-Fi Alliance's number: 4 is 802.11n, 5 ac, 6 ax.
+    """
+
+    ssid: str
+    bssid: str
+    frequency_mhz: int
+    key_management: str
+    cipher: str
+    group_cipher: str
+    generation: int | None = None
+    management_frames_protected: bool = False
+
+
+class Radios(msgspec.Struct, frozen=True, tag="radios"):
+    """Radios of mac80211_hwsim, all on one medium; refused where the module is already in somebody's use."""
+
+    count: int
+
+    def acquire(self, host: Host) -> None:
+        # --first-time: to find it loaded is a failure too.
+        done = host.run(["modprobe", "--first-time", MODULE, f"radios={self.count}"], check=False)
+        if done.status != 0:
+            raise DeviceRefused(
+                f"the simulated radios of {MODULE} could not be made: {done.stderr.strip()}",
+                hint="real WiFi needs the lab's own kernel: make lab-kernel",
+            )
+        # 5 GHz is closed to access points until it is known where they are.
+        host.run(["iw", "reg", "set", REGULATORY_DOMAIN])
+
+    def release(self, host: Host) -> None:
+        if host.run(["test", "-e", f"/sys/module/{MODULE}"], check=False).status == 0:
+            host.run(["modprobe", "-r", MODULE])
+
+
+def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
+    """Move the ``number``-th radio (from 0) to a network namespace, and name its interface ``iface``.
+
+    It comes back by itself when that namespace goes.
+    """
+    # The radio's number is the fifth byte of its address (mac80211_hwsim_new_radio()).
+    address = f"02:00:00:00:{number:02x}:00"
+    script = 'grep -lFx -- "$1" /sys/class/net/*/address'
+    found = host.run(["sh", "-c", script, "sh", address]).stdout.split("/")[4]
+    host.run(["ip", "link", "set", "dev", found, "name", iface])
+    if netns is not None:
+        phy = host.run(["cat", f"/sys/class/net/{iface}/phy80211/name"]).stdout.strip()
+        host.run(["iw", "phy", phy, "set", "netns", "name", netns])
+
+
+@contextlib.contextmanager
+def access_point(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[None]:
+    """Keep hostapd running on an interface, sending beacons for the length of the context.
+
+    ``folder`` is for the secret and the control socket, and private; ``log`` gets what hostapd prints.
+    """
+    host.write_secret(folder / "hostapd.conf", network.access_point_conf(iface, folder / "hostapd"))
+
+    def enabled() -> bool:
+        done = host.run(["hostapd_cli", "-p", str(folder / "hostapd"), "-i", iface, "status"], check=False)
+        return "state=ENABLED" in done.stdout.splitlines()
+
+    with host.daemon(
+        ["hostapd", "-t", str(folder / "hostapd.conf")], log=log, ready=enabled, deadline_s=DEADLINE_S
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[Association]:
+    """Keep wpa_supplicant running on an interface, associated; yields what was agreed on.
+
+    CommandFailed if it is not associated in time, or not with the network and the cipher that were asked for.
+    """
+    host.write_secret(folder / "wpa_supplicant.conf", network.station_conf(folder / "wpa_supplicant"))
+    ask = ["wpa_cli", "-p", str(folder / "wpa_supplicant"), "-i", iface, "status"]
+
+    def associated() -> bool:
+        return "wpa_state=COMPLETED" in host.run(ask, check=False).stdout.splitlines()
+
+    argv = ["wpa_supplicant", "-t", "-D", "nl80211", "-i", iface, "-c", str(folder / "wpa_supplicant.conf")]
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(host.daemon(argv, log=log, ready=associated, deadline_s=DEADLINE_S))
+        except CommandFailed as error:
+            raise CommandFailed(
+                f"{iface} was expected to be associated with {network.ssid} within {DEADLINE_S} s, "
+                f"but: {runner.tail(log)}",
+                hint="the whole story is in its log and in hostapd's beside it",
+            ) from error
+        found = parse_association(host.run(ask).stdout)
+        require_agreed(found, network)
+        yield found
+
+
+def parse_association(text: str) -> Association:
+    """Read the output of ``wpa_cli status`` (lines ``key=value``) of an associated station."""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    generation = fields.get("wifi_generation")
+    return Association(
+        ssid=fields.get("ssid", ""),
+        bssid=fields.get("bssid", ""),
+        frequency_mhz=int(fields.get("freq", 0)),
+        key_management=fields.get("key_mgmt", ""),
+        cipher=fields.get("pairwise_cipher", ""),
+        group_cipher=fields.get("group_cipher", ""),
+        generation=int(generation) if generation else None,
+        management_frames_protected=fields.get("pmf", "0") != "0",
+    )
+
+
+def require_agreed(found: Association, network: Network) -> None:
+    """Raise CommandFailed if the ends agreed on anything else than what was asked for."""
+    cipher = "NONE" if network.security is Security.OPEN else CIPHER
+    wanted = (network.ssid, network.frequency_mhz, AGREED[network.security], cipher)
+    agreed = (found.ssid, found.frequency_mhz, found.key_management, found.cipher)
+    if agreed != wanted:
+        raise CommandFailed(
+            f"an association was asked for with {_words(wanted)}, but the ends agreed on {_words(agreed)}"
+        )
+
+
+def _words(what: tuple[str, int, str, str]) -> str:
+    return f"{what[0]}, {what[1]} MHz, {what[2]}, {what[3]}"
+
+
+def share_airtime(host: Host, iface: str, airtime: str, *, ifb: str) -> None:
+    """Lead both directions of an interface through one ``ifb``, which ``airtime`` (netem's words) shapes.
+
+    One end does for both: what this one receives has been on the air, and what it sends is about to be.
+    The ifb ends with its namespace.
+    """
+    host.run(["ip", "link", "add", "name", ifb, "type", "ifb"])
+    host.run(["ip", "link", "set", "dev", ifb, "up"])
+    host.run(
+        ["tc", "-batch", "-"],
+        input=f"qdisc add dev {ifb} root netem {airtime}\nqdisc add dev {iface} clsact\n"
+        + "".join(
+            f"filter add dev {iface} {way} matchall action mirred egress redirect dev {ifb}\n"
+            for way in ("ingress", "egress")
+        ),
+    )
+
+
+@dataclass(kw_only=True)
+class Air:
+    """Data frames that were heard: encrypted ones (one in 16 is kept), and those in clear (all are)."""
+
+    protected: int = 0
+    clear: int = 0
+
+
+@dataclass(kw_only=True)
+class Sniffer:
+    """The growing capture of a third radio, and how far it has been read."""
+
+    file: Path
+    _offset: int = PCAP_HEADER_BYTES
+
+    def look(self) -> Air:
+        """Count what was heard since the last call."""
+        with self.file.open("rb") as stream:
+            stream.seek(self._offset)
+            data = stream.read()
+        air = Air()
+        self._offset += count_air(data, air)
+        return air
+
+
+@contextlib.contextmanager
+def sniffer(host: Host, iface: str, frequency_mhz: int, *, file: Path) -> Iterator[Sniffer]:
+    """Listen with a radio that takes no part in anything: what it cannot read, nobody without the key can.
+
+    ``iface`` is that radio's (``place_radio``); ``file`` becomes a pcap of IEEE 802.11 with radiotap headers.
+    """
+    host.run(["ip", "link", "set", "dev", iface, "down"])
+    host.run(["iw", "dev", iface, "set", "type", "monitor"])
+    host.run(["ip", "link", "set", "dev", iface, "up"])
+    host.run(["iw", "dev", iface, "set", "freq", str(frequency_mhz)])
+    # Of type data, and not one of the null subtypes, which carry none (IEEE Std 802.11-2020, table 9-1).
+    data = "wlan[0] & 0x4c = 0x08"
+    # The upper half of byte 22 is the lowest four bits of the sequence number.
+    clear, sample = "wlan[1] & 0x40 = 0", "wlan[22] & 0xf0 = 0"
+    with host.daemon(
+        ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root", "-s", "96", "-w", "-"]
+        + ["-y", "IEEE802_11_RADIO", f"{data} and ({clear} or {sample})"],
+        log=file.with_suffix(".log"),
+        output=file,
+        ready=lambda: file.exists() and file.stat().st_size >= PCAP_HEADER_BYTES,
+        deadline_s=DEADLINE_S,
+    ):
+        yield Sniffer(file=file)
+
+
+def count_air(data: bytes, air: Air) -> int:
+    """Count the whole pcap records in ``data`` (little-endian, 802.11 with radiotap); returns their bytes.
+
+    The radiotap header's length is its third and fourth byte (radiotap.org); the frame control field
+    that follows has the type in its first byte, and Protected Frame as bit 6 of its second
+    (IEEE Std 802.11-2020, 9.2.4.1).
+    """
+    position = 0
+    while position + 16 <= len(data):
+        (length,) = struct.unpack_from("<I", data, position + 8)
+        end = position + 16 + length
+        if end > len(data):
+            break
+        (radiotap,) = struct.unpack_from("<H", data, position + 18)
+        if data[position + 16 + radiotap + 1] & 0x40:
+            air.protected += 1
+        else:
+            air.clear += 1
+        position = end
+    return position
+
+
+def describe(host: Host, iface: str) -> dict[str, str]:
+    """An end of the air as iw(8) prints it: its link, its interface, and its counters for each peer."""
+    return {
+        "link": host.run(["iw", "dev", iface, "link"]).stdout,
+        "info": host.run(["iw", "dev", iface, "info"]).stdout,
+        "station": host.run(["iw", "dev", iface, "station", "dump"]).stdout,
+    }

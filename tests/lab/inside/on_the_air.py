@@ -1,0 +1,96 @@
+"""Two stations on simulated radios: associated, encrypted, and sharing the air. Needs the lab's own kernel.
+
+`python -m tests.lab.inside.on_the_air STANDARD SECURITY`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import cast
+
+from harness import links, wifi
+from harness.hosts import NamespaceHost
+from harness.journal import Journal
+from harness.model import Duplex, LinkProfile, Standard
+from harness.wifi import Network, Radios, Security
+
+NEAR, FAR = "198.18.0.1", "198.18.0.2"
+NETNS = "harness-t-0"
+RATE_BIT_S = 50_000_000
+PROFILE = LinkProfile(
+    name="air", title="", emulated=True, rate_bit_s=RATE_BIT_S, delay_us=700, duplex=Duplex.HALF
+)
+SECONDS = 2.0
+FOLDER = Path("/run/wifi")
+
+
+def flow(server: socket.socket, host: NamespaceHost) -> float:
+    """Bytes a second that ``host`` sends to ``server`` over TCP."""
+    script = (
+        "import socket, sys, time\n"
+        "with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as c:\n"
+        f"    end = time.monotonic() + {SECONDS}\n"
+        "    while time.monotonic() < end: c.sendall(bytes(1 << 16))\n"
+    )
+    address, port = server.getsockname()
+    sender = threading.Thread(
+        target=host.run, args=([sys.executable, "-c", script, address, str(port)],), daemon=True
+    )
+    sender.start()
+    peer, _ = server.accept()
+    started, received = time.monotonic(), 0
+    with peer:
+        while (data := peer.recv(1 << 20)) and time.monotonic() < started + SECONDS:
+            received += len(data)
+    sender.join(timeout=30)
+    return received / SECONDS
+
+
+def main(standard: str, security: str) -> None:
+    near, far = NamespaceHost("initiator"), NamespaceHost("target", NETNS)
+    journal = Journal(FOLDER / "journal.jsonl")
+    FOLDER.mkdir()
+    network = Network(ssid="harness-t", standard=cast(Standard, standard), security=Security(security))
+    told: list[object] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(journal.hold(near, Radios(3)))
+        stack.enter_context(journal.hold(near, links.NetworkNamespace(NETNS)))
+        for number, (iface, netns) in enumerate((("hti0", None), ("htt0", NETNS), ("hts0", None))):
+            wifi.place_radio(near, number, iface, netns)
+        log = FOLDER / "hostapd.log"
+        stack.enter_context(wifi.access_point(far, "htt0", network, folder=FOLDER, log=log))
+        started = time.monotonic()
+        log = FOLDER / "wpa_supplicant.log"
+        found = stack.enter_context(wifi.station(near, "hti0", network, folder=FOLDER, log=log))
+        told.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
+        assert found.management_frames_protected == (network.security is Security.WPA3)
+        heard = stack.enter_context(
+            wifi.sniffer(near, "hts0", network.frequency_mhz, file=FOLDER / "air.pcap")
+        )
+        for host, iface, address in ((near, "hti0", NEAR), (far, "htt0", FAR)):
+            host.run(["ip", "address", "add", f"{address}/24", "dev", iface])
+        wifi.share_airtime(far, "htt0", links.netem(PROFILE) or "", ifb="htm0")
+        with socket.create_server((NEAR, 0)) as server:
+            rate_bit_s = 8 * flow(server, far)
+        told.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
+        assert 0.6 * RATE_BIT_S < rate_bit_s < RATE_BIT_S
+        air = heard.look()
+        told.append(air)
+        if network.security is Security.OPEN:
+            assert air.clear > 100 and not air.protected, air
+        else:
+            assert air.protected > 100 and not air.clear, air
+        assert "Connected to 02:00:00:00:01:00" in wifi.describe(near, "hti0")["link"]
+        assert network.secret not in "".join(f.read_text() for f in FOLDER.glob("*.log"))
+    sys.stdout.write("; ".join(map(str, told)) + "\n")
+    assert not journal.leaks and not journal.open_entries(), journal.leaks
+    assert not Path("/sys/module/mac80211_hwsim").exists()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

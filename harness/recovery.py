@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from harness.backing import BackingFile, Ramdisk, ScratchFilesystem
+from harness.disks import FlashDisk, NbdModule
 from harness.errors import HarnessError
 from harness.hosts import Host, NamespaceHost
 from harness.initiator import IscsiSession, iscsid
@@ -25,6 +26,8 @@ AnyResource = (
     | Ramdisk
     | BackingFile
     | ScratchFilesystem
+    | FlashDisk
+    | NbdModule
     | Backstore
     | IscsiTarget
     | IscsiSession

@@ -71,3 +71,10 @@ def test_stations_associate_encrypt_and_share_the_air(pair: str, virtual_time: b
     done = own(*python_inside("inside.on_the_air", *pair.split()), virtual_time=virtual_time)
     assert done.status == 0, done
     sys.stdout.write(done.out)
+
+
+def test_disks_take_the_time_of_their_profiles() -> None:
+    done = own(*python_inside("inside.modelled_disks"), virtual_time=True)
+    assert done.status == 0, done
+    again = own(*python_inside("inside.modelled_disks"), virtual_time=True)
+    assert again.out == done.out, "virtual time repeats to the last digit"

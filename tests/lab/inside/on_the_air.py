@@ -27,19 +27,20 @@ PROFILE = LinkProfile(
 )
 SECONDS = 2.0
 FOLDER = Path("/run/wifi")
+SENDER = """
+import contextlib, socket, sys
+with contextlib.suppress(OSError), socket.create_connection((sys.argv[1], int(sys.argv[2]))) as peer:
+    while True:
+        peer.sendall(bytes(1 << 16))
+"""
+"""Sends until its peer has had enough."""
 
 
 def flow(server: socket.socket, host: NamespaceHost) -> float:
     """Bytes a second that ``host`` sends to ``server`` over TCP."""
-    script = (
-        "import socket, sys, time\n"
-        "with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as c:\n"
-        f"    end = time.monotonic() + {SECONDS}\n"
-        "    while time.monotonic() < end: c.sendall(bytes(1 << 16))\n"
-    )
     address, port = server.getsockname()
     sender = threading.Thread(
-        target=host.run, args=([sys.executable, "-c", script, address, str(port)],), daemon=True
+        target=host.run, args=([sys.executable, "-c", SENDER, address, str(port)],), daemon=True
     )
     sender.start()
     peer, _ = server.accept()

@@ -196,4 +196,4 @@ def test_without_a_file_nothing_is_open(journal: Journal) -> None:
 def test_no_two_kinds_of_resources_are_taken_for_each_other() -> None:
     kinds = recovery.AnyResource.__args__
     tags = [kind.__struct_config__.tag for kind in kinds]
-    assert len(set(tags)) == len(tags) == 11
+    assert len(set(tags)) == len(tags) == 14

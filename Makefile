@@ -15,6 +15,7 @@ run: install
 	$(VENV)/bin/harness run
 
 test: install
+	@sh tools/install-packages.sh packages-test.txt
 	$(VENV)/bin/tox
 
 lab-kernel: install

@@ -13,8 +13,8 @@ from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import Backing, BackingKind
+from harness.undo import Step
 
-RAMDISK = "/dev/ram0"
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -27,10 +27,15 @@ class Storage:
     device: guard.Device | None = None
 
 
-class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
-    """One disk of the kernel's brd module; refused where the module is already in somebody's use."""
+class Ramdisk(msgspec.Struct, frozen=True):
+    """Disks of the kernel's brd module; refused where the module is already in somebody's use."""
 
     size_bytes: int
+    count: int = 1
+
+    @staticmethod
+    def path(number: int) -> str:
+        return f"/dev/ram{number}"
 
     def refuse_foreign(self, host: Host) -> None:
         if host.run(["test", "-e", "/sys/module/brd"], check=False).status == 0:
@@ -42,7 +47,14 @@ class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
     def acquire(self, host: Host) -> None:
         # --first-time: to find it loaded is a failure too.
         done = host.run(
-            ["modprobe", "--first-time", "brd", "rd_nr=1", f"rd_size={self.size_bytes // KIB}", "max_part=0"],
+            [
+                "modprobe",
+                "--first-time",
+                "brd",
+                f"rd_nr={self.count}",
+                f"rd_size={self.size_bytes // KIB}",
+                "max_part=0",
+            ],
             check=False,
         )
         if done.status != 0:
@@ -51,11 +63,11 @@ class Ramdisk(msgspec.Struct, frozen=True, tag="ramdisk"):
                 hint="use --backing file:PATH",
             )
 
-    def release(self, host: Host) -> None:
-        host.run(["modprobe", "-r", "brd"])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", "brd")),)
 
 
-class BackingFile(msgspec.Struct, frozen=True, tag="file"):
+class BackingFile(msgspec.Struct, frozen=True):
     """A file made for the run, its blocks allocated; never one that was there before."""
 
     path: str
@@ -80,24 +92,23 @@ class BackingFile(msgspec.Struct, frozen=True, tag="file"):
             raise self._refusal(done.stderr.strip().rpartition(": ")[2])
         host.run(["fallocate", "-l", str(self.size_bytes), self.path])
 
-    def release(self, host: Host) -> None:
-        host.run(["rm", "-f", self.path])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("rm", "-f", self.path)),)
 
 
-class ScratchFilesystem(msgspec.Struct, frozen=True, tag="scratch"):
+class ScratchFilesystem(msgspec.Struct, frozen=True):
     """ext4 on a ramdisk: a file system that can do O_DIRECT, for file backing inside the lab."""
 
-    device: str
     mountpoint: str
+    device: str
 
     def acquire(self, host: Host) -> None:
         host.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", self.device])
         host.run(["mkdir", "-p", self.mountpoint])
         host.run(["mount", self.device, self.mountpoint])
 
-    def release(self, host: Host) -> None:
-        if host.run(["mountpoint", "-q", self.mountpoint], check=False).status == 0:
-            host.run(["umount", self.mountpoint])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("umount", self.mountpoint), absent=("not mounted", "no mount point")),)
 
 
 SCRATCH_OVERHEAD_BYTES = 16 * MIB
@@ -105,25 +116,28 @@ SCRATCH_OVERHEAD_BYTES = 16 * MIB
 
 
 @contextlib.contextmanager
-def bring_up(journal: Journal, host: Host, backing: Backing) -> Iterator[Storage]:
-    """Make the storage of a run on the target host, and fill it.
+def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) -> Iterator[list[Storage]]:
+    """Make the storage of a run on its host, ``count`` pieces of the same size, and fill it.
 
     It is filled once with random data: blocks that were never written answer without doing the work.
     """
     device: guard.Device | None = None
     with contextlib.ExitStack() as stack:
         if backing.kind is BackingKind.RAMDISK:
-            _hold(stack, journal, host, Ramdisk(backing.size_bytes))
-            path = RAMDISK
+            _hold(stack, journal, host, Ramdisk(backing.size_bytes, count))
+            paths = [Ramdisk.path(number) for number in range(count)]
         elif backing.kind is BackingKind.FILE:
-            path = backing.path or _scratch_file(stack, journal, host, backing.size_bytes)
-            _hold(stack, journal, host, BackingFile(path, backing.size_bytes))
+            first = backing.path or _scratch_file(stack, journal, host, backing.size_bytes * count)
+            paths = [first, *(f"{first}.{number}" for number in range(1, count))]
+            for path in paths:
+                _hold(stack, journal, host, BackingFile(path, backing.size_bytes))
         else:
             device = require_device(host, backing)
             # The kernel's own name: by-path names hold colons, which fio and LIO take for their own.
-            path = device.node
-        _fill(host, path, backing.size_bytes)
-        yield Storage(path=path, size_bytes=backing.size_bytes, device=device)
+            paths = [device.node]
+        for path in paths:
+            _fill(host, path, backing.size_bytes)
+        yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
 
 
 def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | BackingFile) -> None:
@@ -142,7 +156,7 @@ def require_device(host: Host, backing: Backing) -> guard.Device:
 def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, size_bytes: int) -> str:
     mountpoint = "/run/harness/scratch"
     _hold(stack, journal, host, Ramdisk(size_bytes + SCRATCH_OVERHEAD_BYTES))
-    stack.enter_context(journal.hold(host, ScratchFilesystem(RAMDISK, mountpoint)))
+    stack.enter_context(journal.hold(host, ScratchFilesystem(mountpoint, Ramdisk.path(0))))
     return f"{mountpoint}/backing.img"
 
 

@@ -11,36 +11,47 @@ import random
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from harness import backing, capture, environment, guard, initiator, ipsec, leftovers, links, proof
+from harness import (
+    backing,
+    capture,
+    environment,
+    guard,
+    initiator,
+    interfaces,
+    ipsec,
+    leftovers,
+    links,
+    measure,
+    trunk,
+    wireless,
+)
 from harness.backing import Storage
-from harness.errors import CellInvalid, CommandFailed, HarnessError, RequirementError
+from harness.errors import CellInvalid, CommandFailed, HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
-from harness.hosts import Host, NamespaceHost
-from harness.jobfile import block_bytes, job_file, moves_read, moves_write, repeat_seed, wall_estimate_s
+from harness.hosts import Host
+from harness.jobfile import block_bytes, job_file, moves_write, repeat_seed, wall_estimate_s
 from harness.journal import Journal
-from harness.kernellog import KernelLog, complaints
+from harness.kernellog import complaints
+from harness.measure import Lane
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
     BackingKind,
     Cell,
     Column,
-    Io,
     LinkProfile,
     Plan,
-    Proof,
     Record,
     Status,
     Workload,
 )
-from harness.parse import fio
 from harness.results import RunFolder
-from harness.target import Backstore, IscsiTarget, iqn
+from harness.target import PORT, Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
@@ -64,76 +75,112 @@ def order_of_cells(plan: Plan) -> list[Cell]:
     return cells
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """Who takes part in a run. Several may be one kernel."""
+
+    target: Host
+    initiators: tuple[Host, ...]
+
+    @property
+    def all(self) -> tuple[Host, ...]:
+        return (*self.initiators, self.target)
+
+
 @dataclass(kw_only=True)
 class ColumnUp:
-    """A column that is ready to be measured. ``path``, ``disk`` and ``capture`` are None for local."""
+    """A column that is ready to be measured: its lanes, or the disk itself if it is the local one."""
 
-    device: str
     stack: contextlib.ExitStack
-    path: links.LinkPath | None = None
-    disk: initiator.RemoteDisk | None = None
-    capture: capture.Capture | None = None
-    session: dict[str, str] = field(default_factory=dict)
-    esp: dict[str, str] = field(default_factory=dict)
+    lanes: tuple[Lane, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalDisk:
+    """What the column ``local`` measures, and where."""
+
+    host: Host
+    storage: Storage
+    title: str
 
 
 class Bench:
     """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, emit: Emit, *, journal: Journal, private: Path) -> None:
+    def __init__(
+        self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
+    ) -> None:
         self.plan = plan
         self.folder = folder
         self.emit = emit
+        self.hosts = hosts
         self.journal = journal
         self.private = private
         self.tag = plan.run_id.rpartition("-")[2]
-        self.initiator: Host = NamespaceHost(name="initiator")
-        self.target: Host = NamespaceHost(name="target")
-        self.initiator_iqn = iqn(self.tag, "initiator")
-        self.serial = f"harness-{self.tag}"
         self.chap_secret = secrets.token_hex(8)
-        self.kernel_log = KernelLog()
+        self._storage: list[Storage] = []
+        self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
-        self._charon: ipsec.Charon | None = None
+        self._charons: dict[str, ipsec.Charon] = {}
         self._credentials: ipsec.Credentials | None = None
         self._workloads = {workload.name: workload for workload in plan.workloads}
         self._facts: dict[str, object] = {}
+        self._lost: HostLost | None = None
 
     def execute(self, todo: list[tuple[int, Cell]]) -> None:
         """Measure the cells in ``todo`` (place in the order, cell) and write a record for each.
 
         Raises HarnessError only where the run as a whole cannot go on.
         """
-        with self.shared() as storage:
+        with self.shared():
             for number, (order, cell) in enumerate(todo, 1):
                 self.emit(CellStarted(cell.key, number, len(todo)))
-                record = self._save(self.measure(cell, order, storage))
+                record = self._save(self.measure(cell, order))
                 self.emit(
                     CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
                 )
+                if self._lost is not None:
+                    raise self._lost
             self.emit(Phase("taking everything down"))
 
     @contextlib.contextmanager
-    def shared(self) -> Iterator[Storage]:
+    def shared(self) -> Iterator[None]:
         """What all columns share, and every column that is brought up meanwhile, until the end."""
+        plan, target = self.plan, self.hosts.target
+        remote = [column for column in plan.columns if column.link != LINK_LOCAL]
+        luns = 1 if plan.shared_lun else max((column.initiators for column in remote), default=1)
         with contextlib.ExitStack() as stack:
             stack.callback(self._look_for_leftovers)
-            stack.callback(self.kernel_log.close)
             self.emit(Phase("making and filling the disk"))
-            storage = stack.enter_context(backing.bring_up(self.journal, self.target, self.plan.backing))
-            self._facts |= environment.describe({"initiator": self.initiator, "target": self.target})
-            if storage.device is not None:
-                self._facts["device"] = msgspec.to_builtins(storage.device)
+            self._storage = stack.enter_context(
+                backing.bring_up(self.journal, target, plan.backing, count=luns)
+            )
+            if plan.local_device is not None:
+                host = self.hosts.initiators[0]
+                (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.local_device))
+                self._local = LocalDisk(host=host, storage=own, title=f"{own.path} of the initiator")
+            else:
+                title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
+                self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
+            self._facts |= environment.describe({host.name: host for host in self.hosts.all})
+            for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
+                if storage.device is not None:
+                    self._facts[name] = msgspec.to_builtins(storage.device)
             self.folder.save_environment(self._facts)
-            if any(column.link != LINK_LOCAL for column in self.plan.columns):
-                self._start_sides(stack, storage)
+            if remote:
+                self._start_sides(stack, max(column.initiators for column in remote))
             stack.callback(self._close_columns)
-            yield storage
+            yield
+
+    def _kernel_messages(self) -> list[str]:
+        """What the kernels of all hosts said since the last call."""
+        kernels = {host.kernel: host for host in self.hosts.all}
+        return [line for host in kernels.values() for line in host.kernel_messages()]
 
     def _look_for_leftovers(self) -> None:
         found: list[str] = []
-        for host in (self.initiator, self.target):
+        for host in self.hosts.all:
             try:
                 found += leftovers.find(host, self.tag)
             except HarnessError:
@@ -150,35 +197,38 @@ class Bench:
             return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
         return record
 
-    def _start_sides(self, stack: contextlib.ExitStack, storage: Storage) -> None:
-        """What all columns over a network share: the backstore, iscsid, and (lazily) one charon."""
-        plan = self.plan
-        kind = BackingKind.FILE if plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
-        stack.enter_context(
-            self.journal.hold(
-                self.target,
-                Backstore(self._backstore, kind, storage.path, storage.size_bytes, self.serial),
+    def _start_sides(self, stack: contextlib.ExitStack, initiators: int) -> None:
+        """What all columns over a network share: backstores, iscsids, and (lazily) charons."""
+        kind = BackingKind.FILE if self.plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
+        for lun, storage in enumerate(self._storage):
+            stack.enter_context(
+                self.journal.hold(
+                    self.hosts.target,
+                    Backstore(
+                        self._backstore(lun), kind, storage.path, storage.size_bytes, self._serial(lun)
+                    ),
+                )
             )
-        )
-        self.target.write_secret(self._secret_path, self.chap_secret)
-        stack.enter_context(
-            initiator.iscsid(
-                self.initiator,
-                initiator_iqn=self.initiator_iqn,
-                chap_user="harness",
-                secret=self.chap_secret,
-                log=self.folder.path / "iscsid.log",
+        for number, host in enumerate(self.hosts.initiators[:initiators]):
+            stack.enter_context(
+                initiator.iscsid(
+                    host,
+                    initiator_iqn=self._initiator_iqn(number),
+                    chap_user="harness",
+                    secret=self.chap_secret,
+                    log=self.folder.path / f"iscsid-{host.name}.log",
+                )
             )
-        )
         self._shared = stack.enter_context(contextlib.ExitStack())
 
-    @property
-    def _backstore(self) -> str:
-        return f"harness-{self.tag}"
+    def _initiator_iqn(self, number: int) -> str:
+        return iqn(self.tag, self.hosts.initiators[number].name)
 
-    @property
-    def _secret_path(self) -> Path:
-        return self.private / "chap"
+    def _backstore(self, lun: int) -> str:
+        return f"harness-{self.tag}-{lun}"
+
+    def _serial(self, lun: int) -> str:
+        return f"harness-{self.tag}-{lun}"
 
     def _close_columns(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -186,7 +236,7 @@ class Bench:
                 stack.push(column.stack)
             self._columns.clear()
 
-    def column(self, column: Column, storage: Storage) -> ColumnUp:
+    def column(self, column: Column) -> ColumnUp:
         """The column, brought up if it is not; raises HarnessError if it cannot be."""
         if column in self._columns:
             return self._columns[column]
@@ -196,105 +246,159 @@ class Bench:
             raise kind(f"given up after {attempts} attempts: {broken}")
         try:
             with contextlib.ExitStack() as stack:
-                up = ColumnUp(device=storage.path, stack=stack)
-                if column.link != LINK_LOCAL:
-                    self._bring_up(column, up)
-                up.stack = stack.pop_all()
+                lanes = [
+                    self._bring_up(column, number, stack)
+                    for number in range(0 if column.link == LINK_LOCAL else column.initiators)
+                ]
+                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes))
+        except HostLost:
+            raise
         except (HarnessError, OSError) as error:
             self._broken[column] = (attempts + 1, error)
             raise
         self._columns[column] = up
+        if lanes:
+            self._facts[f"column {column.label}"] = {
+                "link": [links.describe(lane.path) for lane in lanes],
+                "session": [lane.session for lane in lanes],
+                "esp": [lane.esp for lane in lanes],
+            }
+            self.folder.save_environment(self._facts)
         return up
 
-    def _bring_up(self, column: Column, up: ColumnUp) -> None:
-        plan, stack = self.plan, up.stack
-        index = [c for c in plan.columns if c.link != LINK_LOCAL].index(column)
+    @property
+    def _paths(self) -> list[tuple[Column, int]]:
+        """Every (column, initiator) that has a link; its place is the index of its path."""
+        return [
+            (column, number)
+            for column in self.plan.columns
+            if column.link != LINK_LOCAL
+            for number in range(column.initiators)
+        ]
+
+    def _bring_up(self, column: Column, number: int, stack: contextlib.ExitStack) -> Lane:
+        """The lane of one initiator: link, protection, capture, target, session, disk."""
+        plan, host = self.plan, self.hosts.initiators[number]
         raw = self.folder.path / "columns" / column.label
+        if number:
+            raw /= host.name
         raw.mkdir(parents=True, exist_ok=True)
-        path = stack.enter_context(
-            links.bring_up(self.journal, self.initiator, plan.links[column.link], tag=self.tag, index=index)
-        )
+        path = stack.enter_context(self._link(column, number))
         protected = column.ipsec != IPSEC_OFF
-        up.path = path
-        if protected:
-            up.esp = self._protect(column, path, stack, index, raw)
-        up.capture = stack.enter_context(capture.capture(path, raw, protected=protected))
+        esp = self._protect(column, path, stack, raw) if protected else {}
+        watching = stack.enter_context(capture.capture(path, raw, protected=protected))
+        lun = 0 if plan.shared_lun else number
+        name = f"{column.link}.{column.ipsec}"
+        if column.initiators > 1:
+            name += f".{column.initiators}.{number + 1}"
         target = IscsiTarget(
-            iqn=iqn(self.tag, f"{column.link}.{column.ipsec}"),
-            backstore=self._backstore,
+            iqn=iqn(self.tag, name),
+            backstore=self._backstore(lun),
             address=path.target_address,
-            initiator_iqn=self.initiator_iqn,
+            port=path.port,
+            initiator_iqn=self._initiator_iqn(number),
             chap_user="harness",
-            secret_path=str(self._secret_path),
+            secret=self.chap_secret,
+            read_only=plan.shared_lun,
         )
         stack.enter_context(self.journal.hold(path.target, target))
         session = stack.enter_context(
             self.journal.hold(
-                self.initiator,
-                initiator.IscsiSession(target.iqn, path.target_address, self.initiator_iqn),
+                host,
+                initiator.IscsiSession(
+                    target.iqn,
+                    path.target_address,
+                    path.port,
+                    target.initiator_iqn,
+                    bound_to=path.initiator_iface if path.is_shared else None,
+                ),
             )
         )
-        up.disk = initiator.await_disk(self.initiator, session, serial=self.serial)
-        up.device = up.disk.device
-        up.session = initiator.negotiated(up.disk)
-        self._facts[f"column {column.label}"] = {
-            "link": links.describe(path),
-            "session": up.session,
-            "esp": up.esp,
-        }
-        self.folder.save_environment(self._facts)
+        disk = initiator.await_disk(host, session, serial=self._serial(lun))
+        return Lane(
+            path=path,
+            disk=disk,
+            capture=watching,
+            session=initiator.negotiated(disk),
+            esp=esp,
+            is_wireless=wireless.is_wireless(host, path.initiator_iface),
+        )
+
+    def _link(self, column: Column, number: int) -> contextlib.AbstractContextManager[links.LinkPath]:
+        """The link of one initiator, real or made as its profile says."""
+        plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
+        profile = plan.links[column.link]
+        index = self._paths.index((column, number))
+        if profile.interface is not None:
+            # All columns of an interface have its address, so each has a port: policies tell them apart.
+            # Not the first: the machine may have a target of its own, listening on every address.
+            port = PORT + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
+            return interfaces.bring_up(self.journal, host, target, profile, index=index, port=port)
+        if plan.kernels_apart:
+            return trunk.bring_up(
+                self.journal,
+                host,
+                target,
+                profile,
+                tag=self.tag,
+                index=index,
+                initiator_trunk="vec0",
+                target_trunk=f"vec{number}",
+            )
+        return links.bring_up(self.journal, host, profile, tag=self.tag, index=index)
 
     def _protect(
-        self,
-        column: Column,
-        path: links.LinkPath,
-        stack: contextlib.ExitStack,
-        index: int,
-        raw: Path,
+        self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
     ) -> dict[str, str]:
         """Close the barrier, then open the tunnel through it."""
         plan = self.plan
-        plugins = sorted({name for p in plan.proposals.values() for name in p.charon_plugins})
-        load = " ".join((ipsec.BASE_PLUGINS, *plugins))
-        near, far = path.initiator_address, path.target_address
-        stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far)))
-        stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far)))
-        stack.enter_context(self.journal.hold(path.initiator, ipsec.SecurityAssociations(near, far)))
-        stack.enter_context(self.journal.hold(path.target, ipsec.SecurityAssociations(far, near)))
+        near, far, port = path.initiator_address, path.target_address, path.port
+        stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
+        stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
+        stack.enter_context(
+            self.journal.hold(path.initiator, ipsec.SecurityAssociations(near, far, path.index))
+        )
+        stack.enter_context(self.journal.hold(path.target, ipsec.SecurityAssociations(far, near, path.index)))
         if self._credentials is None:
             self._credentials = ipsec.make_credentials(
-                self.initiator, plan.ike_auth, self.private / "certificates"
+                self.hosts.initiators[0],
+                plan.ike_auth,
+                self.private / "certificates",
+                paths=len(self._paths),
             )
-        if self._charon is None or not self._charon.answers():
-            self._charon = self._shared.enter_context(
-                ipsec.charon(
-                    self.initiator,
-                    self.private / "charon-initiator",
-                    log=self.folder.path / "charon-initiator.log",
-                    plugins=load,
-                )
-            )
-        responder = stack.enter_context(
-            ipsec.charon(
-                path.target,
-                self.private / f"charon-target-{index}",
-                log=raw / "charon-target.log",
-                plugins=load,
-            )
-        )
+        # A host's charon serves all its columns; that of a network namespace goes with its column.
+        stays = path.target.netns is None
         return stack.enter_context(
             ipsec.tunnel(
                 path,
-                (self._charon, responder),
-                name=f"harness-{self.tag}-{index}",
+                (
+                    self._charon(path.initiator, self._shared, self.folder.path),
+                    self._charon(path.target, self._shared if stays else stack, raw),
+                ),
+                name=f"harness-{self.tag}-{path.index}",
                 proposal=plan.proposals[column.ipsec],
                 mode=plan.ipsec_mode,
                 credentials=self._credentials,
-                reqid=0x48000000 + index,
             )
         )
 
-    def measure(self, cell: Cell, order: int, storage: Storage) -> Record:
+    def _charon(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> ipsec.Charon:
+        """The charon of a host or network namespace, started if it does not run (any more)."""
+        name = f"charon-{host.netns or host.name}"
+        running = self._charons.get(name)
+        if running is None or not running.answers():
+            plugins = sorted({name for p in self.plan.proposals.values() for name in p.charon_plugins})
+            running = self._charons[name] = stack.enter_context(
+                ipsec.charon(
+                    host,
+                    self.private / name,
+                    log=logs / f"charon-{host.name}.log",
+                    plugins=" ".join((ipsec.BASE_PLUGINS, *plugins)),
+                )
+            )
+        return running
+
+    def measure(self, cell: Cell, order: int) -> Record:
         """Measure one cell. Whatever goes wrong becomes its status and reason, and stays with it."""
         column, plan = cell.column, self.plan
         workload = self._workloads[cell.workload]
@@ -306,27 +410,29 @@ class Bench:
             workload=cell.workload,
             link=column.link,
             ipsec=column.ipsec,
+            initiators=column.initiators,
             repeat=cell.repeat,
             order=order,
             status=Status.FAILED,
             started_unix_s=time.time(),
             block_bytes=block_bytes(workload),
             emulated=profile.emulated if profile else False,
-            link_title=profile.title if profile else "local disk",
+            link_title=profile.title if profile else self._local.title if self._local else "",
             ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
         )
         try:
-            up = self.column(column, storage)
-            self.kernel_log.read()
-            record = msgspec.structs.replace(record, session=up.session, esp=up.esp)
-            if storage.device is not None and moves_write(workload):
-                guard.recheck(self.target, storage.device)
-            record = self._run_fio(cell, workload, up, record)
+            up = self.column(column)
+            self._kernel_messages()
+            if up.lanes:
+                record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
+            self._recheck_device(up, workload)
+            record = self._measure(cell, workload, up, record)
         except RequirementError as error:
             record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
         except CellInvalid as error:
             record = msgspec.structs.replace(record, status=Status.INVALID, reason=str(error))
         except (HarnessError, OSError) as error:
+            self._lost = error if isinstance(error, HostLost) else None
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
         if record.status is not Status.OK and column in self._columns:
             # Whatever broke may still be broken: the next cell of this column starts from scratch.
@@ -336,83 +442,40 @@ class Bench:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
-    def _run_fio(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
-        job = job_file(
-            workload,
-            device=up.device,
-            size_bytes=self.plan.backing.size_bytes,
-            seed=repeat_seed(self.plan.seed, cell.repeat, cell.workload),
-            runtime_s=self.plan.runtime_s,
-        )
-        if up.disk is not None:
-            up.disk.check()
-        protected = cell.column.ipsec != IPSEC_OFF
-        before = proof.snapshot(up.path, protected=protected) if up.path is not None else None
-        started = time.time()
-        done = self.initiator.run(
-            ["fio", "--output-format=json+", "-"],
-            input=job,
-            timeout_s=wall_estimate_s(workload, self.plan.runtime_s) + FIO_GRACE_S,
-            check=False,
-        )
-        after = proof.snapshot(up.path, protected=protected) if up.path is not None else None
+    def _recheck_device(self, up: ColumnUp, workload: Workload) -> None:
+        """A device of the user's has to be the very one that was asked for, before each job that writes."""
+        local = self._local
+        host, storage = self.hosts.target, self._storage[0]
+        if not up.lanes and local is not None:
+            host, storage = local.host, local.storage
+        if storage.device is not None and moves_write(workload):
+            guard.recheck(host, storage.device)
+
+    def _measure(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
+        """Have fio do the workload on the column's disk, and add what came of it to the record."""
+        plan, local = self.plan, self._local
         raw = self.folder.raw_folder(cell.key)
         raw.mkdir(parents=True, exist_ok=True)
-        names = []
-        for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
-            if text:
-                (raw / name).write_text(text, encoding="utf-8")
-                names.append(str((raw / name).relative_to(self.folder.path)))
-        reasons = complaints(self.kernel_log.read())
-        warnings: list[str] = []
-        read, write, result = self._understand(done.stdout, reasons, warnings)
-        if done.status != 0:
-            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            reasons.insert(0, f"fio ended with status {done.status}: {last}")
-        evidence: Proof | None = None
-        if up.path is not None and up.capture is not None and before is not None and after is not None:
-            evidence, failures, doubts = proof.judge(
-                before,
-                after,
-                up.capture,
-                read_bytes=read.bytes if read else 0,
-                write_bytes=write.bytes if write else 0,
-                protected=protected,
-            )
-            reasons += failures
-            warnings += doubts
-        measured_ns = max((io.runtime_ns for io in (read, write) if io is not None), default=0)
-        return msgspec.structs.replace(
-            record,
-            status=Status.INVALID if reasons else Status.OK,
-            reason="; ".join(reasons) or None,
-            warnings=tuple(warnings),
-            # What a verification reads behind a write is proved to have moved, but is not what was asked for.
-            read=read if moves_read(workload) else None,
-            write=write if moves_write(workload) else None,
-            sync_latency=result.sync_latency if result else None,
-            started_unix_s=started,
-            fio_ns=measured_ns,
-            proof=evidence,
-            raw=tuple(names),
-        )
 
-    @staticmethod
-    def _understand(
-        text: str, reasons: list[str], warnings: list[str]
-    ) -> tuple[Io | None, Io | None, fio.FioJob | None]:
-        """What fio's output says of the one job of a cell; ``reasons`` and ``warnings`` are added to."""
-        try:
-            output = fio.parse(text)
-        except HarnessError as error:
-            reasons.append(str(error))
-            return None, None, None
-        warnings += output.warnings
-        if len(output.jobs) != 1:
-            reasons.append(f"one job was expected in fio's output, {len(output.jobs)} were found")
-            return None, None, None
-        (job,) = output.jobs
-        reasons += job.invalid
-        if job.read is None and job.write is None and not job.invalid:
-            reasons.append("fio completed no I/O")
-        return job.read, job.write, job
+        def job(device: str) -> str:
+            return job_file(
+                workload,
+                device=device,
+                size_bytes=plan.backing.size_bytes,
+                seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
+                runtime_s=plan.runtime_s,
+            )
+
+        timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
+        record = msgspec.structs.replace(record, started_unix_s=time.time())
+        if up.lanes:
+            done = measure.over_lanes(
+                up.lanes, job, raw, protected=cell.column.ipsec != IPSEC_OFF, timeout_s=timeout_s
+            )
+        elif local is not None:
+            done = measure.on_disk(local.host, job(local.storage.path), raw, timeout_s=timeout_s)
+        done.reasons += complaints(self._kernel_messages())
+        return msgspec.structs.replace(
+            measure.summarise(done, workload, record),
+            raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),
+        )

@@ -17,7 +17,6 @@ from pathlib import Path
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import LinkProfile
-from harness.target import PORT
 
 SNAP_BYTES = 64
 PCAP_HEADER_BYTES = 24
@@ -50,13 +49,18 @@ def sampling(profile: LinkProfile) -> int:
 
 
 def expression(path: LinkPath, *, protected: bool, one_in: int) -> str:
-    """The pcap-filter(7) of a column: where IPsec is off, only ESP is looked for."""
+    """The pcap-filter(7) of a column: where IPsec is off, only ESP is looked for.
+
+    On a shared path the ESP seen may be another column's, so there the portal's own segments are looked
+    for in clear, sampled by the identification of their IP headers.
+    """
+    hosts = f"host {path.initiator_address} and host {path.target_address}"
+    portal = f"tcp port {path.port}"
     if not protected:
-        return "esp"
+        return f"{hosts} and {portal} and (ip[4:2] & {one_in - 1:#x} = 0)" if path.is_shared else "esp"
     # The sequence number is the second word of ESP, behind an IP header of 20 bytes.
     sample = f"esp and (ip[24:4] & {one_in - 1:#x} = 0)"
-    hosts = f"host {path.initiator_address} and host {path.target_address}"
-    return f"({sample}) or ({hosts} and tcp port {PORT})"
+    return f"{hosts} and (({sample}) or ({portal}))"
 
 
 @dataclass(kw_only=True)
@@ -65,6 +69,8 @@ class Capture:
 
     files: tuple[Path, ...]
     one_in: int
+    of_cleartext: bool = False
+    """Whether what is sampled is the portal's cleartext, not ESP."""
     _offsets: dict[Path, int] = field(default_factory=dict)
 
     def look(self) -> list[Seen]:
@@ -99,7 +105,7 @@ def count_frames(data: bytes, seen: Seen) -> int:
 @contextlib.contextmanager
 def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Capture]:
     """Watch both ends of a link for the length of the context; the files stay as raw output."""
-    one_in = sampling(path.profile) if protected else 1
+    one_in = sampling(path.profile) if protected or path.is_shared else 1
     # A column that comes up again, after a bad cell or in a resumed run, gets files of its own: in those of
     # before, old frames would be taken for new ones.
     number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
@@ -121,4 +127,4 @@ def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Captur
                     deadline_s=10,
                 )
             )
-        yield Capture(files=files, one_in=one_in)
+        yield Capture(files=files, one_in=one_in, of_cleartext=path.is_shared and not protected)

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -29,7 +30,7 @@ from harness.errors import HarnessError, UsageError
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
-from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Status
+from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Status, TestbedKind
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.progress import bar, follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
@@ -38,6 +39,7 @@ from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.units import check_name, format_duration, format_size
 
 DEFAULTS = plan.Request()
+MACHINES = "Real machines"
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
@@ -109,7 +111,8 @@ def run(
         list[str] | None,
         typer.Option(
             help="A link: local, wired, wifi, another of profiles/links/, or a file. Again for more. "
-            "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. [dim]default: local, wired, wifi[/]",
+            "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. With --target, an interface of the "
+            "initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS. [dim]default: local, wired, wifi[/]",
             show_default=False,
         ),
     ] = None,
@@ -150,15 +153,56 @@ def run(
         str | None,
         typer.Option(
             help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
-            show_default=DEFAULTS.backing,
+            show_default="ramdisk; a file in /var/tmp with --target",
         ),
     ] = None,
     size: Annotated[
         str | None, typer.Option(help="How much of it is used, e.g. 1G.", show_default=DEFAULTS.size)
     ] = None,
-    destroy: Annotated[
+    local_device: Annotated[
         str | None,
-        typer.Option(metavar="DEVICE", help="Consent to losing what is on a block backing: its name again."),
+        typer.Option(
+            help="With --target: a disk of the initiator's for the column local, "
+            "in place of the target's storage: /dev/NAME, file:/PATH."
+        ),
+    ] = None,
+    destroy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE", help="Consent to losing what is on a block device: its name again."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.", rich_help_panel=MACHINES
+        ),
+    ] = None,
+    initiators: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--initiator",
+            help="A real machine as an initiator: local, ssh://… Again for more at once.",
+            show_default="local",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
+    shared_lun: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared-lun",
+            help="All initiators read one LUN, in place of one each.",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
+    kernels: Annotated[
+        plan.Kernels | None,
+        typer.Option(
+            help="Whether the lab's target and initiators share a kernel.",
+            show_default=DEFAULTS.kernels.value,
+        ),
+    ] = None,
+    lab_initiators: Annotated[
+        int | None,
+        typer.Option(help="How many initiators the lab has, with --kernels apart.", show_default="1"),
     ] = None,
     ipsec_mode: Annotated[
         IpsecMode | None, typer.Option(help="ESP mode.", show_default=DEFAULTS.ipsec_mode.value)
@@ -201,7 +245,13 @@ def run(
         "seed": seed,
         "size": size,
         "backing": backing,
+        "local_device": local_device,
         "destroy": destroy,
+        "target": target,
+        "initiators": initiators,
+        "shared_lun": shared_lun,
+        "kernels": kernels,
+        "lab_initiators": lab_initiators,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
         "results": results,
@@ -240,7 +290,7 @@ def run(
 
 def _require_device(made: Plan) -> None:
     """Ask the guard here as well as inside, whence the machine's other mount namespaces are out of sight."""
-    if made.backing.kind is BackingKind.BLOCK:
+    if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
         require_device(NamespaceHost(name="machine"), made.backing)
 
 
@@ -294,7 +344,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
             started_unix_s=started_unix_s,
         )
     finally:
-        journal.close()
+        journal.end()
     if outcome.failure is not None:
         raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
     for leak in outcome.leaks:
@@ -461,6 +511,17 @@ def lab_exec(
         bool,
         typer.Option("--virtual-time", help="Its clock passes only while all wait; with --kernel own."),
     ] = False,
+    apart: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=lab.MOST_INITIATORS,
+            metavar="N",
+            help="Boot a kernel for the target and one for each of N initiators, and run the command in the "
+            "first initiator's, where `ssh target` and `ssh initiator2` reach the others.",
+            show_default="one kernel for all",
+        ),
+    ] = 0,
 ) -> None:
     """Boot the lab's kernel, run a command in it as root, and print what it says."""
     chosen = kernel.own_kernel() if kernel_name is KernelName.OWN else None
@@ -474,7 +535,8 @@ def lab_exec(
         journal = Journal(state / "journal-lab-exec.jsonl")
         console = state / "lab-exec.log"
         try:
-            with lab.boot(
+            boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot
+            with boot(
                 command,
                 journal=journal,
                 console=console,
@@ -484,22 +546,23 @@ def lab_exec(
             ) as booted:
                 shown = 0
                 while booted.process.poll() is None:
-                    shown = _copy(console, shown)
+                    shown = _copy(booted, shown)
                     time.sleep(testbed.POLL_S)
-            _copy(console, shown)
+            _copy(booted, shown)
             status = booted.exit_status()
             last = "" if status is not None else runner.tail(console)
         finally:
-            journal.close()
-            console.unlink(missing_ok=True)
+            journal.end()
+            for log in state.glob(f"{console.stem}*.log"):
+                log.unlink()
     if status is None:
         raise _as_error(f"the lab ended before the command did: {last}", None, 1)
     raise typer.Exit(status)
 
 
-def _copy(console: Path, start: int) -> int:
-    """Print a console from ``start`` up to the lab's own last words; returns how far that was."""
-    said = console.read_bytes().split(lab.EXIT_MARK.encode())[0]
+def _copy(booted: lab.Lab, start: int) -> int:
+    """Print what a lab says from ``start`` up to its own last words; returns how far that was."""
+    said = booted.said().split(lab.EXIT_MARK.encode())[0]
     # The mark stands on a line of its own: the newline before it is the lab's.
     whole = said[: max(said.rfind(b"\n"), 0)]
     sys.stdout.buffer.write(whole[start:])

@@ -1,7 +1,7 @@
 """Modelled disks: profiles as data (``profiles/disks/*.toml``), made of memory that answers in their time.
 
 Without moving parts: the kernel's null_blk, each of whose commands has a timer. With moving parts:
-``harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the lab's own kernel.
+``programs/harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the lab's own kernel.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from harness import profiles
+from harness import profiles, programs
 from harness.errors import DeviceRefused, RequirementError
 from harness.files import TomlFile, read_text
 from harness.hosts import Host
 from harness.journal import Journal
-from harness.target import DISTRIBUTION_PYTHON
+from harness.undo import Step
 
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"
-HARD_DISK_PROGRAM = Path(__file__).with_name("harddisk.py")
 MIB = 1 << 20
 LARGEST_COMMAND_SECTORS = 2048
 """1 MiB, in the 512 bytes of a sector: what the device takes at once, so LIO splits nothing for it."""
@@ -88,7 +87,7 @@ def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
     return profile
 
 
-class FlashDisk(msgspec.Struct, frozen=True, tag="flash-disk"):
+class FlashDisk(msgspec.Struct, frozen=True):
     """One disk of null_blk in memory; refused where the module is already in somebody's use."""
 
     size_bytes: int
@@ -118,8 +117,8 @@ class FlashDisk(msgspec.Struct, frozen=True, tag="flash-disk"):
             limit = f"/sys/block/{Path(FLASH_DEVICE).name}/queue/max_sectors_kb"
             host.run(["sh", "-euc", 'echo "$1" > "$2"', "sh", str(flash.page_bytes >> 10), limit])
 
-    def release(self, host: Host) -> None:
-        host.run(["sh", "-euc", REMOVE_NULL_BLK])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-euc", REMOVE_NULL_BLK)),)
 
 
 MAKE_NULL_BLK = """
@@ -140,7 +139,7 @@ modprobe -r null_blk
 """
 
 
-class NbdModule(msgspec.Struct, frozen=True, tag="nbd"):
+class NbdModule(msgspec.Struct, frozen=True):
     """The kernel's nbd, for one disk; refused where the module is already in somebody's use."""
 
     devices: int = 1
@@ -148,9 +147,8 @@ class NbdModule(msgspec.Struct, frozen=True, tag="nbd"):
     def acquire(self, host: Host) -> None:
         _load(host, "nbd", f"nbds_max={self.devices}", "max_part=0")
 
-    def release(self, host: Host) -> None:
-        if host.run(["test", "-e", "/sys/module/nbd"], check=False).status == 0:
-            host.run(["modprobe", "-r", "nbd"])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", "nbd")),)
 
 
 def _load(host: Host, module: str, *parameters: str) -> None:
@@ -180,13 +178,13 @@ def bring_up(
         with journal.hold(host, FlashDisk(size_bytes, profile.flash)):
             yield FLASH_DEVICE
         return
-    program = folder / HARD_DISK_PROGRAM.name
-    host.write_secret(program, HARD_DISK_PROGRAM.read_text(encoding="utf-8"))
+    program = folder / "harddisk.py"
+    host.write_secret(program, programs.source("harddisk"))
     request = {"size_bytes": size_bytes, **msgspec.to_builtins(profile.moving)}
 
     def ready() -> bool:
         return host.run(["test", "-e", "/sys/block/nbd0/pid"], check=False).status == 0
 
-    argv = [DISTRIBUTION_PYTHON, str(program), msgspec.json.encode(request).decode()]
+    argv = [programs.PYTHON, str(program), msgspec.json.encode(request).decode()]
     with journal.hold(host, NbdModule()), host.daemon(argv, log=log, ready=ready, deadline_s=10):
         yield HARD_DISK_DEVICE

@@ -50,6 +50,12 @@ class TestbedError(HarnessError):
     __test__ = False  # pytest: the name begins with "Test", but this is no test class
 
 
+class HostLost(HarnessError):
+    """The connection to a host is gone; it undoes by itself what was brought up there."""
+
+    exit_code = 1
+
+
 class CellInvalid(HarnessError):
     """A measurement was made, but something shows that its number must not be used."""
 

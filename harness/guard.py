@@ -19,14 +19,11 @@ from pathlib import Path
 
 import msgspec
 
+from harness import programs
 from harness.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.escape import printable
 from harness.hosts import Host
-from harness.target import DISTRIBUTION_PYTHON
 from harness.units import format_size, shown
-
-PROGRAM = Path(__file__).with_name("survey.py")
-"""What gathers the facts; it goes to the host through standard input."""
 
 MOST_BYTES_OF_PATH = 4095
 MOST_BYTES_OF_NAME = 255
@@ -390,7 +387,7 @@ def _in_words(device: Block, partitions: Sequence[Block], signatures: Sequence[S
 
 
 def _examine(host: Host, path: str) -> Survey:
-    done = host.run([DISTRIBUTION_PYTHON, "-I", "-S", "-", path], input=PROGRAM.read_text(encoding="utf-8"))
+    done = host.run([programs.PYTHON, "-I", "-S", "-", path], input=programs.source("survey"))
     try:
         return msgspec.json.decode(done.stdout, type=Survey)
     except msgspec.DecodeError as error:

@@ -6,14 +6,27 @@ a network namespace of this machine today, another machine or another kernel tom
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from harness import run as runner
 from harness.run import DEFAULT_TIMEOUT_S, Completed
+from harness.undo import Entry
+
+PRIVATE = Path("/run/harness/private")
+"""On every host: a folder in memory for sockets and secrets, seen by the run's processes alone."""
+
+
+class Ledger(Protocol):
+    """Where what is brought up on a host is written down before, and crossed out after."""
+
+    def open(self, entry: Entry) -> int: ...
+
+    def close(self, number: int) -> None: ...
 
 
 class Host(Protocol):
@@ -22,6 +35,25 @@ class Host(Protocol):
     @property
     def name(self) -> str:
         """How people know it: ``initiator``, ``target``."""
+        ...
+
+    @property
+    def netns(self) -> str | None:
+        """The network namespace of its kernel that it is, None for all else."""
+        ...
+
+    @property
+    def kernel(self) -> object:
+        """Equal for two hosts that are one kernel."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Its own, if it can be cut off and has to undo things by itself; else the run's journal serves."""
+        ...
+
+    def kernel_messages(self) -> list[str]:
+        """The kernel log's lines since the last call, oldest first; none where it may not be read."""
         ...
 
     def run(
@@ -57,8 +89,13 @@ class Host(Protocol):
         """Make a file that only its owner may read; its folder is made as well."""
         ...
 
+    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
+        """A unix socket here that leads to the unix socket ``path`` there, for the length of the context."""
+        ...
 
-class NamespaceHost(msgspec.Struct, frozen=True, tag="namespace"):
+
+@dataclass(frozen=True)
+class NamespaceHost:
     """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
 
     ``ip netns exec`` would remount /sys and hide configfs; nsenter(1) changes the network alone.
@@ -66,6 +103,17 @@ class NamespaceHost(msgspec.Struct, frozen=True, tag="namespace"):
 
     name: str
     netns: str | None = None
+
+    @property
+    def kernel(self) -> object:
+        return "this kernel"
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return None
+
+    def kernel_messages(self) -> list[str]:
+        return _kernel_log().read()
 
     def _enter(self, argv: Sequence[str]) -> list[str]:
         prefix = [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}", "--"]
@@ -113,6 +161,39 @@ class NamespaceHost(msgspec.Struct, frozen=True, tag="namespace"):
         path.touch(mode=0o600)
         path.chmod(0o600)
         path.write_text(text, encoding="utf-8")
+
+    @contextlib.contextmanager
+    def reach(self, path: Path) -> Iterator[Path]:
+        yield path
+
+
+class _KernelLog:
+    """Reads /dev/kmsg (Documentation/ABI/testing/dev-kmsg) from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+            os.lseek(self._file, 0, os.SEEK_END)
+
+    def read(self) -> list[str]:
+        lines: list[str] = []
+        while self._file is not None:
+            try:
+                line = os.read(self._file, 8192).decode("utf-8", "replace")
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                # Lines were overwritten before they were read; the next read goes on after the gap.
+                continue
+            lines.append(line.partition(";")[2].split("\n")[0])
+        return lines
+
+
+@cache
+def _kernel_log() -> _KernelLog:
+    """One for the process: there is one kernel below it."""
+    return _KernelLog()
 
 
 def _read(path: Path) -> str:

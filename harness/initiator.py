@@ -15,16 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from harness import programs
 from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
-from harness.target import PORT
+from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0
-ISCSIADM_ERR_NO_OBJS_FOUND = 21
-"""iscsiadm(8), exit status: no records, targets or sessions found."""
-ISCSI_ERR_SESSION_NOT_CONNECTED = 32
-"""include/iscsi_err.h of open-iscsi."""
 
 SESSION_PARAMETERS = (
     "initial_r2t",
@@ -78,46 +75,53 @@ def _iscsid_answers(host: Host) -> bool:
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
 
 
-class IscsiSession(msgspec.Struct, frozen=True, tag="session"):
-    """A logged-in session to one portal of one target; its node record goes when it ends."""
+class IscsiSession(msgspec.Struct, frozen=True):
+    """A logged-in session to one portal of one target; its node record goes when it ends.
+
+    ``bound_to`` is the network interface that its connection may use alone (open-iscsi's iface,
+    ``net_ifacename``); None leaves that to the routing.
+    """
 
     iqn: str
     address: str
+    port: int
     initiator_iqn: str
+    bound_to: str | None = None
 
-    def _logout(self, host: Host) -> int:
-        """An iscsid that finds a session at its start connects it anew, and will not end it meanwhile."""
-        end = time.monotonic() + SETTLE_DEADLINE_S
-        while True:
-            status = self._node(host, "--logout", check=False)
-            if status != ISCSI_ERR_SESSION_NOT_CONNECTED or time.monotonic() > end:
-                return status
-            time.sleep(0.1)
+    @property
+    def _portal(self) -> str:
+        return f"{self.address}:{self.port}"
 
-    def _node(self, host: Host, *words: str, check: bool = True) -> int:
-        portal = f"{self.address}:{PORT}"
-        argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", portal, *words]
-        return host.run(argv, check=check, timeout_s=40).status
+    @property
+    def _interface(self) -> str:
+        """The name of the session's own iface record, "" for open-iscsi's default."""
+        return f"harness-{self.bound_to}-{self.port}" if self.bound_to else ""
+
+    def _node(self, host: Host, *words: str) -> None:
+        argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]
+        if self._interface:
+            argv += ["--interface", self._interface]
+        host.run([*argv, *words], timeout_s=40)
 
     def acquire(self, host: Host) -> None:
+        if self.bound_to:
+            record = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
+            host.run([*record, "--op", "new"])
+            host.run([*record, "--op", "update", "--name", "iface.net_ifacename", "--value", self.bound_to])
         self._node(host, "--op", "new")
         if _iscsid_initiator_name(host) != self.initiator_iqn:
             self._node(host, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn)
         self._node(host, "--login")
 
-    def release(self, host: Host) -> None:
-        session = find_session(host, self.iqn)
-        if session is not None:
-            # The record is missing if a killed run left the session: its tmpfs went with it.
-            self._node(host, "--op", "new", check=False)
-            status = self._logout(host)
-            if status not in (0, ISCSIADM_ERR_NO_OBJS_FOUND):
-                raise CommandFailed(
-                    f"session {session} to {self.iqn} could not be logged out (iscsiadm said {status})"
-                )
-        status = self._node(host, "--op", "delete", check=False)
-        if status not in (0, ISCSIADM_ERR_NO_OBJS_FOUND):
-            raise CommandFailed(f"the record of {self.iqn} could not be deleted (iscsiadm said {status})")
+    def undo(self) -> tuple[Step, ...]:
+        request = {
+            "iqn": self.iqn,
+            "portal": self._portal,
+            "interface": self._interface,
+            "initiator_iqn": self.initiator_iqn,
+        }
+        program = (programs.PYTHON, "-c", programs.source("logout"))
+        return (Step(program, input=msgspec.json.encode(request).decode()),)
 
 
 def _iscsid_initiator_name(host: Host) -> str:

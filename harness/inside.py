@@ -6,38 +6,47 @@ and vanish with it: configuration, node records and secrets never touch a disk.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from harness import recovery
+from harness import doctor, interfaces, recovery, remote
 from harness import run as runner
-from harness.bench import Bench, order_of_cells
-from harness.errors import HarnessError, RequirementError
-from harness.events import Emit, Ended, Failed, writer
+from harness.bench import Bench, Hosts, order_of_cells
+from harness.errors import HarnessError, HostLost, RequirementError
+from harness.events import Emit, Ended, Failed, Phase, writer
+from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
 from harness.results import RunFolder, record_key
 
-PRIVATE = Path("/run/harness/private")
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
 
-def modules(plan: Plan) -> list[str]:
-    """The kernel modules that a plan needs, by modprobe(8)'s names; built-in ones succeed as well."""
-    names: list[str] = []
+def modules(plan: Plan) -> dict[str, list[str]]:
+    """The kernel modules that each role needs, by modprobe(8)'s names; built-in ones succeed as well."""
+    names: dict[str, list[str]] = {"initiator": [], "target": []}
     if any(column.link != LINK_LOCAL for column in plan.columns):
-        names += ["veth", "sch_netem", "target_core_mod", "iscsi_target_mod", "iscsi_tcp", "sd_mod"]
-        names += ["target_core_file" if plan.backing.kind is BackingKind.FILE else "target_core_iblock"]
+        is_file = plan.backing.kind is BackingKind.FILE
+        names["initiator"] += ["iscsi_tcp", "sd_mod"]
+        names["target"] += ["target_core_mod", "iscsi_target_mod"]
+        names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
+        shaping: list[str] = []
+        if any(link.interface is None for link in plan.links.values()):
+            shaping += ["macvlan" if plan.kernels_apart else "veth", "sch_netem"]
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
-            names += ["bridge", "ifb", "sch_ingress", "cls_matchall", "act_mirred"]
+            shaping += ["ifb", "sch_ingress", "cls_matchall", "act_mirred"]
         if any(column.ipsec != IPSEC_OFF for column in plan.columns):
-            names += ["xfrm_user", "esp4"]
+            shaping += ["xfrm_user", "esp4"]
+        for role in names:
+            names[role] += shaping
     if plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None:
-        names.append("brd")
+        names["target"].append("brd")
     return names
 
 
@@ -48,22 +57,64 @@ def mount_private() -> None:
         runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
 
 
-def prepare(plan: Plan) -> None:
-    """Private mounts, configfs, kernel modules. Raises RequirementError naming every module missing."""
-    mount_private()
-    missing = [
-        name
-        # brd is only looked for: loading it is the ramdisk's own first act.
-        for name in modules(plan)
-        if runner.run(["modprobe", *(["-n"] if name == "brd" else []), name], check=False).status != 0
-    ]
-    if missing:
-        raise RequirementError(
-            f"the kernel lacks {', '.join(missing)}",
-            hint="run in the lab with --testbed lab, or install a kernel that has these modules",
-        )
-    if not Path("/sys/kernel/config/target").is_dir() and len(plan.columns) > 0:
-        runner.run(["mount", "-t", "configfs", "configfs", "/sys/kernel/config"], check=False)
+@contextlib.contextmanager
+def hosts(plan: Plan, folder: RunFolder) -> Iterator[Hosts]:
+    """Who takes part: this kernel alone, kernels beside it, or machines, each reached and ready to serve.
+
+    Raises HarnessError, before anything is brought up, for the first host that cannot take part.
+    """
+    if plan.machines is None:
+        yield Hosts(target=NamespaceHost("target"), initiators=(NamespaceHost("initiator"),))
+        return
+    with contextlib.ExitStack() as stack:
+
+        def reach(text: str, role: str, name: str) -> Host:
+            if plan.kernels_apart and text == remote.LOCAL:
+                return NamespaceHost(name)
+            host = stack.enter_context(
+                remote.connect(
+                    remote.parse_address(text, role),
+                    role=role,
+                    name=name,
+                    run_id=plan.run_id,
+                    log=folder.path / f"{name}.log",
+                )
+            )
+            protected = any(column.ipsec != IPSEC_OFF for column in plan.columns)
+            doctor.require(host, role, ipsec=protected)
+            return host
+
+        target = reach(plan.machines.target, "target", "target")
+        names = ["initiator", *(f"initiator{n}" for n in range(2, len(plan.machines.initiators) + 1))]
+        initiators = [
+            reach(text, "initiator", name) for text, name in zip(plan.machines.initiators, names, strict=True)
+        ]
+        for link in plan.links.values():
+            if link.interface is not None:
+                for initiator in initiators:
+                    interfaces.check(initiator, target, link)
+        yield Hosts(target=target, initiators=tuple(initiators))
+
+
+def prepare(plan: Plan, taking_part: Hosts) -> None:
+    """Kernel modules and configfs. Raises RequirementError naming every module that a host's kernel lacks."""
+    wanted = modules(plan)
+    for host in taking_part.all:
+        role = "target" if host is taking_part.target else "initiator"
+        missing = [
+            name
+            # brd is only looked for: loading it is the ramdisk's own first act.
+            for name in wanted[role]
+            if host.run(["modprobe", *(["-n"] if name == "brd" else []), name], check=False).status != 0
+        ]
+        if missing:
+            raise RequirementError(
+                f"the {host.name}'s kernel lacks {', '.join(missing)}",
+                hint="run in the lab with --testbed lab, or install a kernel that has these modules",
+            )
+    configfs = "/sys/kernel/config"
+    if taking_part.target.run(["test", "-d", f"{configfs}/target"], check=False).status != 0:
+        taking_part.target.run(["mount", "-t", "configfs", "configfs", configfs], check=False)
 
 
 def remaining(plan: Plan, folder: RunFolder) -> list[tuple[int, str]]:
@@ -77,8 +128,12 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     plan = folder.load_plan()
     wanted = dict(remaining(plan, folder))
     todo = [(order, cell) for order, cell in enumerate(order_of_cells(plan)) if order in wanted]
-    prepare(plan)
-    Bench(plan, folder, emit, journal=journal, private=PRIVATE).execute(todo)
+    if plan.testbed is not TestbedKind.MACHINES:
+        mount_private()
+    emit(Phase("reaching the hosts"))
+    with hosts(plan, folder) as taking_part:
+        prepare(plan, taking_part)
+        Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE).execute(todo)
 
 
 def run(run_folder: str, journal_path: str) -> int:
@@ -88,15 +143,19 @@ def run(run_folder: str, journal_path: str) -> int:
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(Path(journal_path))
     status = 0
+    go_on = f"harness run --resume {folder.run_id}"
     try:
         execute(folder, journal, emit)
+    except HostLost as error:
+        emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
+        status = error.exit_code
     except HarnessError as error:
         emit(Failed(error.message, error.hint, error.exit_code))
         status = error.exit_code
     except KeyboardInterrupt:
-        emit(Failed("interrupted", f"finish it with: harness run --resume {folder.run_id}", INTERRUPTED))
+        emit(Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED))
         status = INTERRUPTED
-    journal.close()
+    journal.end()
     emit(Ended(tuple(journal.leaks)))
     return status or (1 if journal.leaks else 0)
 
@@ -104,7 +163,7 @@ def run(run_folder: str, journal_path: str) -> int:
 def recover(journal_path: str) -> int:
     """Undo what a killed run on this kernel left; what was removed is printed, what was not is an error."""
     mount_private()
-    removed, failed = recovery.recover(Journal(Path(journal_path)), log=PRIVATE / "iscsid.log")
+    removed, failed = recovery.recover(Journal(Path(journal_path)))
     for line in removed:
         sys.stdout.write(f"{line}\n")
     for line in failed:

@@ -23,6 +23,7 @@ from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
+from harness.undo import Step
 
 CHARON = "/usr/sbin/charon-systemd"
 BASE_PLUGINS = (
@@ -32,12 +33,20 @@ BASE_PLUGINS = (
 """With Debian's full list charon is woken by ESP traffic and takes 5 s longer to start."""
 
 BARRIER_PRIORITY = 4_000_000
-"""Behind every policy of charon's, whose priorities stay below 400 000 (a lower number comes first)."""
+"""Behind every policy of charon's (a lower number comes first)."""
+
+POLICY_PRIORITY = 300_000
+REQID = 0x48000000
+"""With the path's index added: what marks charon's policies and states as ours, beside others'."""
+
+PORTS_COVERED = 4
+"""On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
+the kernel keeps one policy for a selector, and the barrier has that of the very port."""
 
 IKE_DEADLINE_S = 15
 
 
-class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
+class Barrier(msgspec.Struct, frozen=True):
     """Policies on one end that drop the portal's cleartext (ip-xfrm(8), action block).
 
     They name the portal's port: the kernel keeps one policy for a selector, whatever its priority, so
@@ -47,14 +56,15 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     end: Literal["initiator", "target"]
     initiator: str
     target: str
+    port: int = PORT
 
     def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
         there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
         back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
         return (
-            (*there, "dport", str(PORT), "dir", outbound),
-            (*back, "sport", str(PORT), "dir", inbound),
+            (*there, "dport", str(self.port), "dir", outbound),
+            (*back, "sport", str(self.port), "dir", inbound),
         )
 
     def acquire(self, host: Host) -> None:
@@ -64,14 +74,12 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
                 + ["action", "block", "priority", str(BARRIER_PRIORITY)]
             )
 
-    def release(self, host: Host) -> None:
-        with contextlib.ExitStack() as stack:  # each is tried, whatever becomes of the others
-            for policy in self._policies():
-                stack.callback(_delete, host, "policy", policy)
+    def undo(self) -> tuple[Step, ...]:
+        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
 
 
-class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
-    """Whatever states and policies charon made between two addresses, on one end.
+class SecurityAssociations(msgspec.Struct, frozen=True):
+    """Whatever states and policies charon made for the path ``index`` between two addresses, on one end.
 
     charon takes its own away when it ends; this catches what a killed charon left. Acquired before
     charon acts, so that the journal knows.
@@ -79,27 +87,29 @@ class SecurityAssociations(msgspec.Struct, frozen=True, tag="sas"):
 
     local: str
     remote: str
+    index: int
 
     def acquire(self, host: Host) -> None:
         """Nothing to do: charon makes them."""
 
-    def release(self, host: Host) -> None:
-        with contextlib.ExitStack() as stack:  # each is tried, whatever becomes of the others
-            for source, destination in ((self.local, self.remote), (self.remote, self.local)):
-                for direction in ("out", "in", "fwd"):
-                    selector = ("src", f"{source}/32", "dst", f"{destination}/32", "dir", direction)
-                    stack.callback(_delete, host, "policy", selector)
-            for state in read_states(host, {self.local, self.remote}):
-                ends = ("src", state.source, "dst", state.destination)
-                stack.callback(_delete, host, "state", (*ends, "proto", "esp", "spi", state.spi))
+    def undo(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        for source, destination in ((self.local, self.remote), (self.remote, self.local)):
+            policies = ("src", f"{source}/32", "dst", f"{destination}/32")
+            states = ("src", source, "dst", destination, "proto", "esp")
+            # By our priority and reqid: selectors and SPIs are charon's to choose, other policies somebody's.
+            steps += [
+                Step(
+                    ("ip", "xfrm", "policy", "deleteall", *policies)
+                    + ("priority", str(POLICY_PRIORITY + self.index))
+                ),
+                Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
+            ]
+        return tuple(steps)
 
 
-def _delete(host: Host, kind: Literal["policy", "state"], selector: tuple[str, ...]) -> None:
-    """Delete a policy or a state if there is one."""
-    done = host.run(["ip", "xfrm", kind, "delete", *selector], check=False)
-    # ENOENT is what the kernel says of a policy, ESRCH of a state.
-    if not any(words in done.stderr for words in ("No such file or directory", "No such process")):
-        done.require_success()
+def _delete_policy(selector: tuple[str, ...]) -> Step:
+    return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +123,13 @@ class EspState:
     packets: int
     algorithm: str
     mode: str
+    reqid: int
 
 
 _STATE = re.compile(
     r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
-    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+).*?mode (?P<mode>\w+)\n(?P<body>.*?)(?=^src |\Z)",
+    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\S* mode (?P<mode>\w+)\n"
+    r"(?P<body>.*?)(?=^src |\Z)",
     re.MULTILINE | re.DOTALL,
 )
 _CURRENT = re.compile(r"lifetime current:\s+(\d+)\(bytes\), (\d+)\(packets\)")
@@ -140,15 +152,21 @@ def parse_states(text: str) -> list[EspState]:
                 packets=int(current[2]),
                 algorithm=" + ".join(name.strip("\"'") for name in _ALGORITHM.findall(match["body"])),
                 mode=match["mode"],
+                reqid=int(match["reqid"]),
             )
         )
     return states
 
 
-def read_states(host: Host, addresses: set[str]) -> list[EspState]:
-    """The ESP states between two addresses, both directions, that a host has now."""
+def read_states(host: Host, path: LinkPath) -> list[EspState]:
+    """The ESP states of a path, both directions, that a host has now."""
     states = parse_states(host.run(["ip", "-s", "xfrm", "state", "list", "nokeys"]).stdout)
-    return [state for state in states if {state.source, state.destination} == addresses]
+    ends = {path.initiator_address, path.target_address}
+    return [
+        state
+        for state in states
+        if {state.source, state.destination} == ends and state.reqid == REQID + path.index
+    ]
 
 
 @dataclass(kw_only=True)
@@ -238,11 +256,19 @@ class Credentials:
 ENDS = ("initiator", "target")
 
 
-def make_credentials(host: Host, auth: IkeAuth, folder: Path) -> Credentials:
-    """A fresh 256-bit secret, or a certificate authority and a certificate for each end, by pki(1)."""
+def identity(end: str, index: int) -> str:
+    """How an end of the path ``index`` is called in IKE: by that the responder knows what is wanted."""
+    return f"{end}-{index}.harness"
+
+
+def make_credentials(host: Host, auth: IkeAuth, folder: Path, *, paths: int) -> Credentials:
+    """A fresh 256-bit secret, or a certificate authority and a certificate for each end, by pki(1).
+
+    ``paths`` is how many there are; a certificate holds the identities for all of them.
+    """
     if auth is IkeAuth.PSK:
         return Credentials(auth=auth, psk=base64.b64encode(secrets.token_bytes(32)).decode())
-    host.run(["sh", "-c", MAKE_CERTIFICATES, "sh", str(folder)], timeout_s=60)
+    host.run(["sh", "-c", MAKE_CERTIFICATES, "sh", str(folder), str(paths)], timeout_s=60)
     files = {}
     for end in ENDS:
         certificate, key, authority = host.read_files(
@@ -266,7 +292,9 @@ pki --self --ca --in ca.key --type ecdsa --dn "CN=harness run authority" --lifet
 for end in initiator target; do
     pki --gen --type ecdsa --size 256 --outform pem > $end.key
     pki --pub --in $end.key --type ecdsa > $end.pub
-    pki --issue --in $end.pub --cacert ca.crt --cakey ca.key --dn "CN=$end.harness" --san $end.harness \\
+    names=''
+    for index in $(seq 0 $(($2 - 1))); do names="$names --san $end-$index.harness"; done
+    pki --issue --in $end.pub --cacert ca.crt --cakey ca.key --dn "CN=$end.harness" $names \\
         --lifetime 1 --outform pem > $end.crt
 done
 rm ca.key
@@ -274,22 +302,20 @@ rm ca.key
 
 
 def _connection(
-    name: str,
-    *,
-    end: str,
-    local: str,
-    remote: str,
-    proposal: Proposal,
-    mode: IpsecMode,
-    credentials: Credentials,
-    reqid: int,
+    name: str, path: LinkPath, *, end: str, proposal: Proposal, mode: IpsecMode, credentials: Credentials
 ) -> str:
+    """One end's swanctl.conf(5) for a path."""
     peer = ENDS[1 - ENDS.index(end)]
+    addresses = {"initiator": path.initiator_address, "target": path.target_address}
+    # Where others share the addresses (an SSH connection!), nothing but the portal's traffic is touched.
+    ports = {"initiator": "", "target": ""}
+    if path.is_shared:
+        ports = {"initiator": "[tcp]", "target": f"[tcp/{path.port}-{path.port + PORTS_COVERED - 1}]"}
     if credentials.auth is IkeAuth.PSK:
         mine = theirs = "auth = psk"
         kept = (
-            f"secrets {{\n    ike-{name} {{\n        id-1 = initiator.harness\n"
-            f"        id-2 = target.harness\n        secret = 0s{credentials.psk}\n    }}\n}}\n"
+            f"secrets {{\n    ike-{name} {{\n        id-1 = {identity(end, path.index)}\n"
+            f"        id-2 = {identity(peer, path.index)}\n        secret = 0s{credentials.psk}\n    }}\n}}\n"
         )
     else:
         mine = f"auth = pubkey\n            certs = {end}.crt"
@@ -298,26 +324,27 @@ def _connection(
     return f"""connections {{
     {name} {{
         version = 2
-        local_addrs = {local}
-        remote_addrs = {remote}
+        local_addrs = {addresses[end]}
+        remote_addrs = {addresses[peer]}
         proposals = {proposal.ike}
         encap = no
         mobike = no
         local {{
-            id = {end}.harness
+            id = {identity(end, path.index)}
             {mine}
         }}
         remote {{
-            id = {peer}.harness
+            id = {identity(peer, path.index)}
             {theirs}
         }}
         children {{
             {name} {{
                 mode = {mode.value}
                 esp_proposals = {proposal.esp}
-                local_ts = {local}/32
-                remote_ts = {remote}/32
-                reqid = {reqid}
+                local_ts = {addresses[end]}/32{ports[end]}
+                remote_ts = {addresses[peer]}/32{ports[peer]}
+                reqid = {REQID + path.index}
+                priority = {POLICY_PRIORITY + path.index}
                 start_action = none
             }}
         }}
@@ -335,26 +362,17 @@ def tunnel(
     proposal: Proposal,
     mode: IpsecMode,
     credentials: Credentials,
-    reqid: int,
 ) -> Iterator[dict[str, str]]:
     """Negotiate one CHILD_SA between the ends of a link; yields what was negotiated.
 
     The barrier is not made here: it has to stand before this begins and after it ends.
     """
-    addresses = (path.initiator_address, path.target_address)
     try:
-        for end, daemon in enumerate(ends):
-            for place, text in credentials.files.get(ENDS[end], {}).items():
+        for end, daemon in zip(ENDS, ends, strict=True):
+            for place, text in credentials.files.get(end, {}).items():
                 daemon.host.write_secret(daemon.folder / place, text)
             daemon.connections[name] = _connection(
-                name,
-                end=ENDS[end],
-                local=addresses[end],
-                remote=addresses[1 - end],
-                proposal=proposal,
-                mode=mode,
-                credentials=credentials,
-                reqid=reqid,
+                name, path, end=end, proposal=proposal, mode=mode, credentials=credentials
             )
         # The responder first: it has to know the connection when the initiator calls.
         ends[1].reload()
@@ -377,7 +395,7 @@ def negotiated(path: LinkPath, proposal: Proposal, mode: IpsecMode) -> dict[str,
     Raises CommandFailed if the states in the kernel are not what was asked for.
     """
     (crypto,) = path.initiator.read_files(["/proc/crypto"])
-    states = read_states(path.initiator, {path.initiator_address, path.target_address})
+    states = read_states(path.initiator, path)
     if not states:
         raise CommandFailed("charon reported a CHILD_SA, but the kernel has no ESP state for it")
     state = states[-1]

@@ -1,8 +1,8 @@
-"""Written down before it is acted on, crossed out once it is undone.
+"""Written down before it is done, crossed out once it is undone.
 
-Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that
-knows how to acquire and how to release itself on a host. ``Journal.hold`` is the only way to bring one
-up, so after a SIGKILL the journal names exactly what may be left, and ``harness.recovery`` releases it.
+Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that knows
+how to acquire itself on a host, and what would undo that (``harness.undo``). ``Journal.hold`` is the only
+way to bring one up, so after a SIGKILL the journal says exactly what may be left, and how to remove it.
 """
 
 from __future__ import annotations
@@ -11,41 +11,43 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from harness.errors import DeviceRefused, HarnessError
+from harness.errors import DeviceRefused, HarnessError, HostLost
 from harness.hosts import Host
+from harness.undo import Entry, Step, carry_out
 
 
 class Resource(Protocol):
-    """Something with a lifetime in the kernel or on disk; ``release`` of what is absent does nothing.
+    """Something with a lifetime in the kernel or on disk.
 
     ``acquire`` raises DeviceRefused if it finds something of somebody else's in its place, and has then
-    changed nothing: it will not be released.
+    changed nothing: it will not be undone. The steps of ``undo`` name what they remove by its own name or
+    the run's, and tolerate that it is absent.
     """
+
+    __struct_fields__: ClassVar[tuple[str, ...]]
 
     def acquire(self, host: Host) -> None: ...
 
-    def release(self, host: Host) -> None: ...
+    def undo(self) -> tuple[Step, ...]: ...
 
 
 R = TypeVar("R", bound=Resource)
 
 
-_NOTHING = msgspec.Raw()
-
-
 class _Line(msgspec.Struct, omit_defaults=True):
     id: int
-    # Empty, not None: msgspec decodes `Raw | None` as null alone.
-    host: msgspec.Raw = _NOTHING
-    resource: msgspec.Raw = _NOTHING
+    entry: Entry | None = None
 
 
 class Journal:
-    """An append-only file, one JSON object a line: ``{"id", "host", "resource"}``, later ``{"id"}``."""
+    """An append-only file, one JSON object a line: ``{"id", "entry"}``, and ``{"id"}`` once it is undone.
+
+    It is of this kernel. A host that can be cut off keeps a ledger of its own, which is then used instead.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,40 +55,53 @@ class Journal:
         self._next = max((line.id for line in self._lines()), default=0)
         self._torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
         self.leaks: list[str] = []
-        """One sentence for each resource whose release failed; a run with any has failed."""
+        """One sentence for each resource that could not be undone; a run with any has failed."""
 
     @contextlib.contextmanager
     def hold(self, host: Host, resource: R) -> Iterator[R]:
-        """Acquire a resource for the length of the context, journalled before the first act."""
-        self._next += 1
-        number = self._next
-        self._append(
-            _Line(number, msgspec.Raw(msgspec.json.encode(host)), msgspec.Raw(msgspec.json.encode(resource)))
-        )
+        """Acquire a resource for the length of the context, written down before the first act."""
+        ledger = host.ledger or self
+        what = f"{type(resource).__name__} {getattr(resource, resource.__struct_fields__[0])}"
+        number = ledger.open(Entry(what=what, steps=resource.undo(), netns=host.netns))
         with contextlib.ExitStack() as stack:
             stack.callback(self._release, number, host, resource)
             try:
                 resource.acquire(host)
             except DeviceRefused:
-                # What is there is not ours to release.
+                # What is there is not ours to remove.
                 stack.pop_all()
-                self._append(_Line(number))
+                ledger.close(number)
                 raise
             yield resource
 
     def _release(self, number: int, host: Host, resource: Resource) -> None:
-        # A failed release must neither hide the first error nor stop the releases that follow.
+        # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:
-            resource.release(host)
-            self._append(_Line(number))
+            problems = carry_out(resource.undo(), host.run)
+            if not problems:
+                (host.ledger or self).close(number)
+            self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]
         except KeyboardInterrupt:
             # To stop halfway would leave it for good, so what was interrupted is done again first.
             self._release(number, host, resource)
             raise
+        except HostLost:
+            # It undoes everything by itself; the composer says so, once for the host.
+            return
         except (HarnessError, OSError) as error:
             self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
 
-    def close(self) -> None:
+    def open(self, entry: Entry) -> int:
+        """Write down what is about to be brought up; returns its number."""
+        self._next += 1
+        self._append(_Line(self._next, entry))
+        return self._next
+
+    def close(self, number: int) -> None:
+        """Cross out what has been undone."""
+        self._append(_Line(number))
+
+    def end(self) -> None:
         """Remove the file if all that it names is undone; what is still open stays written down."""
         if not self.open_entries():
             self.path.unlink(missing_ok=True)
@@ -108,12 +123,12 @@ class Journal:
                 # Only the last line of a run can be torn, and what it names was not yet acted on.
                 continue
 
-    def open_entries(self) -> list[tuple[msgspec.Raw, msgspec.Raw]]:
-        """(host, resource) as raw JSON of all that was acquired and not released, newest first."""
-        pending: dict[int, tuple[msgspec.Raw, msgspec.Raw]] = {}
+    def open_entries(self) -> dict[int, Entry]:
+        """What was brought up and not undone, by number, newest first."""
+        pending: dict[int, Entry] = {}
         for line in self._lines():
-            if bytes(line.resource):
-                pending[line.id] = (line.host, line.resource)
+            if line.entry is not None:
+                pending[line.id] = line.entry
             else:
                 pending.pop(line.id, None)
-        return list(reversed(pending.values()))
+        return dict(reversed(pending.items()))

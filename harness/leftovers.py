@@ -12,7 +12,7 @@ SCRIPT = """
 tell() { while read -r line; do echo "$1 $line"; done; }
 cat /sys/class/iscsi_session/*/targetname 2>/dev/null | grep -F ":$1." | tell 'the iSCSI session to'
 ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1." | tell 'the iSCSI target'
-ls -d /sys/kernel/config/target/core/*/harness-"$1" 2>/dev/null | tell 'the backstore'
+ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null | tell 'the backstore'
 ls /run/netns 2>/dev/null | grep -e "^harness-$1-" | tell 'the network namespace'
 ls /sys/class/net | grep -e "^h$1[it][0-9]" | tell 'the interface'
 ip xfrm state list nokeys 2>/dev/null | grep -e "^src $2" | tell 'the ESP state'

@@ -2,8 +2,8 @@
 
 A link of the lab or of this machine is a veth pair into a namespace of its own for the target, shaped
 by netem (tc-netem(8)) as its profile says. Full duplex shapes each end's egress, as a NIC does. Half
-duplex puts a third namespace in between, the *medium*: a bridge whose two legs are redirected into one
-ifb, so that both directions share one airtime budget.
+duplex leads what the target's end sends and receives through one ifb, so that both directions share one
+airtime budget.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from harness.errors import RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import Duplex, LinkProfile
+from harness.target import PORT
+from harness.undo import Step
 
 NETWORK = "198.18"
 """First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""
@@ -34,9 +36,16 @@ QUEUE_PACKETS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPath:
-    """A link that is up: the interface and address at both ends, and the host behind each."""
+    """A link that is up: the interface and address at both ends, and the host behind each.
+
+    ``index`` tells the paths of a run apart. The portal listens on the target's ``port``. Where
+    ``is_shared``, other traffic has the same addresses, and only the portal's may be touched.
+    """
 
     profile: LinkProfile
+    index: int
+    port: int = PORT
+    is_shared: bool = False
     initiator: Host
     target: Host
     initiator_iface: str
@@ -45,7 +54,7 @@ class LinkPath:
     target_address: str
 
 
-class NetworkNamespace(msgspec.Struct, frozen=True, tag="netns"):
+class NetworkNamespace(msgspec.Struct, frozen=True):
     """A network namespace under /run/netns (ip-netns(8))."""
 
     name: str
@@ -54,12 +63,11 @@ class NetworkNamespace(msgspec.Struct, frozen=True, tag="netns"):
         host.run(["ip", "netns", "add", self.name])
         host.run(["ip", "-n", self.name, "link", "set", "lo", "up"])
 
-    def release(self, host: Host) -> None:
-        if self.name in host.run(["ip", "netns", "list"]).stdout.split():
-            host.run(["ip", "netns", "del", self.name])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "netns", "del", self.name), absent=("No such file or directory",)),)
 
 
-class VethPair(msgspec.Struct, frozen=True, tag="veth"):
+class VethPair(msgspec.Struct, frozen=True):
     """``iface`` on the host, its peer in ``peer_netns``; removing either end removes both."""
 
     iface: str
@@ -73,9 +81,8 @@ class VethPair(msgspec.Struct, frozen=True, tag="veth"):
             + ["peer", "name", self.peer_iface, "netns", self.peer_netns, "mtu", str(self.mtu_bytes)]
         )
 
-    def release(self, host: Host) -> None:
-        if host.run(["ip", "link", "show", "dev", self.iface], check=False).status == 0:
-            host.run(["ip", "link", "del", "dev", self.iface])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
 def netem(profile: LinkProfile) -> str | None:
@@ -102,15 +109,49 @@ def netem(profile: LinkProfile) -> str | None:
     return " ".join(["limit", str(QUEUE_PACKETS), *words]) if words else None
 
 
-def _end_commands(iface: str, address: str) -> str:
-    """An ip(8) batch that makes one end of the link ready."""
-    return f"link set dev {iface} up\naddress add {address}/24 dev {iface}\n"
+class Airtime(msgspec.Struct, frozen=True):
+    """The medium of a half-duplex link: an ifb in which all packets wait that ``end`` sends or receives.
+
+    What redirects them goes with the interface ``end``, which is the link's own.
+    """
+
+    iface: str
+    end: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "link", "add", self.iface, "up", "type", "ifb"])
+        filters = (
+            f"filter add dev {self.end} {way} matchall action mirred egress redirect dev {self.iface}\n"
+            for way in ("egress", "ingress")
+        )
+        host.run(["tc", "-batch", "-"], input="".join((f"qdisc add dev {self.end} clsact\n", *filters)))
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
-def _shape(host: Host, iface: str, profile: LinkProfile) -> None:
-    parameters = netem(profile)
-    if parameters is not None:
-        host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
+@contextlib.contextmanager
+def ready(journal: Journal, path: LinkPath, *, tag: str) -> Iterator[LinkPath]:
+    """Give both ends of a link that is there their addresses, and shape it as its profile says."""
+    ends = (
+        (path.initiator, path.initiator_iface, path.initiator_address),
+        (path.target, path.target_iface, path.target_address),
+    )
+    for host, iface, address in ends:
+        host.run(
+            ["ip", "-batch", "-"],
+            input=f"link set dev {iface} up\naddress add {address}/24 dev {iface}\n",
+        )
+    with contextlib.ExitStack() as stack:
+        queues = [(host, iface) for host, iface, _ in ends]
+        if path.profile.duplex is Duplex.HALF:
+            airtime = Airtime(f"h{tag}a{path.index}", path.target_iface)
+            queues = [(path.target, stack.enter_context(journal.hold(path.target, airtime)).iface)]
+        parameters = netem(path.profile)
+        if parameters is not None:
+            for host, iface in queues:
+                host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
+        yield path
 
 
 @contextlib.contextmanager
@@ -124,6 +165,7 @@ def bring_up(
     near, far = f"h{tag}i{index}", f"h{tag}t{index}"
     path = LinkPath(
         profile=profile,
+        index=index,
         initiator=initiator,
         target=NamespaceHost(name="target", netns=f"harness-{tag}-{index}"),
         initiator_iface=near,
@@ -131,55 +173,15 @@ def bring_up(
         initiator_address=f"{NETWORK}.{index}.1",
         target_address=f"{NETWORK}.{index}.2",
     )
-    _refuse_used_network(initiator, index)
+    refuse_used_network(initiator, index)
     with contextlib.ExitStack() as stack:
         netns = stack.enter_context(journal.hold(initiator, NetworkNamespace(f"harness-{tag}-{index}"))).name
-        if profile.duplex is Duplex.HALF:
-            _through_medium(stack, journal, path, netns=netns, tag=tag, index=index)
-        else:
-            stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
-        initiator.run(["ip", "-batch", "-"], input=_end_commands(near, path.initiator_address))
-        path.target.run(["ip", "-batch", "-"], input=_end_commands(far, path.target_address))
-        if profile.duplex is Duplex.FULL:
-            _shape(initiator, near, profile)
-            _shape(path.target, far, profile)
-        yield path
+        stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
+        yield stack.enter_context(ready(journal, path, tag=tag))
 
 
-def _through_medium(
-    stack: contextlib.ExitStack, journal: Journal, path: LinkPath, *, netns: str, tag: str, index: int
-) -> None:
-    """Lead the link through a namespace where one ifb holds the airtime of both directions."""
-    medium = NamespaceHost(name="medium", netns=f"harness-{tag}-{index}m")
-    mtu = path.profile.mtu_bytes
-    stack.enter_context(journal.hold(path.initiator, NetworkNamespace(f"harness-{tag}-{index}m")))
-    legs = (f"h{tag}mi{index}", f"h{tag}mt{index}")
-    stack.enter_context(
-        journal.hold(path.initiator, VethPair(path.initiator_iface, legs[0], f"harness-{tag}-{index}m", mtu))
-    )
-    # Ends with its namespace, and so needs no entry of its own: both its ends live inside namespaces.
-    medium.run(
-        ["ip", "link", "add", legs[1], "mtu", str(mtu), "type", "veth"]
-        + ["peer", "name", path.target_iface, "netns", netns, "mtu", str(mtu)]
-    )
-    ports = "".join(f"link set dev {leg} master bridge0\nlink set dev {leg} up\n" for leg in legs)
-    medium.run(
-        ["ip", "-batch", "-"],
-        input=f"link add bridge0 mtu {mtu} type bridge\nlink set dev bridge0 up\n"
-        f"link add airtime mtu {mtu} type ifb\nlink set dev airtime up\n" + ports,
-    )
-    _shape(medium, "airtime", path.profile)
-    medium.run(
-        ["tc", "-batch", "-"],
-        input="".join(
-            f"qdisc add dev {leg} ingress\n"
-            f"filter add dev {leg} ingress matchall action mirred egress redirect dev airtime\n"
-            for leg in legs
-        ),
-    )
-
-
-def _refuse_used_network(host: Host, index: int) -> None:
+def refuse_used_network(host: Host, index: int) -> None:
+    """RequirementError if the host has a route into the network of the ``index``-th link."""
     ours = ipaddress.ip_network(f"{NETWORK}.{index}.0/24")
     # Of the whole block, because some VPNs use all of it: their route is wider than our network.
     routes = host.run(["ip", "route", "show", "root", BENCHMARK_BLOCK]).stdout.splitlines()

@@ -31,6 +31,7 @@ class TestbedKind(enum.StrEnum):
 
     LAB = "lab"
     HOST = "host"
+    MACHINES = "machines"
 
 
 class BackingKind(enum.StrEnum):
@@ -73,6 +74,9 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
     payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
     ``radio``: real 802.11 of that standard (``harness.wifi``) where the lab has its own kernel.
+
+    With ``interface`` it is no profile but a real link: the initiator's network interface of that name, as
+    it is, to the target's address ``portal`` (None: the one in the interface's network).
     """
 
     name: str
@@ -88,6 +92,8 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     duplex: Duplex = Duplex.FULL
     frame_overhead_bytes: int = 24
     radio: Standard | None = None
+    interface: str | None = None
+    portal: str | None = None
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,15 +121,17 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Column(msgspec.Struct, frozen=True, order=True):
-    """One column of the matrix: a link and what protects it."""
+    """One column of the matrix: a link, what protects it, and how many initiators use it at once."""
 
     link: str
     ipsec: str = IPSEC_OFF
+    initiators: int = 1
 
     @property
     def label(self) -> str:
-        """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``."""
-        return self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
+        """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``, ``wired.x2``."""
+        name = self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
+        return name if self.initiators == 1 else f"{name}.x{self.initiators}"
 
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +144,13 @@ class Backing(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     path: str | None = None
     destroy: str | None = None
+
+
+class Machines(msgspec.Struct, frozen=True, kw_only=True):
+    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``remote.parse_address``."""
+
+    target: str
+    initiators: tuple[str, ...]
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
@@ -154,7 +169,9 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
-    ``runtime_s`` overrides how long each job of the profile measures.
+    ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives the lab's
+    hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column ``local`` in
+    place of the target's storage. With ``shared_lun`` all initiators read one LUN.
     """
 
     run_id: str
@@ -168,6 +185,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     proposals: dict[str, Proposal]
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     ike_auth: IkeAuth = IkeAuth.PSK
+    machines: Machines | None = None
+    kernels_apart: bool = False
+    local_device: Backing | None = None
+    shared_lun: bool = False
     profile: str = "document"
     runtime_s: float | None = None
     created_unix_s: float = 0.0
@@ -225,9 +246,46 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     tcp_retransmits: int | None = None
 
 
+class WifiState(msgspec.Struct, frozen=True, kw_only=True):
+    """A station's association at one moment, as iw(8) tells it; what it does not tell is None.
+
+    Rates are the PHY's of the last frame each way; ``unix_s`` is when it was looked at.
+    """
+
+    unix_s: float
+    bssid: str | None = None
+    ssid: str | None = None
+    frequency_mhz: float | None = None
+    channel: int | None = None
+    width_mhz: int | None = None
+    signal_dbm: float | None = None
+    tx_bit_s: float | None = None
+    tx_mode: str | None = None
+    rx_bit_s: float | None = None
+    rx_mode: str | None = None
+
+
+class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one initiator contributed to a cell that several measured at once.
+
+    ``started_unix_s`` is when its fio began to do I/O.
+    """
+
+    initiator: str
+    status: Status
+    reason: str | None = None
+    read: Io | None = None
+    write: Io | None = None
+    started_unix_s: float | None = None
+    proof: Proof | None = None
+    wifi: tuple[WifiState, ...] = ()
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
+    With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their total,
+    its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
     ``order`` is the cell's place in the randomised sequence of its run, from 0.
     """
@@ -256,6 +314,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     session: dict[str, str] = {}
     esp: dict[str, str] = {}
     raw: tuple[str, ...] = ()
+    initiators: int = 1
+    clients: tuple[ClientPart, ...] = ()
+    wifi: tuple[WifiState, ...] = ()
     clock: Literal["real", "virtual"] = "real"
     source: str = "harness"
     schema: int = SCHEMA_VERSION

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness import programs
 from harness import run as runner
 from harness.profiles import data_folder
-from harness.target import DISTRIBUTION_PYTHON
 
 RUN = "packages.txt"
 """What `make run` and `make test` need."""
@@ -36,7 +36,7 @@ class Package:
             done = runner.run(["dpkg-query", "-W", "-f=${Status}", self.name], check=False)
             return done.stdout == "install ok installed"
         if module:
-            return runner.run([DISTRIBUTION_PYTHON, "-c", f"import {module}"], check=False).status == 0
+            return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
         return shutil.which(kind, path=runner.environment()["PATH"]) is not None
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import secrets
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from harness import __version__, testbed
 from harness import run as runner
 from harness.errors import UsageError
 from harness.files import TomlFile, read_text
-from harness.jobfile import job_file, load_workloads, wall_estimate_s
+from harness.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -23,13 +24,15 @@ from harness.model import (
     IkeAuth,
     IpsecMode,
     LinkProfile,
+    Machines,
     Plan,
     Proposal,
     TestbedKind,
     Workload,
 )
-from harness.profiles import expand_ipsec, load_link, load_proposal
-from harness.units import format_size, parse_duration_s, parse_size, unknown_name
+from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
+from harness.remote import LOCAL, parse_address
+from harness.units import format_size, parse_duration_s, parse_size, shown, unknown_name
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -48,6 +51,16 @@ CELL_OVERHEAD_S = 0.5
 
 
 CONFIG_VERSION = 1
+MOST_INITIATORS = 16
+MOST_PATHS = 256
+"""Columns times their initiators: each has an address of its own in the lab."""
+
+
+class Kernels(enum.StrEnum):
+    """Whether the lab's hosts share a kernel, which is faster, or have one each."""
+
+    ONE = "one"
+    APART = "apart"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,8 +79,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     runtime: str | None = None
     seed: int | None = None
     size: str = "128M"
-    backing: str = "ramdisk"
-    destroy: str | None = None
+    backing: str | None = None
+    local_device: str | None = None
+    destroy: tuple[str, ...] = ()
+    target: str | None = None
+    initiators: tuple[str, ...] = ()
+    kernels: Kernels = Kernels.ONE
+    lab_initiators: int = 1
+    shared_lun: bool = False
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
     results: str = "results"
@@ -78,7 +97,7 @@ def load_request(path: Path) -> Request:
     kind = "configuration"
     file = TomlFile(kind, path, read_text(path, kind))
     # Consent to losing data is typed each time: a file would give it again, for another disk perhaps.
-    request = file.load(Request, destroy=None)
+    request = file.load(Request, destroy=())
     if "version" not in file.parse():
         raise file.refuse("version", "the key is missing", f"add version = {CONFIG_VERSION}")
     if request.version != CONFIG_VERSION:
@@ -103,20 +122,22 @@ def make_plan(request: Request) -> Plan:
         raise UsageError(
             f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
         )
-    kind = testbed.choose(request.testbed)
-    backing = parse_backing(request.backing, request.size, request.destroy)
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    kind, machines = _testbed(request)
+    backing, local_device = _storage(request, kind, run_id)
     if backing.path is not None and kind is TestbedKind.LAB:
         raise UsageError(
             f"{backing.path} is this machine's, and the lab would measure the machine's page cache instead",
             hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
         )
-    columns, links, proposals = _columns(request)
+    columns, links, proposals = _columns(request, kind, machines)
+    _require_possible(request, backing, workloads, columns)
     seed = secrets.randbelow(2**31) if request.seed is None else request.seed
     if not 0 <= seed < 2**63:
         raise UsageError(f"expected a seed from 0 to 2^63-1, found {seed}", hint="try --seed 1")
     _try_job_files(workloads, backing.size_bytes, runtime_s)
     return Plan(
-        run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
+        run_id=run_id,
         testbed=kind,
         columns=columns,
         workloads=workloads,
@@ -127,6 +148,10 @@ def make_plan(request: Request) -> Plan:
         proposals=proposals,
         ipsec_mode=request.ipsec_mode,
         ike_auth=request.auth,
+        machines=machines,
+        kernels_apart=request.kernels is Kernels.APART,
+        local_device=local_device,
+        shared_lun=request.shared_lun,
         profile=profile,
         runtime_s=runtime_s,
         created_unix_s=time.time(),
@@ -142,17 +167,122 @@ def _pick(workloads: tuple[Workload, ...], names: Sequence[str]) -> tuple[Worklo
     return tuple(known[name] for name in dict.fromkeys(names)) or workloads
 
 
+def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
+    """Where to measure, and the machines if there are any."""
+    if request.target is None:
+        if request.initiators:
+            raise UsageError(
+                "initiators were named, but no target", hint="add --target ssh://root@HOST (or local)"
+            )
+        kind = testbed.choose(request.testbed)
+        apart = request.kernels is Kernels.APART
+        if apart and kind is not TestbedKind.LAB:
+            raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
+        if not 1 <= request.lab_initiators <= (MOST_INITIATORS if apart else 1):
+            raise UsageError(
+                f"expected 1 to {MOST_INITIATORS} lab initiators with --kernels apart, and 1 without, "
+                f"found {request.lab_initiators}",
+                hint="add --kernels apart: open-iscsi needs a kernel for each initiator",
+            )
+        if not apart:
+            return kind, None
+        others = [f"ssh://initiator{number}" for number in range(2, request.lab_initiators + 1)]
+        return kind, Machines(target="ssh://target", initiators=(LOCAL, *others))
+    if request.testbed not in (testbed.AUTO, TestbedKind.MACHINES):
+        raise UsageError(
+            f"a target was named, {request.target}, and also --testbed {request.testbed}",
+            hint="leave one out",
+        )
+    if request.kernels is Kernels.APART or request.lab_initiators != 1:
+        raise UsageError("--kernels and --lab-initiators are for the lab, but a target was named")
+    initiators = request.initiators or (LOCAL,)
+    if len(set(initiators)) != len(initiators) or len(initiators) > MOST_INITIATORS:
+        raise UsageError(
+            f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
+            hint="each machine can be one initiator",
+        )
+    for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
+        parse_address(text, what)
+    return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
+
+
+def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing, Backing | None]:
+    """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
+    wanted = request.backing
+    if wanted is None:
+        # On somebody's machine the safe default is a file, made for the run, that cannot be taken for a disk.
+        in_memory = kind is not TestbedKind.MACHINES
+        wanted = "ramdisk" if in_memory else f"file:/var/tmp/harness-{run_id}.img"
+    backing = parse_backing(wanted, request.size, request.destroy)
+    local_device = None
+    if request.local_device is not None:
+        if kind is not TestbedKind.MACHINES:
+            raise UsageError(
+                "a local device is for real machines, but no target was named",
+                hint="add --target ssh://root@HOST",
+            )
+        local_device = parse_backing(request.local_device, request.size, request.destroy)
+        if local_device.kind is BackingKind.RAMDISK or local_device.path is None:
+            raise UsageError(
+                "expected the path of a disk or of a new file on the initiator, "
+                f"found {request.local_device}",
+                hint="try --local-device /dev/NAME or --local-device file:/var/tmp/local.img",
+            )
+    asked = {b.destroy for b in (backing, local_device) if b is not None}
+    for name in request.destroy:
+        if name not in asked:
+            raise UsageError(
+                f"--destroy {name} is consent for a block device, and none of this name is used",
+                hint="name it as --backing or --local-device does, or leave --destroy out",
+            )
+    return backing, local_device
+
+
+def _counts(initiators: int) -> list[int]:
+    """1, 2, 4 … and all: how many initiators take part in a column."""
+    return sorted({*(1 << power for power in range(initiators.bit_length())), initiators})
+
+
+def _require_possible(
+    request: Request, backing: Backing, workloads: Sequence[Workload], columns: Sequence[Column]
+) -> None:
+    """Several initiators need a LUN each, or have to leave a shared one as it is."""
+    several = max((column.initiators for column in columns), default=1) > 1
+    if several and backing.kind is BackingKind.BLOCK and not request.shared_lun:
+        raise UsageError(
+            "several initiators need a LUN each, and a block device is one",
+            hint="add --shared-lun, to have all of them read it, or use --backing file:/PATH",
+        )
+    writing = [workload.name for workload in workloads if moves_write(workload)]
+    if request.shared_lun and writing:
+        raise UsageError(
+            f"a shared LUN is read-only, and {', '.join(writing[:3])} would write to it",
+            hint="choose reading workloads with --workload",
+        )
+
+
 def _columns(
-    request: Request,
+    request: Request, kind: TestbedKind, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
     """The matrix's columns, in the order of the document: without IPsec first, then with."""
     links: dict[str, LinkProfile] = {}
     local = False
+    if kind is TestbedKind.MACHINES and not request.links:
+        raise UsageError(
+            "expected the interfaces of the initiator to measure over, found none",
+            hint="try --link local --link wired=eth0; `harness doctor` with the same --initiator lists them",
+        )
     for spec in request.links or (LINK_LOCAL, "wired", "wifi"):
         if spec == LINK_LOCAL:
             local = True
             continue
-        profile = load_link(spec)
+        if is_real(spec) is not (kind is TestbedKind.MACHINES):
+            raise UsageError(
+                f"link {shown(spec)}: real machines have real interfaces (wired=eth0), the other testbeds "
+                "have emulated links (wired)",
+                hint="with --target, name interfaces; without, leave =INTERFACE out",
+            )
+        profile = real_link(spec) if is_real(spec) else load_link(spec)
         if links.get(profile.name, profile) != profile:
             raise UsageError(
                 f"two different links are called {profile.name}", hint="rename the file of one of them"
@@ -161,11 +291,21 @@ def _columns(
     protections = expand_ipsec(request.ipsec or "both")
     proposals = {name: load_proposal(name) for name in protections if name != IPSEC_OFF}
     columns = [Column(LINK_LOCAL)] if local else []
-    columns += [Column(link, protection) for protection in protections for link in links]
+    columns += [
+        Column(link, protection, count)
+        for protection in protections
+        for link in links
+        for count in _counts(len(machines.initiators) if machines else 1)
+    ]
     if len(columns) > MOST_COLUMNS:
         raise UsageError(
             f"expected at most {MOST_COLUMNS} columns, found {len(columns)}",
             hint="use fewer links or proposals",
+        )
+    if sum(column.initiators for column in columns) > MOST_PATHS:
+        raise UsageError(
+            f"expected at most {MOST_PATHS} paths (initiators of all columns), found more",
+            hint="use fewer links, proposals or initiators",
         )
     if request.ipsec and proposals and not links:
         raise UsageError(
@@ -176,13 +316,11 @@ def _columns(
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
 
 
-def parse_backing(text: str, size: str, destroy: str | None = None) -> Backing:
-    """``ramdisk``, ``file``, ``file:PATH`` or ``block:PATH`` (or just the path of a device), and its size."""
-    if destroy is not None and BackingKind.BLOCK not in text and not text.startswith("/dev/"):
-        raise UsageError(
-            f"--destroy {destroy} is consent for a block backing, found --backing {text}",
-            hint="leave --destroy out",
-        )
+def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
+    """``ramdisk``, ``file``, ``file:PATH`` or ``block:PATH`` (or just the path of a device), and its size.
+
+    ``destroy`` are the names of devices whose contents the user agreed to lose.
+    """
     kind, _, path = text.partition(":")
     if text.startswith("/dev/"):
         kind, path = "block", text
@@ -207,7 +345,8 @@ def parse_backing(text: str, size: str, destroy: str | None = None) -> Backing:
         )
     if kind == BackingKind.RAMDISK and path:
         raise UsageError(f"a ramdisk has no path, found {text}", hint="try --backing ramdisk")
-    return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None, destroy=destroy)
+    agreed = path if kind == BackingKind.BLOCK and path in destroy else None
+    return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None, destroy=agreed)
 
 
 def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:

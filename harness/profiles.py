@@ -6,6 +6,7 @@ The keys of a file are the fields of its Struct in ``model``; its name is the na
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -53,6 +54,49 @@ def search_folders(*parts: str) -> tuple[Path, ...]:
         Path(*parts),
         Path(config, "harness", parts[-1]),
         data_folder().joinpath(*parts),
+    )
+
+
+_REAL = re.compile(r"(?P<name>[^=:/.]+)=(?P<interface>[^@]+)(?:@(?P<portal>.+))?")
+_INTERFACE = re.compile(r"[^\s/:@]{1,15}", re.ASCII)
+"""dev_valid_name() of net/core/dev.c, and no modifiers."""
+
+
+def is_real(spec: str) -> bool:
+    """Whether ``spec`` names a real interface: ``wired=eth0``, ``wifi=wlan0@192.168.1.10``."""
+    return _REAL.fullmatch(spec) is not None
+
+
+def real_link(spec: str) -> LinkProfile:
+    """The link that ``NAME=INTERFACE[@ADDRESS]`` names: as it is, nothing about it is known or changed."""
+    match = _REAL.fullmatch(spec)
+    if match is None or not _INTERFACE.fullmatch(match["interface"]):
+        raise UsageError(
+            f"link {shown(spec)}: expected NAME=INTERFACE or NAME=INTERFACE@ADDRESS, such as wired=eth0; a "
+            "real interface is used as it is and takes no modifiers",
+            hint="`ip link` lists the interfaces",
+        )
+    name = check_name("link", match["name"])
+    if name == LINK_LOCAL:
+        raise UsageError(
+            f"link {shown(spec)}: '{LINK_LOCAL}' is the disk without a network", hint="choose another name"
+        )
+    if match["portal"]:
+        try:
+            ipaddress.IPv4Address(match["portal"])
+        except ValueError as error:
+            raise UsageError(
+                f"link {shown(spec)}: expected an IPv4 address of the target after @, "
+                f"found {shown(match['portal'])}",
+                hint=f"try {name}={match['interface']}@192.168.1.10",
+            ) from error
+    return LinkProfile(
+        name=name,
+        title=f"{name} ({match['interface']})",
+        emulated=False,
+        description="a real interface",
+        interface=match["interface"],
+        portal=match["portal"],
     )
 
 

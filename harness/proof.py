@@ -11,6 +11,9 @@ from harness.ipsec import EspState, read_states
 from harness.links import LinkPath
 from harness.model import Proof
 
+ENOUGH_FRAMES = 32
+"""So many samples are to be expected before it proves something that there is none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EndCounters:
@@ -37,14 +40,14 @@ def _retransmitted_segments(proc_net_snmp: str) -> int:
     return int(dict(zip(rows[0], rows[1], strict=True)).get("RetransSegs", "0"))
 
 
-def _counters(host: Host, iface: str, local: str, remote: str, *, protected: bool) -> EndCounters:
+def _counters(host: Host, path: LinkPath, iface: str, local: str, *, protected: bool) -> EndCounters:
     devices, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
-    states = read_states(host, {local, remote}) if protected else []
+    states = read_states(host, path) if protected else []
     return EndCounters(
         link_bytes=_interface_bytes(devices, iface),
         retransmits=_retransmitted_segments(snmp),
         outbound={state.spi: state for state in states if state.source == local},
-        inbound={state.spi: state for state in states if state.source == remote},
+        inbound={state.spi: state for state in states if state.destination == local},
     )
 
 
@@ -58,10 +61,10 @@ class Snapshot:
 
 def snapshot(path: LinkPath, *, protected: bool) -> Snapshot:
     """Read all counters that a proof compares."""
-    a, b = path.initiator_address, path.target_address
+    near = (path.initiator, path, path.initiator_iface, path.initiator_address)
+    far = (path.target, path, path.target_iface, path.target_address)
     return Snapshot(
-        initiator=_counters(path.initiator, path.initiator_iface, a, b, protected=protected),
-        target=_counters(path.target, path.target_iface, b, a, protected=protected),
+        initiator=_counters(*near, protected=protected), target=_counters(*far, protected=protected)
     )
 
 
@@ -132,9 +135,18 @@ def judge(
         if proof.cleartext_segments:
             reasons.append(f"{proof.cleartext_segments} cleartext segments of the portal were on the link")
         # At each end, for it also shows that the capture there is alive and would have seen cleartext.
-        reasons += [
-            f"the capture of what the {end} sent holds no ESP" for end, seen in ends.items() if not seen.esp
-        ]
+        for end, (first, last) in {"initiator": near, "target": far}.items():
+            sent = _grown(first.outbound, last.outbound, "packets")
+            if not ends[end].esp and sent < 2 * capture.one_in:
+                warnings.append(
+                    f"the {end} sent {sent} ESP packets, and the sample of one in {capture.one_in} has none"
+                )
+            elif not ends[end].esp:
+                reasons.append(f"the capture of what the {end} sent holds no ESP")
+    elif capture.of_cleartext:
+        # Frames are captured before they are split, of up to 64 KiB each.
+        if not proof.cleartext_segments and moved > ENOUGH_FRAMES * capture.one_in << 16:
+            reasons.append("of the portal's segments none was seen on the link")
     elif proof.esp_packets_sampled:
         reasons.append(f"IPsec is off, but {proof.esp_packets_sampled} ESP packets were on the link")
     return proof, reasons, warnings

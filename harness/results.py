@@ -77,7 +77,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def record_key(record: Record) -> str:
     """File name stem of a record, that of the cell it measured."""
-    return Cell(Column(record.link, record.ipsec), record.workload, record.repeat).key
+    return Cell(Column(record.link, record.ipsec, record.initiators), record.workload, record.repeat).key
 
 
 @dataclass(frozen=True)
@@ -360,9 +360,10 @@ def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _without_copies(records: Iterable[Record]) -> list[Record]:
-    distinct: dict[tuple[str, str, str, str, int], Record] = {}
+    distinct: dict[tuple[str | int, ...], Record] = {}
     for record in records:
-        identity = (record.run_id, record.link, record.ipsec, record.workload, record.repeat)
+        column = (record.link, record.ipsec, record.initiators)
+        identity = (record.run_id, *column, record.workload, record.repeat)
         if distinct.setdefault(identity, record) != record:
             raise UsageError(
                 f"run {printable(record.run_id)} has two different records of the cell "

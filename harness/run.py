@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.errors import CommandFailed, RequirementError
 
 DEFAULT_TIMEOUT_S = 30.0
+LONGEST_WORD_SHOWN = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,13 @@ class Completed:
             return self
         words = (self.stderr.strip() or self.stdout.strip() or "it printed nothing").splitlines()
         raise CommandFailed(
-            f"`{shlex.join(self.argv)}` ended with status {self.status}: {' / '.join(words[-3:])}"
+            f"`{command_line(self.argv)}` ended with status {self.status}: {' / '.join(words[-3:])}"
         )
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """A command as a person would type it; a whole program among its arguments is cut short."""
+    return shlex.join(word if len(word) <= LONGEST_WORD_SHOWN else f"{word[:20]}..." for word in argv)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -70,13 +76,13 @@ def run(
             start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
-        raise _missing(argv[0]) from error
+        raise missing(argv[0]) from error
     try:
         stdout, stderr = process.communicate(input, timeout=timeout_s)
     except BaseException as error:
         _kill(process)
         if isinstance(error, subprocess.TimeoutExpired):
-            raise CommandFailed(f"`{shlex.join(argv)}` did not end within {timeout_s:g} s") from error
+            raise CommandFailed(f"`{command_line(argv)}` did not end within {timeout_s:g} s") from error
         raise
     completed = Completed(
         argv=tuple(argv),
@@ -100,7 +106,8 @@ def _kill(process: subprocess.Popen[str]) -> None:
         process.wait(timeout=5)
 
 
-def _missing(program: str) -> RequirementError:
+def missing(program: str) -> RequirementError:
+    """What to say of a program that could not be started."""
     return RequirementError(
         f"the program {program} was needed and is not installed, or may not be executed",
         hint="`harness doctor` lists all that is missing and the command that installs it",
@@ -136,16 +143,16 @@ def daemon(
                 start_new_session=True,
             )
         except (FileNotFoundError, PermissionError) as error:
-            raise _missing(argv[0]) from error
+            raise missing(argv[0]) from error
     try:
         await_condition(
             lambda: process.poll() is not None or ready(),
             deadline_s=deadline_s,
-            what=f"`{shlex.join(argv)}` to become ready",
+            what=f"`{command_line(argv)}` to become ready",
         )
         if process.poll() is not None:
             raise CommandFailed(
-                f"`{shlex.join(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
+                f"`{command_line(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
             )
         yield process
     finally:
@@ -154,7 +161,7 @@ def daemon(
 
 @contextlib.contextmanager
 def piped(
-    argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None
+    argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a session of its own, all it prints led through a pipe and appended to ``output``.
 
@@ -167,6 +174,7 @@ def piped(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment(env),
+            pass_fds=pass_fds,
             start_new_session=True,
         )
         # cat(1) copies while we do other things, and lives to see the last words of a killed program.

@@ -7,19 +7,16 @@ never ``saveconfig``: only objects whose names carry the run's id are made and r
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
+from harness import programs
 from harness.errors import CommandFailed
 from harness.hosts import Host
 from harness.model import BackingKind
+from harness.undo import Step
 
 PORT = 3260
 """RFC 7143, section 4.2.7.1."""
-
-LIO_PROGRAM = Path(__file__).with_name("lio.py")
-DISTRIBUTION_PYTHON = "/usr/bin/python3"
 
 
 def iqn(tag: str, name: str) -> str:
@@ -31,19 +28,20 @@ def iqn(tag: str, name: str) -> str:
     return f"iqn.2026-11.net.storage-harness:{tag}.{name.replace('_', '-')}"
 
 
-def _lio(host: Host, request: dict[str, object]) -> dict[str, object]:
-    """Have rtslib carry out one request; secrets travel on standard input only."""
-    program = LIO_PROGRAM.read_text(encoding="utf-8")
-    done = host.run(
-        [DISTRIBUTION_PYTHON, "-c", program], input=msgspec.json.encode(request).decode(), check=False
-    )
+def _lio(do: str, **request: object) -> Step:
+    """A request that rtslib carries out; secrets travel on standard input only."""
+    text = msgspec.json.encode({"do": do, **request}).decode()
+    return Step((programs.PYTHON, "-c", programs.source("lio")), input=text)
+
+
+def _ask(host: Host, step: Step) -> None:
+    done = host.run(step.argv, input=step.input, check=False)
     if done.status != 0:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise CommandFailed(f"LIO did not {str(request['do']).replace('-', ' ')}: {words[-1]}")
-    return msgspec.json.decode(done.stdout, type=dict[str, object]) if done.stdout.strip() else {}
+        raise CommandFailed(f"LIO refused: {words[-1]}")
 
 
-class Backstore(msgspec.Struct, frozen=True, tag="backstore"):
+class Backstore(msgspec.Struct, frozen=True):
     """An LIO storage object: iblock for a block device, fileio (write-through) for a file.
 
     ``serial`` becomes the unit serial number (SPC-4, page 80h) by which the initiator knows the disk.
@@ -56,29 +54,32 @@ class Backstore(msgspec.Struct, frozen=True, tag="backstore"):
     serial: str
 
     def acquire(self, host: Host) -> None:
-        _lio(host, {"do": "create-backstore", **msgspec.to_builtins(self)})
+        _ask(host, _lio("create-backstore", **msgspec.to_builtins(self)))
 
-    def release(self, host: Host) -> None:
-        _lio(host, {"do": "delete-backstore", "name": self.name})
+    def undo(self) -> tuple[Step, ...]:
+        return (_lio("delete-backstore", name=self.name),)
 
 
-class IscsiTarget(msgspec.Struct, frozen=True, tag="target"):
+class IscsiTarget(msgspec.Struct, frozen=True):
     """One target with one portal, one LUN and an ACL for one initiator; demo mode is off.
 
-    CHAP (RFC 7143, section 12.1) is on. ``secret_path`` names a file of the run that holds the secret, so
-    that neither the journal nor a command line does.
+    CHAP (RFC 7143, section 12.1) is on. With ``read_only`` the initiator cannot write to the LUN.
     """
 
     iqn: str
     backstore: str
     address: str
+    port: int
     initiator_iqn: str
     chap_user: str
-    secret_path: str
+    secret: str
+    read_only: bool = False
+
+    def __repr__(self) -> str:
+        return f"IscsiTarget({self.iqn!r})"  # without the secret
 
     def acquire(self, host: Host) -> None:
-        (secret,) = host.read_files([self.secret_path])
-        _lio(host, {"do": "create-target", "port": PORT, "secret": secret, **msgspec.to_builtins(self)})
+        _ask(host, _lio("create-target", **msgspec.to_builtins(self)))
 
-    def release(self, host: Host) -> None:
-        _lio(host, {"do": "delete-target", "iqn": self.iqn})
+    def undo(self) -> tuple[Step, ...]:
+        return (_lio("delete-target", iqn=self.iqn),)

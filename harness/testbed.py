@@ -1,7 +1,8 @@
 """Testbeds: where a run's inside (``harness.inside``) is started, and how it is followed and ended.
 
 ``lab``: in the user-mode kernel, for everybody. ``host``: on this machine's own kernel, for root, in a
-mount and a process namespace of its own. Both run the same code, which tells of itself in a file.
+mount and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine.
+All run the same code, which tells of itself in a file.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     log = folder / "events.jsonl"
     reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
-    start = _in_lab if plan.testbed is TestbedKind.LAB else _on_host
-    with start(plan, folder, console, journal, journal_folder) as process:
+    with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
         while True:
             # Asked before reading, so that the last words of a process that has ended are still read.
             ended = process.poll() is not None
@@ -104,13 +104,24 @@ def _in_lab(
     del journal_folder  # the lab's own journal ends with its kernel, like all that it names
     lab.require_visible(Path(sys.prefix), "the Python environment")
     lab.require_visible(Path(__file__).resolve(), "the harness")
-    with lab.boot(
-        _command("/run/results", "/run/harness/journal.jsonl"),
-        journal=journal,
-        console=console,
-        results=folder,
-        storage_bytes=plan.backing.size_bytes,
-    ) as booted:
+    command = _command("/run/results", "/run/harness/journal.jsonl")
+    initiators = len(plan.machines.initiators) if plan.machines else 1
+    storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+    if plan.kernels_apart:
+        booting = lab.boot_apart(
+            command,
+            initiators=initiators,
+            journal=journal,
+            console=console,
+            results=folder,
+            storage_bytes=storage_bytes,
+            mtu_bytes=max((link.mtu_bytes for link in plan.links.values()), default=1500),
+        )
+    else:
+        booting = lab.boot(
+            command, journal=journal, console=console, results=folder, storage_bytes=storage_bytes
+        )
+    with booting as booted:
         yield booted.process
 
 
@@ -120,10 +131,27 @@ def _on_host(
 ) -> Iterator[subprocess.Popen[bytes]]:
     del plan, journal
     # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
-    argv = ["setpriv", "--pdeathsig", "KILL", *PRIVATE_MOUNTS]
-    argv += ["--pid", "--fork", "--kill-child", "--mount-proc"]
+    spaces = [*PRIVATE_MOUNTS, "--pid", "--fork", "--kill-child", "--mount-proc"]
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with runner.piped([*argv, *_command(str(folder), str(inner))], output=console) as process:
+    with _unwinding([*spaces, *_command(str(folder), str(inner))], console) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _on_machines(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    del plan, journal
+    # Nothing is brought up on this machine but through the agents, which keep journals of their own.
+    inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
+    with _unwinding(_command(str(folder), str(inner)), console) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _unwinding(command: list[str], console: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run's inside that is given the time to undo everything if it has to end early."""
+    with runner.piped(["setpriv", "--pdeathsig", "KILL", *command], output=console) as process:
         try:
             yield process
         finally:
@@ -132,6 +160,9 @@ def _on_host(
                     os.killpg(process.pid, signal.SIGTERM)
                 with contextlib.suppress(Exception):
                     process.wait(timeout=UNWIND_DEADLINE_S)
+
+
+STARTS = {TestbedKind.LAB: _in_lab, TestbedKind.HOST: _on_host, TestbedKind.MACHINES: _on_machines}
 
 
 def recover(state: Path) -> tuple[list[str], list[str]]:
@@ -153,7 +184,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
             removed += done.stdout.splitlines()
             failed += done.stderr.splitlines()
         else:
-            gone, left = recovery.recover(journal, log=path.with_suffix(".log"))
+            gone, left = recovery.recover(journal)
             removed += gone
             failed += left
     return removed, failed

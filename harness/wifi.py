@@ -18,10 +18,14 @@ from pathlib import Path
 
 import msgspec
 
+from harness import links
 from harness import run as runner
 from harness.errors import CommandFailed, DeviceRefused
-from harness.hosts import Host
-from harness.model import Standard
+from harness.hosts import Host, NamespaceHost
+from harness.journal import Journal
+from harness.links import LinkPath, NetworkNamespace
+from harness.model import LinkProfile, Standard
+from harness.undo import Step
 
 MODULE = "mac80211_hwsim"
 DEADLINE_S = 20
@@ -123,7 +127,7 @@ class Association(msgspec.Struct, frozen=True, kw_only=True):
     management_frames_protected: bool = False
 
 
-class Radios(msgspec.Struct, frozen=True, tag="radios"):
+class Radios(msgspec.Struct, frozen=True):
     """Radios of mac80211_hwsim, all on one medium; refused where the module is already in somebody's use."""
 
     count: int
@@ -139,9 +143,8 @@ class Radios(msgspec.Struct, frozen=True, tag="radios"):
         # 5 GHz is closed to access points until it is known where they are.
         host.run(["iw", "reg", "set", REGULATORY_DOMAIN])
 
-    def release(self, host: Host) -> None:
-        if host.run(["test", "-e", f"/sys/module/{MODULE}"], check=False).status == 0:
-            host.run(["modprobe", "-r", MODULE])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", MODULE)),)
 
 
 def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
@@ -235,22 +238,48 @@ def _words(what: tuple[str, int, str, str]) -> str:
     return f"{what[0]}, {what[1]} MHz, {what[2]}, {what[3]}"
 
 
-def share_airtime(host: Host, iface: str, airtime: str, *, ifb: str) -> None:
-    """Lead both directions of an interface through one ``ifb``, which ``airtime`` (netem's words) shapes.
+@contextlib.contextmanager
+def bring_up(
+    journal: Journal,
+    initiator: Host,
+    profile: LinkProfile,
+    network: Network,
+    *,
+    tag: str,
+    index: int,
+    folder: Path,
+    logs: Path,
+) -> Iterator[tuple[LinkPath, Association]]:
+    """Build the ``index``-th link of a run on radios 2 * ``index`` (the station's) and the next one.
 
-    One end does for both: what this one receives has been on the air, and what it sends is about to be.
-    The ifb ends with its namespace.
+    The radios must be held for as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
+    ``folder`` is private; ``logs`` gets what hostapd and wpa_supplicant print.
     """
-    host.run(["ip", "link", "add", "name", ifb, "type", "ifb"])
-    host.run(["ip", "link", "set", "dev", ifb, "up"])
-    host.run(
-        ["tc", "-batch", "-"],
-        input=f"qdisc add dev {ifb} root netem {airtime}\nqdisc add dev {iface} clsact\n"
-        + "".join(
-            f"filter add dev {iface} {way} matchall action mirred egress redirect dev {ifb}\n"
-            for way in ("ingress", "egress")
-        ),
+    netns = f"harness-{tag}-{index}"
+    path = LinkPath(
+        profile=profile,
+        index=index,
+        initiator=initiator,
+        target=NamespaceHost(name="target", netns=netns),
+        initiator_iface=f"h{tag}i{index}",
+        target_iface=f"h{tag}t{index}",
+        initiator_address=f"{links.NETWORK}.{index}.1",
+        target_address=f"{links.NETWORK}.{index}.2",
     )
+    links.refuse_used_network(initiator, index)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
+        place_radio(initiator, 2 * index, path.initiator_iface, None)
+        place_radio(initiator, 2 * index + 1, path.target_iface, netns)
+        for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
+            host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
+        log = logs / "hostapd.log"
+        stack.enter_context(access_point(path.target, path.target_iface, network, folder=folder, log=log))
+        log = logs / "wpa_supplicant.log"
+        agreed = stack.enter_context(
+            station(initiator, path.initiator_iface, network, folder=folder, log=log)
+        )
+        yield stack.enter_context(links.ready(journal, path, tag=tag)), agreed
 
 
 @dataclass(kw_only=True)

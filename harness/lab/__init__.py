@@ -9,26 +9,38 @@ the machine is there, and nothing of the machine can be changed but one results 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from harness import run as runner
-from harness.errors import RequirementError
+from harness.errors import RequirementError, TestbedError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
+from harness.lab import management
+from harness.undo import Step
 
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")
 HERE = Path(__file__).parent
 EXIT_MARK = "harness-lab-exit "
+BEGIN_MARK = b"harness-lab-begins\n"
+"""What the first of several kernels says on its console when it has reached the others."""
+
+MOST_INITIATORS = 16
+"""A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each takes 45 of the target's."""
+
+PEERS_DEADLINE_S = 60.0
 MIB = 1 << 20
 BASE_MEMORY_BYTES = 384 * MIB
 """Kernel, daemons, fio and the page cache of hostfs; storage comes on top."""
@@ -66,20 +78,28 @@ def debian_kernel() -> Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """A booted lab. Its console's output (kernel and command) is appended to ``console`` as it comes."""
+    """A booted lab. Its console's output (kernel and command) is appended to ``console`` as it comes.
+
+    What it says begins at byte ``begin`` of the file.
+    """
 
     process: subprocess.Popen[bytes]
     console: Path
+    begin: int = 0
+
+    def said(self) -> bytes:
+        """What it has said so far."""
+        return self.console.read_bytes()[self.begin :]
 
     def exit_status(self) -> int | None:
         """The status of the command, or None if the lab ended without telling (a crash, a kill)."""
-        for line in reversed(self.console.read_text(encoding="utf-8", errors="replace").splitlines()):
+        for line in reversed(self.said().decode("utf-8", "replace").splitlines()):
             if line.startswith(EXIT_MARK):
                 return int(line.removeprefix(EXIT_MARK))
         return None
 
 
-class ScratchFolder(msgspec.Struct, frozen=True, tag="folder"):
+class ScratchFolder(msgspec.Struct, frozen=True):
     """A private folder for what the lab needs on the machine while it runs."""
 
     path: str
@@ -87,8 +107,8 @@ class ScratchFolder(msgspec.Struct, frozen=True, tag="folder"):
     def acquire(self, host: Host) -> None:
         host.run(["mkdir", "-m", "0700", self.path])
 
-    def release(self, host: Host) -> None:
-        host.run(["rm", "-rf", "--one-file-system", self.path])
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("rm", "-rf", "--one-file-system", self.path)),)
 
 
 DISK_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108
@@ -176,49 +196,196 @@ def boot(
     ``results`` (a folder of the machine) is /run/results in the lab, and the one place it can write to.
     ``kernel`` is Debian's, unless another is given.
     """
-    kernel = kernel or debian_kernel()
-    memory_bytes = BASE_MEMORY_BYTES + storage_bytes * 5 // 4
-    machine = NamespaceHost(name="machine")
-    # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
-    scratch = ScratchFolder(str(roomy_folder(MIB, DISK_FOLDERS) / f"harness-lab-{os.urandom(4).hex()}"))
-    with journal.hold(machine, scratch):
-        folder = Path(scratch.path)
-        _write_settings(folder, command, results, kernel.modules)
-        wrapper = sandbox()
-        if needs_xstate_shim() and not kernel.sets_any_xstate:
-            shim = folder / "xstate.so"
-            runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "xstate.c")])
-            # For the kernel alone: setpriv and unshare are better off without.
-            wrapper += ["env", f"LD_PRELOAD={shim}"]
+    memory_bytes = _memory(storage_bytes)
+    with _workshop(journal, kernel or debian_kernel(), memory_bytes) as workshop:
+        folder = workshop.make_folder("lab")
+        _write_settings(folder, workshop.kernel, command, results=results)
+        core = max(os.sched_getaffinity(0))
+        with workshop.start(folder, console, memory_bytes=memory_bytes, core=core) as lab:
+            yield lab
+
+
+@contextlib.contextmanager
+def boot_apart(
+    command: Sequence[str],
+    *,
+    initiators: int,
+    journal: Journal,
+    console: Path,
+    results: Path | None = None,
+    storage_bytes: int = 0,
+    mtu_bytes: int = 1500,
+    kernel: Kernel | None = None,
+) -> Iterator[Lab]:
+    """Boot a kernel for the target and one for each initiator, and run ``command`` in the first initiator's.
+
+    It starts once ``ssh target`` works there, and so do ``ssh initiator2`` and on; when it ends, all ends.
+    The first initiator's ``trunk_name(0)`` leads to the target's ``trunk_name(0)``, the second's to its
+    ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and ``console`` are the
+    first initiator's; beside ``console.log`` there is a ``console-target.log`` for the target's, and so on.
+    The storage's memory is the target's, ``kernel`` as for ``boot``. Raises TestbedError if one does not
+    come up.
+    """
+    management.require_ssh()
+    target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
+    names = [management.initiator_name(number) for number in range(1, initiators + 1)]
+    peers = [management.TARGET, *names[1:]]
+    memory = {management.TARGET: _memory(storage_bytes), **dict.fromkeys(names, _memory(0))}
+    core = {management.TARGET: target_core, **dict(zip(names, itertools.cycle(cores or [target_core])))}
+    with contextlib.ExitStack() as stack:
+        workshop = stack.enter_context(
+            _workshop(journal, kernel or debian_kernel(), sum(memory.values()), are_joined=True)
+        )
+        folders = {name: workshop.make_folder(name) for name in memory}
+        client = folders[names[0]] / "ssh"
+        management.make_client(client)
+        servers = {peer: folders[peer] / "sshd" for peer in peers}
+        for peer, folder in servers.items():
+            _write_settings(folders[peer], workshop.kernel, management.serve(folder, client))
+        management.introduce(client, servers)
+        _write_settings(folders[names[0]], workshop.kernel, command, results=results, peers=peers)
+        _write_network(folders[management.TARGET], management.target_network(initiators))
+        for number, name in enumerate(names, 1):
+            _write_network(folders[name], management.initiator_network(number))
+        kernels = {}
+        with contextlib.ExitStack() as ends:
+            trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in names]
+            for end in itertools.chain(*trunks):
+                ends.enter_context(end)
+            wires = {name: [trunk[1]] for name, trunk in zip(names, trunks, strict=True)}
+            wires[management.TARGET] = [trunk[0] for trunk in trunks]
+            for name in (*peers, names[0]):
+                log = console if name == names[0] else console.with_name(f"{console.stem}-{name}.log")
+                kernels[name] = stack.enter_context(
+                    workshop.start(
+                        folders[name],
+                        log,
+                        memory_bytes=memory[name],
+                        core=core[name],
+                        trunks=[end.fileno() for end in wires[name]],
+                        mtu_bytes=mtu_bytes,
+                    )
+                )
+        yield _await_peers(kernels, names[0])
+
+
+def _memory(storage_bytes: int) -> int:
+    return BASE_MEMORY_BYTES + storage_bytes * 5 // 4
+
+
+def _await_peers(kernels: dict[str, Lab], first: str) -> Lab:
+    """The first initiator's kernel, once it has reached the others; TestbedError if it cannot."""
+    lab = kernels[first]
+    end = time.monotonic() + PEERS_DEADLINE_S
+    while BEGIN_MARK not in (said := lab.said()):
+        ended = [name for name, kernel in kernels.items() if kernel.process.poll() is not None]
+        if ended or time.monotonic() > end:
+            what = f"the kernel of {ended[0]} ended" if ended else f"{PEERS_DEADLINE_S:g} s passed"
+            words = "; ".join(f"{name}: {runner.tail(kernel.console)}" for name, kernel in kernels.items())
+            raise TestbedError(
+                f"{what} before all kernels could be reached over ssh; their consoles say: {words}"
+            )
+        time.sleep(0.05)
+    return replace(lab, begin=lab.begin + said.index(BEGIN_MARK) + len(BEGIN_MARK))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Workshop:
+    """Where kernels are made ready: a private folder, one for their memory, and how they are wrapped."""
+
+    kernel: Kernel
+    folder: Path
+    memory_folder: Path
+    wrapper: tuple[str, ...]
+
+    def make_folder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(mode=0o700)
+        return folder
+
+    @contextlib.contextmanager
+    def start(
+        self,
+        folder: Path,
+        console: Path,
+        *,
+        memory_bytes: int,
+        core: int,
+        trunks: Sequence[int] = (),
+        mtu_bytes: int = 0,
+    ) -> Iterator[Lab]:
+        """Boot the kernel whose settings are in ``folder``, its network interfaces on sockets ``trunks``."""
+        wire = f"transport=fd,depth=128,mtu={mtu_bytes}"
+        begin = console.stat().st_size if console.exists() else 0
         argv = [
-            *wrapper,
+            *self.wrapper,
             # Unpinned, the kernel's helper threads and its processes chase each other over the cores,
             # and runs swing by a factor of two.
-            *("taskset", "-c", str(max(os.sched_getaffinity(0)))),
-            str(kernel.binary),
+            *("taskset", "-c", str(core)),
+            str(self.kernel.binary),
             f"mem={memory_bytes // MIB}M",
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
-            *(f"uml_dir={folder}/", "umid=lab", *kernel.options),
+            *(f"uml_dir={folder}/", "umid=lab", *self.kernel.options),
+            *(f"{management.trunk_name(vec)}:{wire},fd={fd}" for vec, fd in enumerate(trunks)),
             # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
             # cannot be gained at all.
             *("con=null", "con0=null,fd:1", "init=/usr/bin/setpriv", "--", "--no-new-privs"),
             *("/bin/sh", f"{folder}/init.sh", str(folder)),
         ]
-        env = {"TMPDIR": str(roomy_folder(memory_bytes, MEMORY_FOLDERS))}
+        env = {"TMPDIR": str(self.memory_folder)}
         # The console has to be a pipe: the kernel cannot poll a regular file.
-        with runner.piped(argv, output=console, env=env) as process:
-            yield Lab(process=process, console=console)
+        with runner.piped(argv, output=console, env=env, pass_fds=trunks) as process:
+            yield Lab(process=process, console=console, begin=begin)
 
 
-def _write_settings(folder: Path, command: Sequence[str], results: Path | None, modules: Path) -> None:
+@contextlib.contextmanager
+def _workshop(
+    journal: Journal, kernel: Kernel, memory_bytes: int, *, are_joined: bool = False
+) -> Iterator[_Workshop]:
+    """Make ready for kernels with ``memory_bytes`` together; those that are joined wait for each other."""
+    machine = NamespaceHost(name="machine")
+    # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
+    scratch = ScratchFolder(str(roomy_folder(MIB, DISK_FOLDERS) / f"harness-lab-{os.urandom(4).hex()}"))
+    with journal.hold(machine, scratch):
+        folder = Path(scratch.path)
+        wrapper = sandbox()
+        shims = ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate) + ["idle.c"] * are_joined
+        if shims:
+            library = folder / "shims.so"
+            sources = [str(HERE / shim) for shim in shims]
+            runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), *sources, "-ldl"])
+            # For the kernel alone: setpriv and unshare are better off without.
+            wrapper += ["env", f"LD_PRELOAD={library}"]
+        yield _Workshop(
+            kernel=kernel,
+            folder=folder,
+            memory_folder=roomy_folder(memory_bytes, MEMORY_FOLDERS),
+            wrapper=tuple(wrapper),
+        )
+
+
+def _write_settings(
+    folder: Path,
+    kernel: Kernel,
+    command: Sequence[str],
+    *,
+    results: Path | None = None,
+    peers: Sequence[str] = (),
+) -> None:
     shutil.copy(HERE / "init.sh", folder)
     if results is not None:
         (folder / "results").symlink_to(results.resolve())
     settings = {
-        "MODULES": str(modules),
+        "MODULES": str(kernel.modules),
         "RESULTS": "yes" if results is not None else "",
         "STATE": str(folder),
+        "NAME": folder.name,
         "COMMAND": shlex.join(command),
+        "PEERS": " ".join(peers),
     }
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
     (folder / "settings").write_text(text, encoding="utf-8")
+
+
+def _write_network(folder: Path, batch: str) -> None:
+    (folder / "network").write_text(batch, encoding="utf-8")

@@ -4,7 +4,10 @@
 #   MODULES   the kernel's modules on the machine
 #   RESULTS   the one folder that may be written, or empty
 #   STATE     the folder itself
+#   NAME      the kernel's host name
 #   COMMAND   what to run, as one shell line
+#   PEERS     kernels that have to answer over ssh before that, or empty
+# The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh.
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
 # every path writable in here and none on the machine.
 set -eu
@@ -29,18 +32,37 @@ mount -n --move /sys $root/sys
 mount -n --bind /dev $root/dev
 mkdir -p $root/dev/shm $root/lib/modules
 mount -n -t tmpfs tmpfs $root/dev/shm
-mount -n -t tmpfs tmpfs $root/run
+mount -n -t tmpfs -o mode=755 tmpfs $root/run
 mkdir -p $root/run/results $root/run/lock $root/run/home
 if [ -n "$RESULTS" ]; then
     # Through a link without blanks or commas, which mount options could not carry.
     mount -n -t hostfs none $root/run/results -o "$STATE/results"
 fi
 mount -n --bind "$MODULES" $root/lib/modules
-hostname lab 2>/dev/null || true
+hostname "$NAME" 2>/dev/null || true
 
-export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND
+if [ -e "$STATE/network" ]; then
+    ip -batch "$STATE/network"
+    echo 1 > $root/proc/sys/net/ipv4/ip_forward
+    # Interfaces on one trunk must not answer for each other.
+    echo 1 > $root/proc/sys/net/ipv4/conf/all/arp_ignore
+    # sshd(8) lets nobody in whose password is locked by a `!`, runs the shell that the user has, and that
+    # runs what is in his home; ssh(1) looks for its files there.
+    sed -i 's|^root:.*|root:x:0:0:root:/run/home:/bin/sh|' $root/etc/passwd
+    rm -f $root/etc/shadow
+    echo 'root:*:::::::' > $root/etc/shadow
+    mkdir $root/run/sshd
+    if [ -e "$STATE/ssh" ]; then ln -s "$STATE/ssh" $root/run/home/.ssh; fi
+fi
+
+export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND PEERS
 exec chroot $root /bin/sh -c '
 cd /
+for peer in $PEERS; do
+    # Whoever booted us has a deadline.
+    until ssh -o ConnectTimeout=2 "$peer" true; do sleep 0.1; done
+done
+[ -z "$PEERS" ] || printf "\nharness-lab-begins\n"
 status=0
 eval "$COMMAND" || status=$?
 printf "\nharness-lab-exit %s\n" "$status"

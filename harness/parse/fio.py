@@ -17,6 +17,10 @@ Bandwidth is ``io_bytes`` over ``runtime``; what fio reports as bandwidth has to
 Of several documents in one text the first counts and the others are warned about: they may be
 repeats, other jobs, or interim figures of ``--status-interval``, and to add or average is wrong for
 some of these.
+
+fio's client (``--client``) prints one document for all servers, in which the ``hostname`` of a job is its
+server's name on the command line. A server that died has no job in it, and the exit status tells of it
+only sometimes (seen with 3.33). With ``--debug=net`` the client also prints each message that it gets.
 """
 
 from __future__ import annotations
@@ -78,6 +82,92 @@ class FioOutput(msgspec.Struct, frozen=True, kw_only=True):
     all_clients: FioJob | None = None
 
 
+class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server answered to fio's client.
+
+    That it took the job, that its job ended, the job itself if it told of it, and what it said otherwise.
+    """
+
+    accepted: bool = False
+    ended: bool = False
+    job: FioJob | None = None
+    said: tuple[str, ...] = ()
+
+
+class ClientOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What fio's client printed, by the name of each server on its command line."""
+
+    servers: dict[str, ServerAnswer]
+    warnings: tuple[str, ...] = ()
+
+
+BEGAN = "SERVER_START"
+"""A server's job begins; it has its file to open, and then does I/O."""
+
+GONE = "removed"
+"""The client has nothing more to do with a server."""
+
+
+def heard(line: str) -> tuple[str, str] | None:
+    """A line that fio's client prints with ``--debug=net``: the message, and the server that it is from.
+
+    None for all other lines, and for what the client notes otherwise.
+    """
+    match = _HEARD.search(line)
+    return (match[1] or GONE, match[2]) if match else None
+
+
+def parse_client(text: str) -> ClientOutput:
+    """Read what fio's client printed with ``--debug=net`` and JSON, for servers with one job each.
+
+    Nothing is refused: a client that was stopped has printed no JSON, and then no server has a job.
+    """
+    log, newline, document = text.partition("\n{\n")
+    warnings: tuple[str, ...] = ()
+    jobs: dict[str | None, list[FioJob]] = {}
+    try:
+        output = parse(newline + document)
+    except UsageError as error:
+        warnings = (error.message,)
+    else:
+        warnings = tuple(words for words in output.warnings if words != _ALL_CLIENTS_LEFT_OUT)
+        for job in output.jobs:
+            jobs.setdefault(job.hostname, []).append(job)
+    messages: dict[str, set[str]] = {}
+    said: dict[str, list[str]] = {}
+    server = ""
+    for line in log.split("\n"):
+        if message := heard(line):
+            kind, server = message
+            messages.setdefault(server, set()).add(kind)
+        elif (words := _SAID.match(line)) and not _ROUTINE.match(words[1]):
+            said.setdefault(server, []).append(words[1])
+    return ClientOutput(
+        servers={
+            server: ServerAnswer(
+                accepted="START" in kinds,
+                ended="STOP" in kinds,
+                job=_only(jobs.get(server, []), said.get(server, [])),
+                said=tuple(said.get(server, [])),
+            )
+            for server, kinds in messages.items()
+        },
+        warnings=warnings,
+    )
+
+
+def _only(jobs: list[FioJob], said: list[str]) -> FioJob | None:
+    """The one job of a server, invalid if it is not the only one or its server was interrupted."""
+    if not jobs:
+        return None
+    problems = list(jobs[0].invalid)
+    if len(jobs) > 1:
+        problems.append(f"one job of each server was expected, {len(jobs)} were found")
+    if any(_INTERRUPTED in words for words in said):
+        problems.append(_INTERRUPTED_REASON)
+    return msgspec.structs.replace(jobs[0], invalid=tuple(problems))
+
+
 def parse(text: bytes | str) -> FioOutput:
     """Read what fio wrote, with any text around it.
 
@@ -89,14 +179,14 @@ def parse(text: bytes | str) -> FioOutput:
     rows = document.client_stats if document.jobs is None else document.jobs
     if rows is None:
         raise _refusal("a JSON object without jobs was found")
-    interrupted = "terminating on signal" in around
+    interrupted = _INTERRUPTED in around
     jobs = [_job(raw, number, document, interrupted, warnings) for number, raw in enumerate(rows, start=1)]
     all_clients = None
     if document.jobs is None:
         all_clients = next((job for job in jobs if job.name == _ALL_CLIENTS), None)
     if all_clients is not None:
         jobs = [job for job in jobs if job.name != _ALL_CLIENTS]
-        warnings.append(f"the row '{_ALL_CLIENTS}' was left out: it is fio's sum of the jobs, not a job")
+        warnings.append(_ALL_CLIENTS_LEFT_OUT)
     if not jobs:
         said = f"; the text around it says {embedded.quote(around)}" if around.strip() else ""
         raise UsageError(
@@ -236,6 +326,12 @@ _PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 _KINDS: tuple[Kind, ...] = ("lat", "clat")
 _NS = re.compile(r"[0-9]{1,19}")
 _ALL_CLIENTS = "All clients"
+_ALL_CLIENTS_LEFT_OUT = f"the row '{_ALL_CLIENTS}' was left out: it is fio's sum of the jobs, not a job"
+_INTERRUPTED = "terminating on signal"
+_INTERRUPTED_REASON = f"the run was interrupted: fio's messages have '{_INTERRUPTED}'"
+_HEARD = re.compile(r"net +\d+ +client: (?:got cmd op (\w+) from |removed <)(.+?)(?: \(pdu=\d+\)|>)\s*$")
+_SAID = re.compile(r"<[^>]*> ?(.*\S)")
+_ROUTINE = re.compile(r"\S+: \(g=\d+\): rw=|Starting \d+ |\.\.\.$|\S+: Laying out IO file")
 
 
 def _refusal(found: str) -> UsageError:
@@ -295,7 +391,7 @@ def _job(
     if total := figures.take(job.total_err, "total_err"):
         problems.append(f"fio counted {total:g} I/O errors")
     if interrupted:
-        problems.append("the run was interrupted: fio's messages have 'terminating on signal'")
+        problems.append(_INTERRUPTED_REASON)
     if job.jobname is None:
         problems.append("jobname is missing")
 

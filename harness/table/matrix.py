@@ -9,7 +9,7 @@ import msgspec
 
 from harness import stats
 from harness.errors import UsageError
-from harness.model import IPSEC_OFF, LINK_LOCAL, Io, IpsecMode, Latency, Plan, Proof, Record, Status
+from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Io, IpsecMode, Latency, Plan, Proof, Record, Status
 from harness.references import Reference
 from harness.table import notes
 from harness.table.options import (
@@ -59,6 +59,7 @@ class _Key(msgspec.Struct, frozen=True):
     link: str
     ipsec: str
     ipsec_mode: str | None
+    initiators: int
 
 
 def build(
@@ -109,14 +110,15 @@ def build(
 
 def _by_column(records: Iterable[Record]) -> dict[_Key, dict[str, list[Record]]]:
     samples: dict[_Key, dict[str, list[Record]]] = {}
-    keys: dict[tuple[str, ...], _Key] = {}
+    keys: dict[tuple[str | int, ...], _Key] = {}
     for record in records:
         mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
-        facts = (record.source, record.testbed, record.clock, record.link, record.ipsec, mode)
+        where = (record.source, record.testbed, record.clock)
+        facts = (*where, record.link, record.ipsec, mode, record.initiators)
         key = keys.get(facts)
         if key is None:
             setting = Setting(record.source, record.testbed.value, record.clock)
-            key = keys[facts] = _Key(setting, record.link, record.ipsec, mode or None)
+            key = keys[facts] = _Key(setting, record.link, record.ipsec, mode or None, record.initiators)
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)
     return samples
@@ -139,6 +141,7 @@ def _in_order(found: Iterable[_Key], plans: Iterable[Plan]) -> list[_Key]:
             key.ipsec_mode or "",
             known,
             links.index(key.link),
+            key.initiators,
         )
 
     return sorted(keys, key=place)
@@ -164,15 +167,18 @@ def _headed(
         says_ipsec = key.link != LINK_LOCAL and key.setting.source == notes.HARNESS_SOURCE
         protection = f"IPsec {key.ipsec}{mode}" if says_ipsec or key.ipsec != IPSEC_OFF else ""
         origin = notes.setting_name(key.setting) if several else ""
-        link = key.link if key.ipsec == IPSEC_OFF else f"{key.link}+{key.ipsec}"
+        column = Column(key.link, key.ipsec, key.initiators)
+        remarks = ["emulated"] if emulated[key] else []
+        remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []
         columns.append(
             TableColumn(
                 setting=key.setting,
                 link=key.link,
                 ipsec=key.ipsec,
                 ipsec_mode=key.ipsec_mode,
-                label=f"{origin} {link}{mode}".strip(),
-                heading=(origin, title, "emulated" if emulated[key] else "", protection),
+                initiators=key.initiators,
+                label=f"{origin} {column.label}{mode}".strip(),
+                heading=(origin, title, ", ".join(remarks), protection),
             )
         )
     return columns
@@ -278,11 +284,16 @@ def _cell(
         low=summary.low if summary else None,
         high=summary.high if summary else None,
         spread=summary.spread if summary and summary.n > 1 else None,
-        proof=_added_up([record.proof for record in counted if record.proof is not None]),
+        proof=_added_up([proof for record in counted for proof in _proofs(record)]),
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
         warnings=tuple(dict.fromkeys(warning for record in records for warning in record.warnings)),
     )
+
+
+def _proofs(record: Record) -> list[Proof]:
+    """The record's own, or those of its clients."""
+    return [proof for proof in (record.proof, *(c.proof for c in record.clients)) if proof is not None]
 
 
 def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
@@ -298,7 +309,7 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
 
 def _with_ratios(keys: Sequence[_Key], line: Sequence[TableCell | None]) -> list[TableCell | None]:
     values = {
-        (key.setting, key.link): cell.value
+        (key.setting, key.link, key.initiators): cell.value
         for key, cell in zip(keys, line, strict=True)
         if cell is not None and key.ipsec == IPSEC_OFF
     }
@@ -306,8 +317,8 @@ def _with_ratios(keys: Sequence[_Key], line: Sequence[TableCell | None]) -> list
     def related(key: _Key, cell: TableCell | None) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
-        local = values.get((key.setting, LINK_LOCAL)) if key.link != LINK_LOCAL else None
-        bare = values.get((key.setting, key.link)) if key.ipsec != IPSEC_OFF else None
+        local = values.get((key.setting, LINK_LOCAL, 1)) if key.link != LINK_LOCAL else None
+        bare = values.get((key.setting, key.link, key.initiators)) if key.ipsec != IPSEC_OFF else None
         return msgspec.structs.replace(
             cell,
             ratio_to_local=cell.value / local if local else None,

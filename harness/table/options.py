@@ -118,6 +118,7 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     link: str
     ipsec: str
     ipsec_mode: str | None
+    initiators: int = 1
     label: str
     heading: tuple[str, str, str, str]
 

@@ -320,6 +320,7 @@ def _json(table: Table) -> str:
                 {
                     **place,
                     "ipsec_mode": column.ipsec_mode,
+                    "initiators": column.initiators,
                     "direction": row.direction,
                     "status": cell.status,
                     "n": cell.n,

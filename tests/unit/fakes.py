@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import re
 import shlex
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
+from harness.ipsec import REQID
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 
 Answer = tuple[int, str, str]
@@ -58,12 +60,15 @@ class Command:
         return f"{self.host}: {shlex.join(self.argv)}"
 
 
-class FakeHost(NamespaceHost, frozen=True, tag="namespace", dict=True):
+@dataclass(frozen=True, eq=False)
+class FakeHost(NamespaceHost):
     """A host of a ``World``; in a journal it looks like the real one."""
 
-    @property
-    def world(self) -> World:
-        return cast(World, self.__dict__["world"])
+    world: World = field(kw_only=True, repr=False)
+
+    def kernel_messages(self) -> list[str]:
+        messages, self.world.kernel_messages = self.world.kernel_messages, []
+        return messages
 
     def run(
         self,
@@ -142,13 +147,13 @@ class World:
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
     serial: str = ""
+    kernel_messages: list[str] = field(default_factory=list)
+    """What the kernel will have said when it is asked next."""
     _steps: int = 0
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
         """In place of ``NamespaceHost``."""
-        host = FakeHost(name, netns)
-        host.__dict__["world"] = self
-        return host
+        return FakeHost(name, netns, world=self)
 
     @property
     def left(self) -> set[str]:
@@ -207,7 +212,10 @@ class World:
             case ["ip", "netns", "del", name]:
                 for thing in [thing for thing, ends in self.things.items() if name in ends]:
                     self.remove(thing)
-                return self._remove_if_there(f"netns {name}", (1, "", "Cannot remove namespace file"))
+                missing = f'Cannot remove namespace file "/run/netns/{name}": No such file or directory'
+                return self._remove_if_there(f"netns {name}", (1, "", missing))
+            case ["ip", "link", "add", iface, *words, "type", "ifb"]:
+                self.make(f"link {iface}", *filter(None, [netns]))
             case ["ip", "link", "add", iface, *words] if netns is None:
                 self.make(f"link {iface}", words[words.index("netns") + 1])
             case ["ip", "link", "show", "dev", iface]:
@@ -219,15 +227,24 @@ class World:
             case ["ip", "xfrm", "policy", "delete", *words]:
                 absent = (2, "", "RTNETLINK answers: No such file or directory")
                 return self._remove_if_there(_policy(netns, words), absent)
-            case ["ip", "xfrm", "state", "delete", *words]:
-                absent = (2, "", "RTNETLINK answers: No such process")
-                return self._remove_if_there(_state(netns, words[1], words[3]), absent)
+            case ["ip", "xfrm", "policy", "deleteall", "src", source, "dst", destination, "priority", number]:
+                for thing in list(self.things):
+                    if re.fullmatch(
+                        _policy(netns, ["src", source, "dst", destination, f".* priority {number}"]), thing
+                    ):
+                        self.remove(thing)
+            case ["ip", "xfrm", "state", "deleteall", "src", source, "dst", destination, *words]:
+                proto, esp, reqid, number = words
+                assert (proto, esp, reqid) == ("proto", "esp", "reqid")
+                self._remove_if_there(_state(netns, source, destination, number), DONE)
             case ["ip", "-s", "xfrm", "state", *_]:
                 return 0, self._states(netns), ""
             case ["swanctl", "--initiate", "--child", name, *_]:
                 self._initiate(name)
-            case ["/usr/bin/python3", "-c", _]:
-                return self._lio(json.loads(text))
+            case ["/usr/bin/python3", "-c", program]:
+                return (
+                    self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
+                )
             case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
                 return self._iscsiadm(iqn, words)
             case ["sh", "-c", script, "sh", word] if "iscsi_session" in script:
@@ -246,21 +263,25 @@ class World:
         """charon's states and policies on both ends, by the addresses in the initiator's configuration."""
         (conf,) = (t for p, t in self.secret_files.items() if p.endswith("charon-initiator/swanctl.conf"))
         words = conf[conf.index(f" {name} {{") :].split()
-        near, far = (words[words.index(f"{key}_addrs") + 2] for key in ("local", "remote"))
-        target = next(
-            t.split()[1] for t in self.things if t.startswith("netns harness") and t[-1] == name[-1]
+        near, far, reqid, priority = (
+            words[words.index(key) + 2] for key in ("local_addrs", "remote_addrs", "reqid", "priority")
         )
+        target = next(t.split()[1] for t in self.things if t == f"netns {name}")
         for netns in (None, target):
-            self.make(_policy(netns, ["src", f"{near}/32", "dst", f"{far}/32", "dir", "out"]))
+            for source, destination, way in ((near, far, "out"), (far, near, "in"), (far, near, "fwd")):
+                selector = ["src", f"{source}/32", "dst", f"{destination}/32", "dir", way]
+                self.make(_policy(netns, [*selector, "priority", priority]))
             for source, destination in ((near, far), (far, near)):
-                self.make(_state(netns, source, destination))
+                self.make(_state(netns, source, destination, reqid))
 
     def _states(self, netns: str | None) -> str:
-        text = state_text("10.0.0.1", "10.0.0.2", spi=1)
+        text = state_text("10.0.0.1", "10.0.0.2", spi=1, reqid=1)
         for number, thing in enumerate(self.things, 2):
-            if thing.startswith(_state(netns, "", "").rstrip()):
-                source, destination = thing.split()[-2:]
-                text += state_text(source, destination, spi=number, sent_bytes=self.esp_bytes)
+            if thing.startswith(f"state {netns} "):
+                source, destination, reqid = thing.split()[2:]
+                text += state_text(
+                    source, destination, spi=number, reqid=int(reqid), sent_bytes=self.esp_bytes
+                )
         return text
 
     def _lio(self, request: dict[str, Any]) -> Answer:
@@ -277,14 +298,15 @@ class World:
         match words:
             case ["--op", "new"] if node not in self.things:
                 self.make(node)
-            case ["--op", "delete"]:
-                return self._remove_if_there(node, (21, "", "iscsiadm: No records found"))
             case ["--login"]:
                 self.make(session)
                 self.sessions.append(iqn)
-            case ["--logout"]:
-                return self._remove_if_there(session, (21, "", "iscsiadm: No matching sessions found"))
         return DONE
+
+    def _logout(self, request: dict[str, Any]) -> Answer:
+        iqn = request["iqn"]
+        self._remove_if_there(f"session {iqn}", DONE)
+        return self._remove_if_there(f"node {iqn}", DONE)
 
     def _sysfs(self, word: str) -> Answer:
         """Both questions after a session: its name by its target, its disk by its name."""
@@ -299,7 +321,7 @@ class World:
         self.moved_bytes += 2 * IO_BYTES
         self.esp_bytes += 2 * IO_BYTES
         for file, expression in self.captures.items():
-            if expression.startswith("(esp") and file.exists():
+            if "(esp" in expression and file.exists():
                 with file.open("ab") as stream:
                     stream.write(pcap_record(frame(50)))
         return 0, fio_output(write="write" in job), ""
@@ -337,8 +359,8 @@ def _policy(netns: str | None, selector: Sequence[str]) -> str:
     return f"policy {netns} {' '.join(selector)}"
 
 
-def _state(netns: str | None, source: str, destination: str) -> str:
-    return f"state {netns} {source} {destination}"
+def _state(netns: str | None, source: str, destination: str, reqid: str) -> str:
+    return f"state {netns} {source} {destination} {reqid}"
 
 
 def state_text(
@@ -346,6 +368,7 @@ def state_text(
     destination: str,
     *,
     spi: int,
+    reqid: int = REQID,
     sent_bytes: int = 0,
     mode: str = "transport",
     algorithms: Sequence[str] = ("aead rfc4106(gcm(aes)) <<Keys hidden>> 128",),
@@ -353,7 +376,7 @@ def state_text(
     """One state as ``ip -s xfrm state list nokeys`` prints it (iproute2 6.1), its packets full frames."""
     lines = "\n".join(f"\t{algorithm}" for algorithm in algorithms)
     return f"""src {source} dst {destination}
-\tproto esp spi {spi:#010x}({spi}) reqid 1207959552(0x48000000) mode {mode}
+\tproto esp spi {spi:#010x}({spi}) reqid {reqid}({reqid:#010x}) mode {mode}
 \treplay-window 0 seq 0x00000000 flag  (0x00000000)
 {lines}
 \tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000

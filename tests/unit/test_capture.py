@@ -20,9 +20,12 @@ def profile(rate_bit_s: int | None = 10**9, delay_us: float = 0.0) -> LinkProfil
     return LinkProfile(name="wired", title="wired", emulated=True, rate_bit_s=rate_bit_s, delay_us=delay_us)
 
 
-def path(world: World) -> LinkPath:
+def path(world: World, *, is_shared: bool = False) -> LinkPath:
     return LinkPath(
         profile=profile(),
+        index=3,
+        port=3264 if is_shared else 3260,
+        is_shared=is_shared,
         initiator=world.host("initiator"),
         target=world.host("target", "harness-beef-3"),
         initiator_iface="hbeefi3",
@@ -78,7 +81,7 @@ def test_four_packets_a_round_trip_are_enough_for_64_in_a_second(delay_us: int) 
 def test_a_protected_column_samples_esp_and_keeps_every_cleartext_segment() -> None:
     text = expression(path(World()), protected=True, one_in=1024)
     assert text == (
-        "(esp and (ip[24:4] & 0x3ff = 0)) or (host 198.18.3.1 and host 198.18.3.2 and tcp port 3260)"
+        "host 198.18.3.1 and host 198.18.3.2 and ((esp and (ip[24:4] & 0x3ff = 0)) or (tcp port 3260))"
     )
 
 
@@ -88,6 +91,19 @@ def test_with_one_in_one_every_esp_packet_is_kept() -> None:
 
 def test_a_plain_column_looks_for_esp_alone() -> None:
     assert expression(path(World()), protected=False, one_in=1) == "esp"
+
+
+def test_on_a_link_that_others_use_a_plain_column_looks_for_its_own_segments() -> None:
+    """ESP there may be another column's, or somebody else's."""
+    text = expression(path(World(), is_shared=True), protected=False, one_in=256)
+    assert text == "host 198.18.3.1 and host 198.18.3.2 and tcp port 3264 and (ip[4:2] & 0xff = 0)"
+
+
+def test_on_a_link_that_others_use_a_protected_column_looks_for_its_own_port() -> None:
+    text = expression(path(World(), is_shared=True), protected=True, one_in=16)
+    assert (
+        text == "host 198.18.3.1 and host 198.18.3.2 and ((esp and (ip[24:4] & 0xf = 0)) or (tcp port 3264))"
+    )
 
 
 def test_frames_are_counted_by_their_protocol() -> None:
@@ -180,3 +196,15 @@ def test_a_column_that_comes_up_again_counts_none_of_the_frames_of_before(
 def test_a_plain_column_is_not_sampled(tmp_path: Path) -> None:
     with capture(path(World()), tmp_path, protected=False) as watched:
         assert watched.one_in == 1
+
+
+@pytest.mark.parametrize(
+    ("is_shared", "protected", "of_cleartext"),
+    [(False, False, False), (False, True, False), (True, False, True), (True, True, False)],
+)
+def test_it_is_known_what_a_capture_samples(
+    tmp_path: Path, is_shared: bool, protected: bool, of_cleartext: bool
+) -> None:
+    with capture(path(World(), is_shared=is_shared), tmp_path, protected=protected) as watched:
+        assert watched.of_cleartext is of_cleartext
+        assert watched.one_in == (256 if is_shared or protected else 1)

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import disks, harddisk
+from harness import disks
 from harness.disks import Flash, FlashDisk, NbdModule, load_disk
 from harness.errors import DeviceRefused, RequirementError, UsageError
-from harness.harddisk import Mechanics
 from harness.journal import Journal
 from harness.profiles import data_folder
+from harness.programs import harddisk
+from harness.programs.harddisk import Mechanics
 from tests.unit.fakes import DONE, World
 
 MS = 1_000_000
@@ -113,12 +114,6 @@ def test_a_kernel_without_the_module_is_named() -> None:
     with pytest.raises(RequirementError, match="nbd") as refused:
         NbdModule().acquire(world.host("target"))
     assert "make lab-kernel" in (refused.value.hint or "")
-
-
-def test_nothing_is_unloaded_that_is_not_loaded() -> None:
-    world = World(answers=[(("test", "-e"), (1, "", ""))])
-    NbdModule().release(world.host("target"))
-    assert [command.argv[0] for command in world.commands] == ["test"]
 
 
 def test_a_disk_with_moving_parts_is_served_by_its_program(tmp_path: Path) -> None:

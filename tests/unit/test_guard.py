@@ -54,6 +54,9 @@ class FakeHost:
     """Answers the survey and wipefs with what it is given, and remembers what was run."""
 
     name = "target"
+    netns = None
+    kernel = "a kernel"
+    ledger = None
 
     def __init__(self, survey: Survey | str, signatures: Sequence[Signature] = ()) -> None:
         self.survey = survey if isinstance(survey, str) else msgspec.json.encode(survey).decode()
@@ -90,6 +93,12 @@ class FakeHost:
         raise NotImplementedError
 
     def write_secret(self, path: Path, text: str) -> None:
+        raise NotImplementedError
+
+    def kernel_messages(self) -> list[str]:
+        raise NotImplementedError
+
+    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
         raise NotImplementedError
 
 

@@ -13,6 +13,7 @@ from harness.errors import CommandFailed, HarnessError
 from harness.ipsec import Barrier, Charon, Credentials, EspState, SecurityAssociations
 from harness.links import LinkPath
 from harness.model import IkeAuth, IpsecMode, LinkProfile, Proposal
+from harness.undo import carry_out
 from tests.unit.fakes import Command, World, state_text
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
@@ -35,7 +36,7 @@ CBC_LINES = ("auth-trunc hmac(sha256) <<Keys hidden>> 128", "enc cbc(aes) <<Keys
 # ip -s xfrm state list nokeys, iproute2 6.1: one SA of each form
 TWO_STATES = """\
 src 198.18.3.2 dst 198.18.3.1
-\tproto esp spi 0xc0ffee02(3237998082) reqid 1207959552(0x48000000) mode tunnel
+\tproto esp spi 0xc0ffee02(3237998082) reqid 1207959555(0x48000003) mode tunnel
 \treplay-window 0 seq 0x00000000 flag  (0x00000000)
 \tauth-trunc hmac(sha256) <<Keys hidden>> 128
 \tenc cbc(aes) <<Keys hidden>>
@@ -52,7 +53,7 @@ src 198.18.3.2 dst 198.18.3.1
 \tstats:
 \t  replay-window 0 replay 0 failed 0
 src 198.18.3.1 dst 198.18.3.2
-\tproto esp spi 0xc0ffee01(3237998081) reqid 1207959552(0x48000000) mode transport
+\tproto esp spi 0xc0ffee01(3237998081) reqid 1207959555(0x48000003) mode transport
 \treplay-window 0 seq 0x00000000 flag  (0x00000000)
 \taead rfc4106(gcm(aes)) <<Keys hidden>> 128
 \tanti-replay context: seq 0x0, oseq 0x52a1, bitmap 0x00000000
@@ -104,9 +105,15 @@ driver       : odd-generic
 """
 
 
-def path(world: World) -> LinkPath:
+OURS = ipsec.REQID + 3
+
+
+def path(world: World, *, is_shared: bool = False) -> LinkPath:
     return LinkPath(
         profile=LinkProfile(name="wired", title="wired", emulated=True),
+        index=3,
+        port=3276 if is_shared else 3260,
+        is_shared=is_shared,
         initiator=world.host("initiator"),
         target=world.host("target", "harness-beef-3"),
         initiator_iface="hbeefi3",
@@ -129,6 +136,7 @@ def test_states_of_both_forms_are_read() -> None:
             packets=81920,
             algorithm="hmac(sha256) + cbc(aes)",
             mode="tunnel",
+            reqid=OURS,
         ),
         EspState(
             spi="0xc0ffee01",
@@ -138,6 +146,7 @@ def test_states_of_both_forms_are_read() -> None:
             packets=21153,
             algorithm="rfc4106(gcm(aes))",
             mode="transport",
+            reqid=OURS,
         ),
     ]
 
@@ -166,16 +175,18 @@ def test_a_state_without_counters_or_of_another_protocol_is_passed_over() -> Non
     ]
 
 
-def test_only_states_between_the_two_addresses_are_ours() -> None:
-    text = TWO_STATES + state_text(NEAR, "10.0.0.9", spi=1) + state_text("10.0.0.9", FAR, spi=2)
+def test_only_states_between_the_two_addresses_and_for_the_path_are_ours() -> None:
+    text = TWO_STATES + state_text(NEAR, "10.0.0.9", spi=1, reqid=OURS)
+    text += state_text("10.0.0.9", FAR, spi=2, reqid=OURS)
+    text += state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
     world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
-    states = ipsec.read_states(world.host("initiator"), {NEAR, FAR})
+    states = ipsec.read_states(world.host("initiator"), path(world))
     assert [state.spi for state in states] == ["0xc0ffee02", "0xc0ffee01"]
 
 
 def test_keys_are_never_asked_for() -> None:
     world = World()
-    ipsec.read_states(world.host("initiator"), {NEAR, FAR})
+    ipsec.read_states(world.host("initiator"), path(world))
     assert "nokeys" in world.commands[0].argv
 
 
@@ -201,7 +212,7 @@ def test_the_first_of_drivers_with_equal_priority_is_in_use() -> None:
 
 
 def test_what_was_negotiated_is_read_from_the_kernel() -> None:
-    text = state_text(FAR, NEAR, spi=1, mode="tunnel", algorithms=CBC_LINES)
+    text = state_text(FAR, NEAR, spi=1, reqid=OURS, mode="tunnel", algorithms=CBC_LINES)
     world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
     assert ipsec.negotiated(path(world), CBC, IpsecMode.TUNNEL) == {
         "proposal": "aes128-sha256",
@@ -221,7 +232,7 @@ def test_what_was_negotiated_is_read_from_the_kernel() -> None:
 def test_another_algorithm_or_mode_than_asked_for_is_an_error(
     proposal: Proposal, mode: IpsecMode, reason: str
 ) -> None:
-    text = state_text(FAR, NEAR, spi=1, mode="tunnel", algorithms=CBC_LINES)
+    text = state_text(FAR, NEAR, spi=1, reqid=OURS, mode="tunnel", algorithms=CBC_LINES)
     world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
     with pytest.raises(CommandFailed, match=reason):
         ipsec.negotiated(path(world), proposal, mode)
@@ -251,57 +262,80 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
         f"ip xfrm policy add {back} action block priority 4000000",
     ]
     assert len(world.left) == 2
-    barrier.release(world.host(end))
+    assert carry_out(barrier.undo(), world.host(end).run) == []
     assert world.left == set()
     deleted = {" ".join(command.argv) for command in world.commands[2:]}
     assert deleted == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
 
 
-def test_a_barrier_that_is_not_there_is_released_silently() -> None:
+def test_a_barrier_names_the_port_of_its_path() -> None:
+    """Beside it an SSH connection between the same two addresses goes on."""
     world = World()
-    Barrier("target", NEAR, FAR).release(world.host("target"))
+    Barrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
+    said = [" ".join(command.argv) for command in world.commands]
+    assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in said] == [True, True]
+    assert all(" proto tcp " in line and f"{NEAR}/32" in line and f"{FAR}/32" in line for line in said)
+
+
+def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
+    world = World()
+    assert carry_out(Barrier("target", NEAR, FAR).undo(), world.host("target").run) == []
     assert len(world.commands) == 2
 
 
-def test_a_barrier_that_stays_is_an_error() -> None:
+def test_a_barrier_that_stays_is_a_problem() -> None:
     world = World(broken=lambda command: "delete" in command.argv)
-    with pytest.raises(CommandFailed, match="it was made to fail"):
-        Barrier("target", NEAR, FAR).release(world.host("target"))
-    assert len(world.commands) == 2  # the second was tried, too
+    problems = carry_out(Barrier("target", NEAR, FAR).undo(), world.host("target").run)
+    assert len(problems) == 2, "the second was tried, too"
+    assert all("it was made to fail" in problem for problem in problems)
 
 
 def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
-    world = World(
-        answers=[
-            (("ip", "-s", "xfrm"), (0, TWO_STATES + state_text("10.0.0.1", "10.0.0.2", spi=9), "")),
-            (("ip", "xfrm", "state"), (0, "", "")),
-        ]
-    )
-    world.make(f"policy None src {NEAR}/32 dst {FAR}/32 dir out")
-    SecurityAssociations(NEAR, FAR).release(world.host("initiator"))
-    said = [" ".join(command.argv) for command in world.commands]
-    assert {line for line in said if "state delete" in line} == {
-        f"ip xfrm state delete src {FAR} dst {NEAR} proto esp spi 0xc0ffee02",
-        f"ip xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0ffee01",
+    world = World()
+    ours = f"priority {ipsec.POLICY_PRIORITY + 3}"
+    for netns in ("None", "other"):
+        for source, destination, way in ((NEAR, FAR, "out"), (FAR, NEAR, "in"), (FAR, NEAR, "fwd")):
+            world.make(f"policy {netns} src {source}/32 dst {destination}/32 dir {way} {ours}")
+        world.make(f"policy {netns} src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out {ours}")
+        for reqid in (OURS, OURS + 1):
+            world.make(f"state {netns} {NEAR} {FAR} {reqid}")
+            world.make(f"state {netns} {FAR} {NEAR} {reqid}")
+    kept = {thing for thing in world.left if " other " in thing or thing.endswith(str(OURS + 1))}
+    kept |= {
+        f"policy None src {NEAR}/32 dst {FAR}/32 dir out",
+        f"policy None src {NEAR}/32 dst {FAR}/32 dir out priority {ipsec.POLICY_PRIORITY + 2}",
+        f"policy None src {NEAR}/32 dst 10.0.0.9/32 dir out {ours}",
     }
-    policies = [line for line in said if "policy delete" in line]
-    assert len(policies) == 6
-    assert all(NEAR in line and FAR in line for line in policies)
-    assert world.left == set()
+    for thing in kept - world.left:
+        world.make(thing)
+    undo = SecurityAssociations(NEAR, FAR, 3).undo()
+    assert carry_out(undo, world.host("initiator").run) == []
+    assert world.left == kept
+    for step in undo:
+        words = " ".join(step.argv)
+        assert re.match(r"ip xfrm (policy|state) deleteall src (\S+) dst (\S+) ", words)
+        assert NEAR in words
+        assert FAR in words
+        assert words.endswith((ours, f"proto esp reqid {OURS}"))
+    assert carry_out(undo, world.host("initiator").run) == [], "what is absent needs no removal"
 
 
 # What charon is told
 
 
-def raised_tunnel(world: World, folder: Path, credentials: Credentials, mode: IpsecMode) -> tuple[str, str]:
+def raised_tunnel(
+    world: World, folder: Path, credentials: Credentials, mode: IpsecMode, *, is_shared: bool = False
+) -> tuple[str, str]:
     """The swanctl.conf of both ends while a tunnel is up."""
-    link = path(world)
+    link = path(world, is_shared=is_shared)
     ends = (
         Charon(host=link.initiator, folder=folder / "charon-initiator"),
         Charon(host=link.target, folder=folder / "charon-target-3"),
     )
     world.answers.append((("swanctl", "--initiate"), (0, "", "")))
-    world.answers.append((("ip", "-s", "xfrm"), (0, state_text(FAR, NEAR, spi=1, mode=mode.value), "")))
+    world.answers.append(
+        (("ip", "-s", "xfrm"), (0, state_text(FAR, NEAR, spi=1, reqid=OURS, mode=mode.value), ""))
+    )
     with ipsec.tunnel(
         link,
         ends,
@@ -309,7 +343,6 @@ def raised_tunnel(world: World, folder: Path, credentials: Credentials, mode: Ip
         proposal=GCM,
         mode=mode,
         credentials=credentials,
-        reqid=0x48000003,
     ):
         initiator, target = (world.secret_files[str(end.folder / "swanctl.conf")] for end in ends)
     assert ends[0].connections == ends[1].connections == {}
@@ -352,22 +385,44 @@ def test_both_ends_are_told_the_same_connection_from_their_sides(
     ):
         assert conf[f"{name}.version"] == "2"
         assert (conf[f"{name}.local_addrs"], conf[f"{name}.remote_addrs"]) == (local, remote)
-        assert (conf[f"{name}.local.id"], conf[f"{name}.remote.id"]) == (f"{me}.harness", f"{peer}.harness")
+        assert (conf[f"{name}.local.id"], conf[f"{name}.remote.id"]) == (
+            f"{me}-3.harness",
+            f"{peer}-3.harness",
+        )
         assert conf[f"{name}.proposals"] == "aes128-sha256-ecp256"
         assert conf[f"{child}.esp_proposals"] == "aes128gcm16"
         assert conf[f"{child}.mode"] == mode.value
         assert (conf[f"{child}.local_ts"], conf[f"{child}.remote_ts"]) == (f"{local}/32", f"{remote}/32")
-        assert conf[f"{child}.reqid"] == str(0x48000003)
+        assert conf[f"{child}.reqid"] == str(OURS)
+        assert conf[f"{child}.priority"] == str(ipsec.POLICY_PRIORITY + 3)
         if auth is IkeAuth.PSK:
             assert conf[f"{name}.local.auth"] == conf[f"{name}.remote.auth"] == "psk"
             shared = "secrets.ike-harness-beef-3"
             assert conf[f"{shared}.secret"] == "0sc2VjcmV0"
-            assert {conf[f"{shared}.id-1"], conf[f"{shared}.id-2"]} == {"initiator.harness", "target.harness"}
+            assert {conf[f"{shared}.id-1"], conf[f"{shared}.id-2"]} == {
+                "initiator-3.harness",
+                "target-3.harness",
+            }
         else:
             assert conf[f"{name}.local.auth"] == conf[f"{name}.remote.auth"] == "pubkey"
             assert conf[f"{name}.local.certs"] == f"{me}.crt"
             assert conf[f"{name}.remote.cacerts"] == "ca.crt"
             assert not any(key.startswith("secrets") for key in conf)
+
+
+def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_covered(tmp_path: Path) -> None:
+    """Else an SSH connection between the same two addresses would be led through the tunnel, or cut."""
+    credentials = Credentials(auth=IkeAuth.PSK, psk="x")
+    texts = raised_tunnel(World(), tmp_path, credentials, IpsecMode.TRANSPORT, is_shared=True)
+    here, there = map(settings, texts)
+    child = "connections.harness-beef-3.children.harness-beef-3"
+    portal = f"{FAR}/32[tcp/3276-3279]"
+    assert (here[f"{child}.local_ts"], here[f"{child}.remote_ts"]) == (f"{NEAR}/32[tcp]", portal)
+    assert (there[f"{child}.local_ts"], there[f"{child}.remote_ts"]) == (portal, f"{NEAR}/32[tcp]")
+
+
+def test_policies_come_before_the_barrier_whatever_the_path() -> None:
+    assert ipsec.POLICY_PRIORITY + 255 < ipsec.BARRIER_PRIORITY
 
 
 def test_the_responder_knows_the_connection_before_the_initiator_calls(tmp_path: Path) -> None:
@@ -399,7 +454,6 @@ def test_a_tunnel_that_fails_is_forgotten_and_says_why(tmp_path: Path, step: str
             proposal=GCM,
             mode=IpsecMode.TRANSPORT,
             credentials=Credentials(auth=IkeAuth.PSK, psk="x"),
-            reqid=1,
         ),
     ):
         pytest.fail("it did not come up")
@@ -421,7 +475,8 @@ def test_a_charon_that_does_not_answer_at_the_end_does_not_hide_the_first_error(
 
 def test_a_fresh_psk_has_256_bits_and_is_never_shown() -> None:
     first, second = (
-        ipsec.make_credentials(World().host("initiator"), IkeAuth.PSK, Path("/nowhere")) for _ in range(2)
+        ipsec.make_credentials(World().host("initiator"), IkeAuth.PSK, Path("/nowhere"), paths=2)
+        for _ in range(2)
     )
     assert first.psk != second.psk
     assert len(first.psk) == 44
@@ -433,7 +488,7 @@ def test_certificates_are_made_for_both_ends_and_their_keys_never_shown(tmp_path
     world = World()
     for name in ("initiator.crt", "initiator.key", "target.crt", "target.key", "ca.crt"):
         world.secret_files[str(tmp_path / name)] = f"PEM of {name}"
-    credentials = ipsec.make_credentials(world.host("initiator"), IkeAuth.CERT, tmp_path)
+    credentials = ipsec.make_credentials(world.host("initiator"), IkeAuth.CERT, tmp_path, paths=2)
     assert credentials.files["target"] == {
         "x509/target.crt": "PEM of target.crt",
         "private/target.key": "PEM of target.key",

@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from harness import recovery
-from harness.errors import CommandFailed, DeviceRefused
+from harness.errors import CommandFailed, DeviceRefused, HostLost
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.links import NetworkNamespace, VethPair
-from tests.unit.fakes import World
-
-HOST = NamespaceHost(name="target", netns="harness-beef-0")
-ACTS: list[str] = []
+from harness.undo import Entry, Step, carry_out
+from tests.unit.fakes import Command, FakeHost, World
 
 
-class Thing(msgspec.Struct, frozen=True, tag="thing"):
-    """Notes what is done with it, and raises what it is told to: the name of an error for each act."""
+class Thing(msgspec.Struct, frozen=True):
+    """``acquire_raises`` is the name of the error that its acquisition ends in, if any."""
 
     name: str
     acquire_raises: str = ""
-    release_raises: str = ""
 
     def acquire(self, host: Host) -> None:
-        ACTS.append(f"+{self.name}@{host.name}")
-        self._raise(self.acquire_raises)
-
-    def release(self, host: Host) -> None:
-        ACTS.append(f"-{self.name}@{host.name}")
-        self._raise(self.release_raises)
-
-    def _raise(self, name: str) -> None:
+        host.run(["make", self.name])
         errors: dict[str, BaseException] = {
             "failed": CommandFailed(f"{self.name} failed"),
             "refused": DeviceRefused(f"{self.name} is yours"),
-            "full": OSError(28, "No space left on device"),
+            "lost": HostLost(f"{self.name} was too much"),
+            "interrupted": KeyboardInterrupt(),
         }
-        if name in errors:
-            raise errors[name]
+        if self.acquire_raises:
+            raise errors[self.acquire_raises]
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("break", self.name)), Step(("sweep", self.name), input="dust", absent=("is clean",)))
 
 
-@pytest.fixture(autouse=True)
-def _fresh_acts() -> None:
-    ACTS.clear()
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def host(world: World) -> FakeHost:
+    return world.host("target", "harness-beef-0")
 
 
 @pytest.fixture
@@ -54,132 +56,308 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def names(journal: Journal) -> list[str]:
-    """The names of what is open, newest first."""
-    return [msgspec.json.decode(resource)["name"] for _, resource in journal.open_entries()]
+    """What is open, newest first."""
+    return [entry.what for entry in journal.open_entries().values()]
 
 
-def test_a_resource_is_open_from_before_its_acquisition_to_after_its_release(journal: Journal) -> None:
-    seen: list[list[str]] = []
+def said(world: World) -> list[str]:
+    return [" ".join(command.argv) for command in world.commands]
 
-    class Watching(Thing, frozen=True, tag="watching"):
-        def acquire(self, host: Host) -> None:
-            del host
-            seen.append(names(journal))
 
-        def release(self, host: Host) -> None:
-            del host
-            seen.append(names(journal))
+def test_a_resource_is_open_from_before_its_acquisition_to_after_its_undoing(
+    journal: Journal, world: World, host: FakeHost
+) -> None:
+    seen: list[tuple[str, list[str]]] = []
 
-    with journal.hold(HOST, Watching("a")) as held:
-        assert held == Watching("a")
-    assert seen == [["a"], ["a"]]
-    assert journal.open_entries() == []
+    def watch(command: Command) -> bool:
+        seen.append((command.argv[0], names(journal)))
+        return False
+
+    world.broken = watch
+    with journal.hold(host, Thing("a")) as held:
+        assert held == Thing("a")
+    assert seen == [("make", ["Thing a"]), ("break", ["Thing a"]), ("sweep", ["Thing a"])]
+    assert journal.open_entries() == {}
     assert journal.leaks == []
 
 
-def test_what_is_open_is_named_newest_first_with_its_host(journal: Journal) -> None:
-    with journal.hold(HOST, Thing("a")), journal.hold(HOST, Thing("b")):
-        with journal.hold(HOST, Thing("gone")):
+def test_what_is_open_is_named_newest_first_with_its_undoing_and_its_place(
+    journal: Journal, world: World, host: FakeHost
+) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(world.host("initiator"), Thing("b")):
+        with journal.hold(host, Thing("gone")):
             pass
-        assert names(journal) == ["b", "a"]
-        host, _ = journal.open_entries()[0]
-        assert msgspec.json.decode(host, type=NamespaceHost) == HOST
+        assert list(journal.open_entries().values()) == [
+            Entry("Thing b", Thing("b").undo()),
+            Entry("Thing a", Thing("a").undo(), "harness-beef-0"),
+        ]
 
 
-def test_another_reader_sees_the_same_after_a_kill(journal: Journal) -> None:
+def test_another_reader_sees_the_same_after_a_kill(journal: Journal, world: World) -> None:
     veth = VethPair("hbeefi0", "hbeeft0", "harness-beef-0", 1500)
-    world = World()
-    with (
-        journal.hold(world.host("initiator"), NetworkNamespace("harness-beef-0")),
-        journal.hold(world.host("initiator"), veth),
-    ):
-        found = recovery.left_over(Journal(journal.path))
-    assert found == [
-        (NamespaceHost(name="initiator"), veth),
-        (NamespaceHost(name="initiator"), NetworkNamespace("harness-beef-0")),
-    ]
+    netns = NetworkNamespace("harness-beef-0")
+    with journal.hold(world.host("initiator"), netns), journal.hold(world.host("initiator"), veth):
+        assert list(Journal(journal.path).open_entries().values()) == [
+            Entry("VethPair hbeefi0", veth.undo()),
+            Entry("NetworkNamespace harness-beef-0", netns.undo()),
+        ]
 
 
-def test_a_failed_acquisition_is_released(journal: Journal) -> None:
-    with pytest.raises(CommandFailed, match="a failed"), journal.hold(HOST, Thing("a", "failed")):
+def test_what_is_undone_is_told_its_input(journal: Journal, world: World, host: FakeHost) -> None:
+    with journal.hold(host, Thing("a")):
+        pass
+    assert [(c.host, c.input) for c in world.commands if c.argv[0] == "sweep"] == [("target", "dust")]
+
+
+def test_a_failed_acquisition_is_undone(journal: Journal, world: World, host: FakeHost) -> None:
+    with pytest.raises(CommandFailed, match="a failed"), journal.hold(host, Thing("a", "failed")):
         pytest.fail("it was not acquired")
-    assert ACTS == ["+a@target", "-a@target"]
-    assert journal.open_entries() == []
+    assert said(world) == ["make a", "break a", "sweep a"]
+    assert journal.open_entries() == {}
 
 
-def test_what_is_somebody_elses_is_not_released(journal: Journal) -> None:
-    with pytest.raises(DeviceRefused), journal.hold(HOST, Thing("a", "refused")):
+def test_an_interrupted_acquisition_is_undone(journal: Journal, world: World, host: FakeHost) -> None:
+    with pytest.raises(KeyboardInterrupt), journal.hold(host, Thing("a", "interrupted")):
         pytest.fail("it was not acquired")
-    assert ACTS == ["+a@target"]
-    assert journal.open_entries() == []
+    assert said(world) == ["make a", "break a", "sweep a"]
+    assert journal.open_entries() == {}
 
 
-def test_a_refusal_within_releases_what_is_around_it(journal: Journal) -> None:
+def test_what_is_somebody_elses_is_not_undone(journal: Journal, world: World, host: FakeHost) -> None:
+    with pytest.raises(DeviceRefused), journal.hold(host, Thing("a", "refused")):
+        pytest.fail("it was not acquired")
+    assert said(world) == ["make a"]
+    assert journal.open_entries() == {}
+
+
+def test_a_refusal_within_undoes_what_is_around_it(journal: Journal, world: World, host: FakeHost) -> None:
     with (
         pytest.raises(DeviceRefused),
-        journal.hold(HOST, Thing("a")),
-        journal.hold(HOST, Thing("b", "refused")),
+        journal.hold(host, Thing("a")),
+        journal.hold(host, Thing("b", "refused")),
     ):
         pytest.fail("it was not acquired")
-    assert ACTS == ["+a@target", "+b@target", "-a@target"]
+    assert said(world) == ["make a", "make b", "break a", "sweep a"]
 
 
-@pytest.mark.parametrize("kind", ["failed", "full"])
-def test_a_failed_release_is_reported_and_stays_open(journal: Journal, kind: str) -> None:
-    with journal.hold(HOST, Thing("a")), journal.hold(HOST, Thing("b", release_raises=kind)):
+# Undoing that goes wrong
+
+
+def full(command: Command) -> bool:
+    if command.argv == ("break", "b"):
+        raise OSError(28, "No space left on device")
+    return False
+
+
+def hangs(command: Command) -> bool:
+    if command.argv == ("break", "b"):
+        raise CommandFailed("`break b` did not end within 60 s")
+    return False
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (
+            lambda command: command.argv == ("break", "b"),
+            "`break b` ended with status 1: it was made to fail",
+        ),
+        (full, "[Errno 28] No space left on device"),
+        (hangs, "`break b` did not end within 60 s"),
+    ],
+    ids=["fails", "full", "hangs"],
+)
+def test_what_was_not_undone_is_reported_and_stays_open_and_the_rest_is_undone(
+    journal: Journal, world: World, host: FakeHost, broken: Callable[[Command], bool], reason: str
+) -> None:
+    world.broken = broken
+    with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
         pass
-    assert ACTS[2:] == ["-b@target", "-a@target"]
-    assert names(journal) == ["b"]
-    (leak,) = journal.leaks
-    assert leak.startswith("Thing was not undone: ")
+    assert said(world)[2:] == ["break b", "sweep b", "break a", "sweep a"]
+    assert names(journal) == ["Thing b"]
+    assert journal.leaks == [f"Thing was not undone: {reason}"]
 
 
-def test_a_failed_release_does_not_hide_the_first_error(journal: Journal) -> None:
-    with pytest.raises(CommandFailed, match="the first"), journal.hold(HOST, Thing("a", "", "failed")):
+def test_what_is_absent_needs_no_undoing(journal: Journal, world: World, host: FakeHost) -> None:
+    world.answers = [(("sweep", "a"), (1, "", "sweep: a is clean already"))]
+    with journal.hold(host, Thing("a")):
+        pass
+    assert journal.open_entries() == {}
+    assert journal.leaks == []
+
+
+def test_other_words_than_those_of_absence_are_a_failure(
+    journal: Journal, world: World, host: FakeHost
+) -> None:
+    world.answers = [(("sweep", "a"), (1, "a is clean", "sweep: no broom"))]
+    with journal.hold(host, Thing("a")):
+        pass
+    assert names(journal) == ["Thing a"]
+    assert journal.leaks == ["Thing was not undone: `sweep a` ended with status 1: sweep: no broom"]
+
+
+def test_a_failed_undoing_does_not_hide_the_first_error(
+    journal: Journal, world: World, host: FakeHost
+) -> None:
+    world.broken = lambda command: command.argv[0] == "break"
+    with pytest.raises(CommandFailed, match="the first"), journal.hold(host, Thing("a")):
         raise CommandFailed("the first")
     assert len(journal.leaks) == 1
 
 
-def test_an_interruption_waits_for_the_release_to_be_done(journal: Journal) -> None:
-    class Interrupted(Thing, frozen=True, tag="interrupted"):
-        def release(self, host: Host) -> None:
-            super().release(host)
-            if len(ACTS) == 2:
-                raise KeyboardInterrupt
+def test_a_journal_that_cannot_be_written_is_reported_and_the_rest_is_undone(
+    journal: Journal, world: World, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(_file: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    with pytest.raises(KeyboardInterrupt), journal.hold(HOST, Interrupted("a")):
+    with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
+        monkeypatch.setattr(os, "fsync", full_disk)
+    assert said(world)[2:] == ["break b", "sweep b", "break a", "sweep a"]
+    assert journal.leaks == ["Thing was not undone: [Errno 28] No space left on device"] * 2
+
+
+def test_an_interruption_waits_for_the_undoing_to_be_done(
+    journal: Journal, world: World, host: FakeHost
+) -> None:
+    def once(command: Command) -> bool:
+        if command.argv[0] == "sweep" and said(world).count("sweep a") == 1:
+            raise KeyboardInterrupt
+        return False
+
+    world.broken = once
+    with pytest.raises(KeyboardInterrupt), journal.hold(host, Thing("a")):
         pass
-    assert ACTS == ["+a@target", "-a@target", "-a@target"]
-    assert journal.open_entries() == []
+    assert said(world) == ["make a", "break a", "sweep a", "break a", "sweep a"]
+    assert journal.open_entries() == {}
 
 
-def test_a_torn_last_line_is_passed_over_wherever_it_was_cut(journal: Journal) -> None:
-    with journal.hold(HOST, Thing("a")), journal.hold(HOST, Thing("b")):
+# Hosts that undo things by themselves
+
+
+class Ledger:
+    """A host's own: numbers are written down and crossed out."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.lost = False
+
+    def open(self, entry: Entry) -> int:
+        self.lines.append(f"+{entry.what}")
+        return 40 + len(self.lines)
+
+    def close(self, number: int) -> None:
+        if self.lost:
+            raise HostLost("it has gone")
+        self.lines.append(f"-{number}")
+
+
+class FarHost(FakeHost):
+    @property
+    def ledger(self) -> Ledger:
+        return LEDGERS[self.name]
+
+
+LEDGERS: dict[str, Ledger] = {}
+
+
+@pytest.fixture
+def far(world: World) -> FarHost:
+    LEDGERS["nas"] = Ledger()
+    return FarHost("nas", world=world)
+
+
+def test_a_host_with_a_ledger_of_its_own_is_not_in_the_journal(
+    journal: Journal, world: World, host: FakeHost, far: FarHost
+) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(far, Thing("b")):
+        assert names(journal) == ["Thing a"]
+        assert LEDGERS["nas"].lines == ["+Thing b"]
+    assert LEDGERS["nas"].lines == ["+Thing b", "-41"]
+    assert said(world)[2:] == ["break b", "sweep b", "break a", "sweep a"]
+
+
+def test_what_a_host_with_a_ledger_refuses_is_crossed_out_there(journal: Journal, far: FarHost) -> None:
+    with pytest.raises(DeviceRefused), journal.hold(far, Thing("a", "refused")):
+        pytest.fail("it was not acquired")
+    assert LEDGERS["nas"].lines == ["+Thing a", "-41"]
+
+
+def test_a_lost_host_undoes_its_own_and_is_no_leak_of_ours(
+    journal: Journal, world: World, host: FakeHost, far: FarHost
+) -> None:
+    def gone(command: Command) -> bool:
+        if command.host == "nas" and command.argv[0] != "make":
+            raise HostLost("it has gone")
+        return False
+
+    world.broken = gone
+    with journal.hold(host, Thing("a")), journal.hold(far, Thing("b")), contextlib.suppress(HostLost):
+        raise HostLost("it has gone")
+    assert said(world)[2:] == ["break b", "break a", "sweep a"], "one question to the lost host is enough"
+    assert journal.leaks == []
+    assert journal.open_entries() == {}
+    assert LEDGERS["nas"].lines == ["+Thing b"]
+
+
+def test_a_host_that_is_lost_while_something_is_crossed_out_is_no_leak(
+    journal: Journal, far: FarHost
+) -> None:
+    with journal.hold(far, Thing("a")):
+        LEDGERS["nas"].lost = True
+    assert journal.leaks == []
+
+
+def test_a_host_lost_during_an_acquisition_is_what_is_raised(journal: Journal, far: FarHost) -> None:
+    with pytest.raises(HostLost, match="too much"), journal.hold(far, Thing("a", "lost")):
+        pytest.fail("it was not acquired")
+
+
+def test_a_lost_host_stops_the_steps(host: FakeHost) -> None:
+    world = host.world
+
+    def gone(_command: Command) -> bool:
+        raise HostLost("it has gone")
+
+    world.broken = gone
+    with pytest.raises(HostLost):
+        carry_out(Thing("a").undo(), host.run)
+    assert len(world.commands) == 1
+
+
+# The file
+
+
+def test_a_torn_last_line_is_passed_over_wherever_it_was_cut(journal: Journal, host: FakeHost) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
         first, second = journal.path.read_bytes().splitlines(keepends=True)
         for length in range(len(second) - 1):
             journal.path.write_bytes(first + second[:length])
-            assert names(journal) == ["a"]
+            assert names(journal) == ["Thing a"]
         journal.path.write_bytes(first + second.rstrip(b"\n"))
-        assert names(journal) == ["b", "a"]
+        assert names(journal) == ["Thing b", "Thing a"]
 
 
-def test_a_journal_is_gone_on_with_after_a_torn_line(journal: Journal) -> None:
-    with journal.hold(HOST, Thing("a")), journal.hold(HOST, Thing("b")):
+def test_a_journal_is_gone_on_with_after_a_torn_line(journal: Journal, host: FakeHost) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
         whole = journal.path.read_bytes()
     journal.path.write_bytes(whole[:-5])
     again = Journal(journal.path)
-    with again.hold(HOST, Thing("c")):
-        assert names(again) == ["c", "a"]
-    assert names(again) == ["a"]
+    with again.hold(host, Thing("c")):
+        assert names(again) == ["Thing c", "Thing a"]
+    assert names(again) == ["Thing a"]
 
 
-def test_a_second_run_does_not_cross_out_what_the_first_left(journal: Journal) -> None:
-    with journal.hold(HOST, Thing("a", release_raises="failed")):
+def test_a_second_run_does_not_cross_out_what_the_first_left(
+    journal: Journal, world: World, host: FakeHost
+) -> None:
+    world.broken = lambda command: command.argv == ("break", "a")
+    with journal.hold(host, Thing("a")):
         pass
     again = Journal(journal.path)
-    with again.hold(HOST, Thing("b")):
+    with again.hold(host, Thing("b")):
         pass
-    assert names(again) == ["a"]
+    assert names(again) == ["Thing a"]
 
 
 def test_lines_of_something_else_are_not_passed_over(journal: Journal) -> None:
@@ -189,11 +367,60 @@ def test_lines_of_something_else_are_not_passed_over(journal: Journal) -> None:
 
 
 def test_without_a_file_nothing_is_open(journal: Journal) -> None:
-    assert journal.open_entries() == []
+    assert journal.open_entries() == {}
     assert not journal.path.exists()
 
 
-def test_no_two_kinds_of_resources_are_taken_for_each_other() -> None:
-    kinds = recovery.AnyResource.__args__
-    tags = [kind.__struct_config__.tag for kind in kinds]
-    assert len(set(tags)) == len(tags) == 14
+def test_a_journal_goes_at_the_end_unless_something_is_open(journal: Journal, host: FakeHost) -> None:
+    journal.end()
+    with journal.hold(host, Thing("a")):
+        journal.end()
+        assert names(journal) == ["Thing a"]
+    journal.end()
+    assert not journal.path.exists()
+
+
+# Recovery
+
+
+@pytest.fixture
+def recovering(monkeypatch: pytest.MonkeyPatch, world: World) -> World:
+    monkeypatch.setattr("harness.recovery.NamespaceHost", world.host)
+    return world
+
+
+def test_what_a_killed_run_left_is_undone_newest_first(
+    journal: Journal, host: FakeHost, recovering: World
+) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(recovering.host("initiator"), Thing("b")):
+        kept = journal.path.read_bytes()
+    recovering.commands.clear()
+    journal.path.write_bytes(kept)
+    assert recovery.recover(journal) == (["Thing b", "Thing a"], [])
+    assert said(recovering) == ["break b", "sweep b", "break a", "sweep a"]
+    assert [c.input for c in recovering.commands] == ["", "dust", "", "dust"]
+    assert not journal.path.exists()
+
+
+def test_what_cannot_be_undone_is_named_and_stays_written_down(
+    journal: Journal, host: FakeHost, recovering: World
+) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
+        kept = journal.path.read_bytes()
+    journal.path.write_bytes(kept)
+    recovering.broken = lambda command: command.argv[1] == "b"
+    removed, failed = recovery.recover(journal)
+    assert removed == ["Thing a"]
+    reasons = [f"`{verb} b` ended with status 1: it was made to fail" for verb in ("break", "sweep")]
+    assert failed == [f"Thing b: {'; '.join(reasons)}"]
+    assert names(journal) == ["Thing b"]
+    recovering.commands.clear()
+    recovering.broken = lambda _command: False
+    assert recovery.recover(Journal(journal.path)) == (["Thing b"], [])
+    assert said(recovering) == ["break b", "sweep b"], "what is undone may be somebody else's by now"
+    assert not journal.path.exists()
+
+
+def test_a_namespace_that_has_gone_is_recovered_on_the_machine() -> None:
+    assert recovery.reachable(Entry("x", (), "harness-none-0")) == NamespaceHost("machine")
+    assert recovery.reachable(Entry("x", ())) == NamespaceHost("machine")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.kernellog import KernelLog, complaints
+from harness.hosts import NamespaceHost, _kernel_log
+from harness.kernellog import complaints
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,14 @@ class Kmsg:
         raise record
 
 
+@pytest.fixture(autouse=True)
+def _opened_anew() -> Iterator[None]:
+    """A process opens the log once."""
+    _kernel_log.cache_clear()
+    yield
+    _kernel_log.cache_clear()
+
+
 @pytest.fixture
 def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kmsg:
     (tmp_path / "kmsg").write_bytes(b"")
@@ -113,18 +123,28 @@ def kmsg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Kmsg:
 
 
 def test_each_read_gives_the_messages_since_the_last(kmsg: Kmsg) -> None:
-    log = KernelLog()
+    host = NamespaceHost("target")
+    assert host.kernel_messages() == []
     kmsg.records += [
         b"6,339,5140900,-;NET: Registered PF_INET6\n SUBSYSTEM=net\n DEVICE=+net:x\n",
         b"4,340,5690716,-;a; b\n",
         BrokenPipeError,  # lines were lost
         b"4,399,5690999,c;caf\xc3\xa9 \xff\n",
     ]
-    assert log.read() == ["NET: Registered PF_INET6", "a; b", "café \N{REPLACEMENT CHARACTER}"]
-    assert log.read() == []
-    log.close()
-    kmsg.records.append(b"4,400,1,-;after\n")
-    assert log.read() == []
+    assert host.kernel_messages() == [
+        "NET: Registered PF_INET6",
+        "a; b",
+        "café \N{REPLACEMENT CHARACTER}",
+    ]
+    assert host.kernel_messages() == []
+
+
+def test_hosts_of_one_kernel_share_its_log(kmsg: Kmsg) -> None:
+    """So it is asked once for all of them; see ``Host.kernel``."""
+    one, other = NamespaceHost("initiator"), NamespaceHost("target", "harness-beef-0")
+    assert one.kernel == other.kernel
+    kmsg.records.append(b"4,340,5690716,-;once\n")
+    assert one.kernel_messages() + other.kernel_messages() == ["once"]
 
 
 def test_without_a_readable_log_there_are_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +152,4 @@ def test_without_a_readable_log_there_are_no_lines(monkeypatch: pytest.MonkeyPat
         raise PermissionError
 
     monkeypatch.setattr(os, "open", refused)
-    log = KernelLog()
-    assert log.read() == []
-    log.close()
+    assert NamespaceHost("target").kernel_messages() == []

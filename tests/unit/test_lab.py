@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from harness import lab
-from harness.errors import RequirementError
-from harness.lab import MIB, Lab, ScratchFolder, require_visible, roomy_folder
+from harness.errors import RequirementError, TestbedError
+from harness.journal import Journal
+from harness.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
+from harness.undo import carry_out
 from tests.unit.fakes import World
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
+
+
+KERNEL = lab.Kernel(binary=Path("/usr/bin/linux.uml"), modules=lab.MODULES)
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +132,7 @@ def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> 
     state, results = tmp_path / "state", tmp_path / "res ults"
     state.mkdir()
     results.mkdir()
-    lab._write_settings(state, ["printf", "%s|", word, "last"], results, lab.MODULES)
+    lab._write_settings(state, KERNEL, ["printf", "%s|", word, "last"], results=results)
     script = '. "$1/settings"; test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
     done = subprocess.run(
         ["/bin/sh", "-euc", script, "sh", str(state)],
@@ -143,7 +151,7 @@ def test_hostile_folders_of_state_are_quoted(tmp_path: Path) -> None:
     for number, word in enumerate(HOSTILE):
         state = tmp_path / f"{number}{word}".replace("/", "_")
         state.mkdir()
-        lab._write_settings(state, ["true"], None, lab.MODULES)
+        lab._write_settings(state, KERNEL, ["true"])
         done = subprocess.run(
             ["/bin/sh", "-euc", '. "$1/settings"; printf "%s|%s" "$STATE" "$RESULTS"', "sh", str(state)],
             capture_output=True,
@@ -183,7 +191,7 @@ def test_the_scratch_folder_is_private_and_goes(tmp_path: Path) -> None:
     world = World()
     folder = ScratchFolder(str(tmp_path / "harness-lab-1"))
     folder.acquire(world.host("machine"))
-    folder.release(world.host("machine"))
+    assert carry_out(folder.undo(), world.host("machine").run) == []
     assert [command.argv for command in world.commands] == [
         ("mkdir", "-m", "0700", folder.path),
         ("rm", "-rf", "--one-file-system", folder.path),
@@ -206,3 +214,172 @@ def test_the_status_of_the_command_is_told_on_the_console(
     with subprocess.Popen(["true"]) as process:
         booted = Lab(process=process, console=tmp_path / "console")
         assert booted.exit_status() == status
+
+
+def test_what_an_earlier_lab_said_on_the_same_console_is_not_the_status(tmp_path: Path) -> None:
+    earlier, console = "harness-lab-exit 3\n", tmp_path / "console"
+    console.write_text(earlier + "booting\n", encoding="utf-8")
+    with subprocess.Popen(["true"]) as process:
+        booted = Lab(process=process, console=console, begin=len(earlier))
+        assert booted.exit_status() is None
+        assert booted.said() == b"booting\n"
+
+
+# Kernels apart
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of ssh-keygen(1): a public key names the kernel it was made for."""
+
+    def make(path: Path) -> None:
+        path.with_suffix(".pub").write_text(f"ssh-ed25519 {path.parent.parent.name}\n", encoding="utf-8")
+
+    monkeypatch.setattr(management, "_make_key", make)
+
+
+@pytest.mark.usefixtures("keys")
+def test_the_first_initiator_knows_all_others_by_their_host_keys(tmp_path: Path) -> None:
+    for name in ("initiator1", "target", "initiator2"):
+        (tmp_path / name).mkdir()
+    client = tmp_path / "initiator1" / "ssh"
+    management.make_client(client)
+    servers = {peer: tmp_path / peer / "sshd" for peer in ("target", "initiator2")}
+    for folder in servers.values():
+        command = management.serve(folder, client)
+        assert Path(command[0]).name == "sshd"
+        assert command[1:] == ["-D", "-e", "-f", str(folder / "config")]
+        said = (folder / "config").read_text(encoding="utf-8")
+        assert f"HostKey {folder}/host_key\n" in said
+        assert f"AuthorizedKeysFile {client}/id.pub\n" in said
+        assert "AuthenticationMethods publickey\n" in said
+    management.introduce(client, servers)
+    assert (client / "known_hosts").read_text(encoding="utf-8").splitlines() == [
+        "target ssh-ed25519 target",
+        "initiator2 ssh-ed25519 initiator2",
+    ]
+    config = (client / "config").read_text(encoding="utf-8")
+    assert "Host target\n  HostName 198.19.1.1\n  HostKeyAlias target\n" in config
+    assert "Host initiator2\n  HostName 198.19.2.2\n  HostKeyAlias initiator2\n" in config
+    assert "  StrictHostKeyChecking yes\n" in config
+    for folder in (client, *servers.values()):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert (folder / "config").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_target_is_between_the_initiators() -> None:
+    def addresses(batch: str) -> list[ipaddress.IPv4Interface]:
+        return [ipaddress.IPv4Interface(word) for word in batch.split() if word.endswith("/30")]
+
+    ends = {address.ip: address.network for address in addresses(management.target_network(16))}
+    assert len(set(ends.values())) == 16
+    for number in range(1, 17):
+        batch = management.initiator_network(number)
+        (address,) = addresses(batch)
+        via = ipaddress.IPv4Address(f"198.19.{number}.1")
+        assert f"route add 198.19.0.0/16 via {via}\n" in batch
+        assert ends[via] == address.network
+
+
+def test_without_sshd_kernels_apart_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "sshd" else f"{path}/{name}")
+    journal = Journal(tmp_path / "journal")
+    with (
+        pytest.raises(RequirementError, match="over SSH, and sshd of OpenSSH was not found") as refused,
+        lab.boot_apart(["true"], initiators=1, journal=journal, console=tmp_path / "console"),
+    ):
+        pytest.fail("it booted")
+    assert "openssh-server" in (refused.value.hint or "")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Booting:
+    """In place of kernels: what each is booted with; ``says`` is what it says at once, by its name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, says: dict[str, str]) -> None:
+        self.says = says
+        self.argv: dict[str, list[str]] = {}
+        self.settings: dict[str, str] = {}
+        self.ends: dict[str, set[int]] = {}
+        monkeypatch.setattr(lab, "sandbox", list)
+        monkeypatch.setattr(lab, "PEERS_DEADLINE_S", 0.2)
+        monkeypatch.setattr(lab, "KERNEL", "true")
+        monkeypatch.setattr(lab, "MODULES", Path("/"))
+        monkeypatch.setattr(lab, "NamespaceHost", World().host)
+        monkeypatch.setattr(management, "require_ssh", lambda: None)
+        monkeypatch.setattr("harness.run.piped", self._piped)
+        monkeypatch.setattr("harness.run.run", lambda _argv: None)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
+
+    @contextmanager
+    def _piped(
+        self, argv: list[str], *, output: Path, env: dict[str, str], pass_fds: list[int]
+    ) -> Iterator[SimpleNamespace]:
+        del env
+        folder = Path(argv[-1])
+        self.argv[folder.name] = argv
+        self.settings[folder.name] = (folder / "settings").read_text(encoding="utf-8")
+        self.ends[folder.name] = {os.fstat(fd).st_ino for fd in pass_fds}
+        with output.open("a", encoding="utf-8") as file:
+            file.write(self.says.get(folder.name, ""))
+        yield SimpleNamespace(poll=lambda: None)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the lab keeps its folder, which is made beforehand: the world's hosts make nothing."""
+    monkeypatch.setattr(lab, "roomy_folder", lambda _size, _candidates: tmp_path)
+    monkeypatch.setattr(os, "urandom", bytes)
+    (tmp_path / "harness-lab-00000000").mkdir()
+    return tmp_path
+
+
+@pytest.mark.usefixtures("keys")
+def test_each_kernel_has_its_core_its_memory_and_its_trunks(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booting = Booting(monkeypatch, {"initiator1": "hello\nharness-lab-begins\nsaid\n"})
+    console = scratch / "console.log"
+    console.write_text("of an earlier boot\nharness-lab-begins\n", encoding="utf-8")
+    with lab.boot_apart(
+        ["say", "hello"],
+        initiators=3,
+        journal=Journal(scratch / "journal"),
+        console=console,
+        storage_bytes=400 * MIB,
+        mtu_bytes=9000,
+    ) as booted:
+        assert booted.console == console
+        assert booted.said() == b"said\n"
+    assert list(booting.argv) == ["target", "initiator2", "initiator3", "initiator1"], "the first comes last"
+    words = {name: " ".join(argv) for name, argv in booting.argv.items()}
+    for name, core, mib in (
+        ("target", 2, 884),
+        ("initiator1", 1, 384),
+        ("initiator2", 0, 384),
+        ("initiator3", 1, 384),
+    ):
+        assert f"taskset -c {core} " in words[name]
+        assert f" mem={mib}M " in words[name]
+    assert words["target"].count(":transport=fd,depth=128,mtu=9000,fd=") == 3
+    assert all(words[f"initiator{number}"].count(":transport=fd,") == 1 for number in (1, 2, 3))
+    assert len(booting.ends["target"]) == 3
+    assert len(set.union(*booting.ends.values())) == 6
+    assert "COMMAND='say hello'\nPEERS='target initiator2 initiator3'\n" in booting.settings["initiator1"]
+    assert all("PEERS=''\n" in booting.settings[name] for name in ("target", "initiator2", "initiator3"))
+    assert (scratch / "console-target.log").exists()
+
+
+@pytest.mark.usefixtures("keys")
+def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Booting(monkeypatch, {"target": "no room\n", "initiator1": "Connection refused\n"})
+    console = scratch / "console.log"
+    with (
+        pytest.raises(TestbedError) as lost,
+        lab.boot_apart(["x"], initiators=1, journal=Journal(scratch / "journal"), console=console),
+    ):
+        pytest.fail("it went on")
+    assert "0.2 s passed before all kernels could be reached over ssh" in lost.value.message
+    assert "target: no room; initiator1: Connection refused" in lost.value.message

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UsageError
-from harness.parse.fio import FioJob, FioOutput, as_json, parse
+from harness.parse.fio import BEGAN, GONE, FioJob, FioOutput, as_json, heard, parse, parse_client
 from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
 
 IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
@@ -262,6 +262,87 @@ def test_client_run() -> None:
     assert [found.hostname for found in output.jobs] == ["one", "two"]
     assert output.all_clients is not None
     assert any("All clients" in warning for warning in output.warnings)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("net      11292 client: got cmd op SERVER_START from /r/a.sock (pdu=0)", (BEGAN, "/r/a.sock")),
+        ("net      4944  client: got cmd op SERVER_START from /r/a.sock (pdu=0)\r", (BEGAN, "/r/a.sock")),
+        ("<vm> no newlinenet      7     client: removed </r/a b.sock>", (GONE, "/r/a b.sock")),
+        ("net      11292 client: got cmd op TS from /r/a.sock (pdu=184056)", ("TS", "/r/a.sock")),
+        ("net      11292 client: handle /r/a.sock", None),
+        ("net      11292 client: connect to host /r/a.sock", None),
+        ("client: host=/r/a.sock disconnected", None),
+        ("<vm> rr4k: (g=0): rw=randrw, bs=(R) 4096B-4096B", None),
+        ("", None),
+    ],
+)
+def test_messages_that_a_client_hears(line: str, expected: tuple[str, str] | None) -> None:
+    assert heard(line) == expected
+
+
+CLIENT_LOG = """\
+fio: set debug option net
+net      15144 client: added </r/a>
+net      15144 client: got cmd op PROBE from /r/a (pdu=112)
+net      15144 client: got cmd op TEXT from /r/b (pdu=128)
+<vm> rr4k: (g=0): rw=randrw, bs=(R) 4096B-4096B, (W) 4096B-4096B, (T) 4096B-4096B, ioengine=psync, iodepth=1
+net      15144 client: got cmd op START from /r/b (pdu=8)
+net      15144 client: got cmd op START from /r/a (pdu=8)
+net      15144 client: got cmd op TEXT from /r/a (pdu=66)
+<vm> rr4k: Laying out IO file (1 file / 32MiB)
+net      15144 client: got cmd op TEXT from /r/a (pdu=77)
+<vm> fio: file creation disallowed by allow_file_create=0
+net      15144 client: got cmd op STOP from /r/a (pdu=8)
+client </r/a>: exited with error 1
+net      15144 client: removed </r/a>
+net      15144 client: removed </r/c>
+</r/c> Bad option <nosuchoption=3>
+client: host=/r/b disconnected
+net      15144 client: removed </r/b>
+"""
+"""fio 3.33's words, abridged: /r/a lacks its device, /r/b was killed in the middle, /r/c refused its job."""
+
+
+def client_text(*rows: dict[str, Any]) -> str:
+    document = {"fio version": "fio-3.33", "client_stats": list(rows)}
+    return f"{CLIENT_LOG}\n{json.dumps(document, indent=2)}\n"
+
+
+def test_answers_of_each_server() -> None:
+    output = parse_client(client_text(job(hostname="/r/a"), job(jobname="All clients", hostname="/r/a")))
+    a, b, c = (output.servers[name] for name in ("/r/a", "/r/b", "/r/c"))
+    assert (a.accepted, a.ended, a.said) == (
+        True,
+        True,
+        ("fio: file creation disallowed by allow_file_create=0",),
+    )
+    assert a.job is not None
+    assert (a.job.read is not None, a.job.invalid) == (True, ())
+    assert (b.accepted, b.ended, b.job, b.said) == (True, False, None, ())
+    assert (c.accepted, c.ended, c.job, c.said) == (False, False, None, ("Bad option <nosuchoption=3>",))
+    assert output.warnings == ()
+
+
+def test_a_server_with_several_jobs_has_an_invalid_one() -> None:
+    found = parse_client(client_text(job(hostname="/r/a"), job(hostname="/r/a"))).servers["/r/a"].job
+    assert found is not None
+    assert found.invalid == ("one job of each server was expected, 2 were found",)
+
+
+@pytest.mark.parametrize("text", [client_text(), CLIENT_LOG])
+def test_a_client_without_jobs_still_tells_why(text: str) -> None:
+    output = parse_client(text)
+    assert all(server.job is None for server in output.servers.values())
+    assert output.servers["/r/c"].said
+    assert output.warnings
+
+
+def test_garbled_client_output() -> None:
+    whole = client_text(job(hostname="/r/a"), job(hostname="/r/b")).encode()
+    for text in garbled(21, [whole], b'"{}[],:-eN0\\\x1b\n<>', 1000):
+        parse_client(text.decode("utf-8", "replace"))
 
 
 def test_a_job_of_that_name_outside_client_runs_is_a_job() -> None:

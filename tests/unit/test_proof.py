@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from harness.capture import Capture, Seen
-from harness.ipsec import EspState
+from harness.ipsec import REQID, EspState
 from harness.links import LinkPath
 from harness.model import LinkProfile, Proof
-from harness.proof import EndCounters, Snapshot, judge, snapshot
+from harness.proof import ENOUGH_FRAMES, EndCounters, Snapshot, judge, snapshot
 from tests.unit.fakes import World, state_text
 
 MIB = 1 << 20
@@ -42,6 +43,7 @@ def sa(spi: str, sent_bytes: int, *, outward: bool) -> dict[str, EspState]:
             packets=sent_bytes // 1400,
             algorithm="rfc4106(gcm(aes))",
             mode="transport",
+            reqid=REQID,
         )
     }
 
@@ -158,7 +160,7 @@ def test_one_cleartext_segment_of_either_end_condemns_the_cell(near: int, far: i
     assert proof.cleartext_segments == 1
 
 
-@pytest.mark.parametrize("one_in", [1, 64, 1 << 20])
+@pytest.mark.parametrize("one_in", [1, 64, 256])
 @pytest.mark.parametrize(
     ("seen", "ends"),
     [
@@ -176,6 +178,23 @@ def test_each_end_has_to_have_seen_esp_however_sparse_the_sample(
     assert reasons == [f"the capture of what the {end} sent holds no ESP" for end in ends]
     assert warnings == []
     assert proof.esp_packets_sampled == sum(end.esp for end in seen)
+
+
+@pytest.mark.parametrize(("packets", "proves"), [(127, False), (128, True), (129, True)])
+def test_what_is_too_little_to_be_sampled_proves_nothing_and_that_is_said(packets: int, proves: bool) -> None:
+    """Of so many packets one has a sequence number that is sampled, twice over."""
+    few = after()
+    few.initiator.outbound["0x1"] = dataclasses.replace(
+        few.initiator.outbound["0x1"], packets=BEFORE.initiator.outbound["0x1"].packets + packets
+    )
+    _, reasons, warnings = verdict(few, seen=(Seen(), Seen(esp=9)), one_in=64)
+    if proves:
+        assert (reasons, warnings) == (["the capture of what the initiator sent holds no ESP"], [])
+    else:
+        assert reasons == []
+        assert warnings == ["the initiator sent 127 ESP packets, and the sample of one in 64 has none"]
+    _, reasons, warnings = verdict(few, seen=(Seen(esp=1), Seen(esp=9)), one_in=64)
+    assert (reasons, warnings) == ([], [])
 
 
 @pytest.mark.parametrize("seen", [(Seen(esp=1), Seen()), (Seen(), Seen(esp=1))])
@@ -222,8 +241,40 @@ def test_a_rekey_is_counted_and_said_and_cleartext_still_condemns() -> None:
 def test_every_reason_is_given_at_once() -> None:
     nothing = after(near_link=0, far_link=0, near_out=0, near_in=0, far_out=0, far_in=0)
     _, reasons, warnings = verdict(nothing, seen=(Seen(cleartext=4), Seen(cleartext=5)))
+    assert len(reasons) == 2 + 2 + 1
+    assert len(warnings) == 2, "nothing was sent that could have been sampled"
+    _, reasons, warnings = verdict(
+        after(near_link=0, far_link=0, near_in=0, far_in=0), seen=(Seen(cleartext=4), Seen(cleartext=5))
+    )
     assert len(reasons) == 2 + 2 + 1 + 2
     assert warnings == []
+
+
+# On a link that others use, a plain column is proved by its own segments
+
+
+def shared_verdict(moved: int, seen: Seen, one_in: int = 1) -> list[str]:
+    empty = EndCounters(link_bytes=0, retransmits=0, outbound={}, inbound={})
+    full = EndCounters(link_bytes=2 * moved, retransmits=0, outbound={}, inbound={})
+    watched = Watched((seen, Seen()), one_in)
+    watched.of_cleartext = True
+    before, later = (Snapshot(initiator=end, target=end) for end in (empty, full))
+    _, reasons, warnings = judge(before, later, watched, read_bytes=moved, write_bytes=0, protected=False)
+    assert warnings == []
+    return reasons
+
+
+@pytest.mark.parametrize("one_in", [1, 16])
+def test_of_its_own_segments_some_have_to_be_seen(one_in: int) -> None:
+    enough = ENOUGH_FRAMES * one_in * (1 << 16)
+    none = ["of the portal's segments none was seen on the link"]
+    assert shared_verdict(enough + 1, Seen(), one_in) == none
+    assert shared_verdict(enough, Seen(), one_in) == [], "too little to say"
+    assert shared_verdict(enough + 1, Seen(cleartext=1), one_in) == []
+
+
+def test_esp_of_others_does_not_condemn_it() -> None:
+    assert shared_verdict(1 << 22, Seen(esp=5, cleartext=9)) == []
 
 
 # Where the counters come from
@@ -252,6 +303,7 @@ class Files(World):
 def link(world: World) -> LinkPath:
     return LinkPath(
         profile=LinkProfile(name="wired", title="wired", emulated=True),
+        index=0,
         initiator=world.host("initiator"),
         target=world.host("target", "harness-beef-0"),
         initiator_iface="hbeefi0",
@@ -263,6 +315,8 @@ def link(world: World) -> LinkPath:
 
 def test_a_snapshot_reads_both_directions_of_the_links_own_interfaces() -> None:
     states = state_text(NEAR, FAR, spi=1, sent_bytes=10) + state_text(FAR, NEAR, spi=2, sent_bytes=20)
+    # Of another column on the same addresses.
+    states += state_text(NEAR, FAR, spi=3, reqid=REQID + 1, sent_bytes=40)
     world = Files(answers=[(("ip", "-s", "xfrm"), (0, states, ""))])
     now = snapshot(link(world), protected=True)
     assert (now.initiator.link_bytes, now.target.link_bytes) == (1030, 7400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import secrets
@@ -14,8 +15,8 @@ import msgspec
 import pytest
 
 from harness import recovery
-from harness.bench import Bench, order_of_cells
-from harness.errors import HarnessError, RequirementError
+from harness.bench import Bench, Hosts, order_of_cells
+from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Event
 from harness.journal import Journal
 from harness.model import (
@@ -56,14 +57,6 @@ PLAN = Plan(
 )
 
 
-class SilentKernelLog:
-    def read(self) -> list[str]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-
 @dataclass
 class Outcome:
     """What a run left behind. ``error`` is what ended it, None if it came to its end."""
@@ -87,14 +80,13 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
     events: list[Event] = []
     error: BaseException | None = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.bench.KernelLog", SilentKernelLog)
         patch.setattr(secrets, "token_hex", lambda _count: CHAP_SECRET)
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, none of which has to survive a power cut.
         patch.setattr(os, "fsync", lambda _file: None)
-        patch.setattr("harness.bench.NamespaceHost", world.host)
         patch.setattr("harness.links.NamespaceHost", world.host)
-        bench = Bench(plan, folder, events.append, journal=journal, private=place / "private")
+        hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
+        bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
         try:
             bench.execute(list(enumerate(order_of_cells(plan))))
         except (HarnessError, OSError, KeyboardInterrupt) as raised:
@@ -105,7 +97,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
 def journal_steps(journal: Journal) -> list[tuple[int, bool]]:
     """The journal's lines: number of the resource, and whether the line opens it."""
     lines = [msgspec.json.decode(line) for line in journal.path.read_bytes().splitlines()]
-    return [(line["id"], "resource" in line) for line in lines]
+    return [(line["id"], "entry" in line) for line in lines]
 
 
 # A run in which nothing goes wrong
@@ -149,7 +141,7 @@ def test_the_journal_is_a_stack_and_ends_empty(tmp_path: Path) -> None:
             assert stack.pop() == number
     assert stack == []
     assert len(steps) == 2 * len({number for number, _ in steps})
-    assert outcome.journal.open_entries() == []
+    assert outcome.journal.open_entries() == {}
 
 
 def test_the_barrier_stands_before_charon_and_falls_after_it(tmp_path: Path) -> None:
@@ -194,7 +186,9 @@ def test_everything_made_carries_the_tag_of_the_run_and_is_journalled(tmp_path: 
     assert len(others) > 10
     assert [thing for thing in others if TAG not in thing] == []
     journal = outcome.journal.path.read_text(encoding="utf-8")
-    assert [thing for thing in others if f'"{thing.split()[1]}"' not in journal] == []
+    # As a word of its own, in what it is called or in the steps that undo it.
+    whole = [rf"(?<![\w.-]){re.escape(thing.split()[1])}(?![\w.-])" for thing in others]
+    assert [name for name in whole if not re.search(name, journal)] == []
 
 
 def test_a_target_has_a_name_that_lio_takes_whatever_its_link_is_called(tmp_path: Path) -> None:
@@ -224,22 +218,33 @@ def test_no_command_reaches_beyond_the_run(tmp_path: Path, failure: Failure | No
         world = World(fail_at=step)
         measure(world, tmp_path / str(step))
         said = [" ".join(c.argv) for c in world.commands if c.argv[0] != "/usr/bin/python3"]
+        asked = [json.loads(c.input or "") for c in world.commands if c.argv[0] == "/usr/bin/python3"]
+        for request in asked:
+            assert TAG in (request.get("name") or request["iqn"])
         for line in said:
-            assert not re.search(r"clearconfig|saveconfig|xfrm (state|policy) (flush|deleteall)", line)
+            assert not re.search(r"clearconfig|saveconfig|xfrm (state|policy) flush", line)
             assert not re.search(r"netns del(ete)?$|link del(ete)?$|rmmod|pkill|killall", line)
             if "iscsiadm --mode" in line:
                 assert f"--targetname iqn.2026-11.net.storage-harness:{TAG}." in line
             if " delete " in line and "xfrm" in line:
                 assert "198.18." in line
+            if "deleteall" in line:
+                ends = r"src 198\.18\.(\d+)\.[12](/32)? dst 198\.18\.\1\.[12](/32)? "
+                assert re.search(rf"xfrm policy deleteall {ends}priority 30000\d$", line) or re.search(
+                    rf"xfrm state deleteall {ends}proto esp reqid 120795955\d$", line
+                )
 
 
-def test_what_runs_on_the_target_saves_and_clears_nothing(tmp_path: Path) -> None:
+def test_what_runs_on_the_hosts_saves_and_clears_nothing(tmp_path: Path) -> None:
     world = World()
     measure(world, tmp_path / "run")
-    (program,) = {c.argv[2] for c in world.commands if c.argv[0] == "/usr/bin/python3"}
-    code = re.sub(r'"""(?s:.*?)"""', "", program)
-    assert "RTSRoot" in code
+    programs = {c.argv[2] for c in world.commands if c.argv[0] == "/usr/bin/python3"}
+    assert len(programs) == 2
+    (lio,) = (program for program in programs if "RTSRoot" in program)
+    (logout,) = programs - {lio}
+    code = re.sub(r'"""(?s:.*?)"""', "", lio)
     assert not re.search(r"clear_existing|restore|save|clearconfig", code)
+    assert not re.search(r"logoutall|\"-u\"|rmtree|unlink", re.sub(r'"""(?s:.*?)"""', "", logout))
 
 
 # Secrets
@@ -302,6 +307,13 @@ def failing_runs(tmp_path_factory: pytest.TempPathFactory) -> FailingRuns:
     return make
 
 
+def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
+    """What a later process removes on the hosts of ``world``, by what is written down alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.recovery.reachable", lambda entry: world.host("machine", entry.netns))
+        return recovery.recover(Journal(journal.path))
+
+
 @pytest.mark.parametrize("failure", list(Failure))
 def test_whatever_step_fails_all_is_released_or_reported(failure: Failure, failing_runs: FailingRuns) -> None:
     reported = 0
@@ -309,17 +321,17 @@ def test_whatever_step_fails_all_is_released_or_reported(failure: Failure, faili
         where = f"{failure} of {world.failed}"
         assert set(USERS) <= set(world.things), where
         assert not [thing for thing in world.left if thing.startswith("daemon ")], where
-        left_over = recovery.left_over(outcome.journal)
+        left_over = list(outcome.journal.open_entries().values())
         # A look for leftovers that failed is told as well, but nothing need be left.
         leaks = [leak for leak in outcome.journal.leaks if not leak.endswith("could not be seen")]
-        for (_, resource), leak in zip(left_over, leaks, strict=True):
-            assert leak.startswith(f"{type(resource).__name__} was not undone: "), where
+        kinds = [leak.partition(" was not undone: ")[0] for leak in leaks]
+        assert list(dict.fromkeys(kinds)) == [entry.what.split()[0] for entry in left_over], where
         if left_over:
             reported += 1
             # The journal is enough to undo the rest, newest first.
-            for host, resource in left_over:
-                resource.release(world.host(host.name, host.netns))
+            assert recovered(world, outcome.journal) == ([entry.what for entry in left_over], []), where
         assert world.left == set(), where
+        assert set(USERS) <= set(world.things), where
     # An interruption is obeyed once all is released.
     assert reported == 0 if failure is Failure.INTERRUPT else reported > 5
 
@@ -391,14 +403,17 @@ def test_a_column_without_room_for_its_secrets_is_given_up_as_well(tmp_path: Pat
 
 
 def test_a_session_that_does_not_log_out_is_reported_and_all_else_is_released(tmp_path: Path) -> None:
-    world = World(broken=lambda command: "--logout" in command.argv)
+    def logs_out(command: Command) -> bool:
+        return command.argv[0] == "/usr/bin/python3" and "rtslib" not in command.argv[2]
+
+    world = World(broken=logs_out)
     outcome = measure(world, tmp_path / "run")
     assert len(outcome.journal.leaks) == 2
-    assert all(re.match(r"IscsiSession was not undone: session session\d ", x) for x in outcome.journal.leaks)
+    assert all(leak.startswith("IscsiSession was not undone: `/usr/") for leak in outcome.journal.leaks)
+    assert all("it was made to fail" in leak for leak in outcome.journal.leaks)
     assert {thing.split()[0] for thing in world.left} == {"session", "node"}
-    assert {type(resource).__name__ for _, resource in recovery.left_over(outcome.journal)} == {
-        "IscsiSession"
-    }
+    left_over = outcome.journal.open_entries().values()
+    assert {entry.what.split()[0] for entry in left_over} == {"IscsiSession"}
 
 
 def test_policies_and_states_that_stay_are_reported(tmp_path: Path) -> None:
@@ -406,10 +421,35 @@ def test_policies_and_states_that_stay_are_reported(tmp_path: Path) -> None:
     world = World(broken=lambda command: stubborn.match(" ".join(command.argv)) is not None)
     outcome = measure(world, tmp_path / "run")
     names = [leak.partition(" ")[0] for leak in outcome.journal.leaks]
-    assert names == ["SecurityAssociations", "SecurityAssociations", "Barrier", "Barrier"]
+    assert names == ["SecurityAssociations"] * 8 + ["Barrier"] * 4
     # Each of them was tried, though the first had failed.
     tried = [c for c in world.commands if c.host == "initiator" and stubborn.match(" ".join(c.argv))]
-    assert len({c.argv for c in tried}) == 2 + 2 + 6
+    assert len({c.argv for c in tried}) == 2 + 2 + 2
+
+
+@pytest.mark.parametrize("moment", ["create-target", "fio", "swanctl"])
+def test_a_host_that_is_lost_ends_the_run_and_is_not_asked_again(tmp_path: Path, moment: str) -> None:
+    lost: list[Command] = []
+
+    def gone(command: Command) -> bool:
+        due = moment in f"{command.argv[0]} {command.input}"
+        if command.host == "target" and (lost or due):
+            lost.append(command)
+            raise HostLost("the target was lost", hint="it takes everything down by itself")
+        return False
+
+    world = World(broken=gone)
+    outcome = measure(world, tmp_path / "run")
+    assert isinstance(outcome.error, HostLost)
+    *earlier, victim = sorted(outcome.records, key=lambda record: record.order)
+    assert {record.status for record in earlier} <= {Status.OK}
+    assert (victim.status, victim.reason) == (
+        Status.FAILED,
+        "the target was lost (it takes everything down by itself)",
+    )
+    assert victim.order == len(earlier) < 5, "nothing more was measured"
+    # What the initiator has is undone; what the target has it undoes by itself.
+    assert not [thing for thing in world.left if thing.startswith(("session", "node", "link"))]
 
 
 def test_fio_that_fails_makes_the_cell_invalid_and_the_column_is_made_anew(tmp_path: Path) -> None:
@@ -464,7 +504,7 @@ def test_a_ramdisk_module_loaded_at_the_last_moment_is_not_unloaded(tmp_path: Pa
     outcome = measure(world, tmp_path / "run")
     assert "Module already in kernel" in str(outcome.error)
     assert not any(command.argv[:2] == ("modprobe", "-r") for command in world.commands)
-    assert outcome.journal.open_entries() == []
+    assert outcome.journal.open_entries() == {}
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -481,7 +521,7 @@ def test_a_file_of_the_users_is_refused_and_not_removed(tmp_path: Path, late: bo
     outcome = measure(world, tmp_path / "run", plan)
     assert "the backing file /srv/precious.img was expected not to exist yet" in str(outcome.error)
     assert [command for command in world.commands if command.argv[0] == "rm"] == []
-    assert outcome.journal.open_entries() == []
+    assert outcome.journal.open_entries() == {}
 
 
 def test_a_program_that_is_missing_skips_the_cells_that_need_it(
@@ -499,4 +539,4 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
         ("wifi", Status.SKIPPED),
     }
     assert all("tcpdump" in (record.reason or "") for record in outcome.records if record.link != "local")
-    assert outcome.journal.open_entries() == []
+    assert outcome.journal.open_entries() == {}

@@ -10,7 +10,7 @@ import pytest
 from harness import wifi
 from harness.errors import CommandFailed, DeviceRefused
 from harness.wifi import Air, Association, Network, Radios, Security
-from tests.unit.fakes import DONE, World
+from tests.unit.fakes import World
 
 WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)
 WPA3 = Network(ssid="harness-ab12", standard="802.11ax", security=Security.WPA3)
@@ -101,13 +101,11 @@ def test_radios_go_with_their_module() -> None:
     world = World()
     radios = Radios(count=2)
     radios.acquire(world.host("initiator"))
-    radios.release(world.host("initiator"))
     assert [command.argv for command in world.commands] == [
         ("modprobe", "--first-time", "mac80211_hwsim", "radios=2"),
         ("iw", "reg", "set", "US"),
-        ("test", "-e", "/sys/module/mac80211_hwsim"),
-        ("modprobe", "-r", "mac80211_hwsim"),
     ]
+    assert [step.argv for step in radios.undo()] == [("modprobe", "-r", "mac80211_hwsim")]
 
 
 def test_radios_of_somebody_else_are_left_alone() -> None:
@@ -129,15 +127,6 @@ def test_a_radio_is_found_by_its_address_and_moved() -> None:
     assert asked[-1] == "02:00:00:00:03:00"
     assert renamed == ("ip", "link", "set", "dev", "wlan3", "name", "htt1")
     assert moved == ("iw", "phy", "phy7", "set", "netns", "name", "harness-t-1")
-
-
-def test_both_directions_wait_for_the_same_air() -> None:
-    world = World(answers=[(("ip", "link", "add"), DONE)])
-    wifi.share_airtime(world.host("target"), "htt0", "limit 10000 rate 50000000bit", ifb="htm0")
-    batch = (world.commands[-1].input or "").splitlines()
-    assert batch[0] == "qdisc add dev htm0 root netem limit 10000 rate 50000000bit"
-    for way in ("ingress", "egress"):
-        assert f"filter add dev htt0 {way} matchall action mirred egress redirect dev htm0" in batch
 
 
 # What a sniffer heard

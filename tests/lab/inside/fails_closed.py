@@ -15,16 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import inside
-from harness.bench import Bench, ColumnUp
+from harness.bench import Bench
 from harness.capture import Capture
 from harness.events import Event
-from harness.hosts import Host
+from harness.hosts import PRIVATE, Host
 from harness.ipsec import Barrier
 from harness.journal import Journal
 from harness.links import LinkPath
+from harness.measure import Lane
 from harness.model import Column
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
+from harness.undo import carry_out
 from tests.lab.inside.kernel import processes, sh, wait_for
 
 STALL_S = 4.0
@@ -99,32 +101,34 @@ def main() -> None:
     folder = RunFolder(Path("/root/run"))
     folder.path.mkdir()
     journal = Journal(Path("/root/journal.jsonl"))
-    inside.prepare(plan)
-    bench = Bench(plan, folder, emit, journal=journal, private=inside.PRIVATE)
+    inside.mount_private()
     with contextlib.ExitStack() as stack:
-        storage = stack.enter_context(bench.shared())
-        assert_nothing_in_clear(stack, bench.column(Column("wired", "aes128gcm16"), storage))
+        hosts = stack.enter_context(inside.hosts(plan, folder))
+        inside.prepare(plan, hosts)
+        bench = Bench(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
+        stack.enter_context(bench.shared())
+        (lane,) = bench.column(Column("wired", "aes128gcm16")).lanes
+        assert_nothing_in_clear(stack, lane)
         began_teardown = time.monotonic()
     took_s = time.monotonic() - began_teardown
-    print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")  # noqa: T201
+    print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")
     assert took_s < BOUND_S
     assert not journal.open_entries() and not journal.leaks, journal.leaks
     assert not sh("ip", "xfrm", "state") and not sh("ip", "xfrm", "policy")
     assert not list(Path("/sys/class/iscsi_session").iterdir())
 
 
-def assert_nothing_in_clear(stack: contextlib.ExitStack, up: ColumnUp) -> None:
-    path = up.path
-    assert path is not None and up.capture is not None
+def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
+    path = lane.path
     ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
     files = [
         stack.enter_context(clear_segments(host, iface, Path(f"/root/clear-{iface}"))) for host, iface in ends
     ]
-    argv = ["dd", f"if={up.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
+    argv = ["dd", f"if={lane.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
     wait_for(lambda: position(reader) != "0", "the first block", deadline_s=5)
-    assert cleartext_seen(up.capture) == 0
+    assert cleartext_seen(lane.capture) == 0
 
     kill_charons()
     for host, _ in ends:
@@ -136,20 +140,20 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, up: ColumnUp) -> None:
         delete_policies_of_charon(host, path)
     time.sleep(STALL_S)
     assert not lines(files), lines(files)
-    assert cleartext_seen(up.capture) == 0
+    assert cleartext_seen(lane.capture) == 0
 
     began = time.monotonic()
     reader.wait(timeout=BOUND_S)
-    print(f"I/O failed after {2 * STALL_S + time.monotonic() - began:.1f} s")  # noqa: T201
+    print(f"I/O failed after {2 * STALL_S + time.monotonic() - began:.1f} s")
     assert reader.returncode != 0, "the read fails"
     assert not lines(files), lines(files)
 
     # The other way round: without the barrier the initiator's next attempt to connect goes out in clear.
     near, far = path.initiator_address, path.target_address
-    Barrier("initiator", near, far).release(path.initiator)
-    Barrier("target", near, far).release(path.target)
+    assert carry_out(Barrier("initiator", near, far).undo(), path.initiator.run) == []
+    assert carry_out(Barrier("target", near, far).undo(), path.target.run) == []
     wait_for(lambda: bool(lines(files)), "cleartext once the barrier is gone", deadline_s=30)
-    assert cleartext_seen(up.capture) > 0
+    assert cleartext_seen(lane.capture) > 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.target import DISTRIBUTION_PYTHON
+from harness import programs
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 RESULTS = Path("/root/results")
@@ -63,7 +63,7 @@ def make_the_user_s_own() -> None:
         sh("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
     # rtslib would have LIO keep its files there.
     Path("/etc/rtslib-fb-target").mkdir(exist_ok=True)
-    sh(DISTRIBUTION_PYTHON, "-c", OWN_TARGET)
+    sh(programs.PYTHON, "-c", OWN_TARGET)
     sh("ip", "-batch", "-", input=OWN_NETWORK)
     sh("tc", "-batch", "-", input="qdisc add dev own0 root netem delay 1ms\n")
     Path("/etc/iscsi").mkdir(exist_ok=True)

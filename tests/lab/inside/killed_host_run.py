@@ -74,7 +74,7 @@ def main() -> None:
         if moment in (measuring,):
             for what in ("IscsiSession", "IscsiTarget", "Backstore", "Barrier", "NetworkNamespace"):
                 assert f"removed, left by an earlier run: {what}" in said, said
-        print(f"{moment.__name__}: {time.monotonic() - began:.1f} s")  # noqa: T201
+        print(f"{moment.__name__}: {time.monotonic() - began:.1f} s")
     assert "nothing was left behind" in harness("clean")
     again = harness(*RUN, "--link=wired", "--runtime=0.1s", f"--results={RESULTS}")
     assert "1 cells (1 ok)" in again, again

@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 from typing import cast
 
-from harness import links, wifi
-from harness.hosts import NamespaceHost
+from harness import wifi
+from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import Duplex, LinkProfile, Standard
 from harness.wifi import Network, Radios, Security
 
-NEAR, FAR = "198.18.0.1", "198.18.0.2"
-NETNS = "harness-t-0"
 RATE_BIT_S = 50_000_000
 PROFILE = LinkProfile(
     name="air", title="", emulated=True, rate_bit_s=RATE_BIT_S, delay_us=700, duplex=Duplex.HALF
@@ -36,7 +34,7 @@ with contextlib.suppress(OSError), socket.create_connection((sys.argv[1], int(sy
 """Sends until its peer has had enough."""
 
 
-def flow(server: socket.socket, host: NamespaceHost) -> float:
+def flow(server: socket.socket, host: Host) -> float:
     """Bytes a second that ``host`` sends to ``server`` over TCP."""
     address, port = server.getsockname()
     sender = threading.Thread(
@@ -53,31 +51,25 @@ def flow(server: socket.socket, host: NamespaceHost) -> float:
 
 
 def main(standard: str, security: str) -> None:
-    near, far = NamespaceHost("initiator"), NamespaceHost("target", NETNS)
+    near = NamespaceHost("initiator")
     journal = Journal(FOLDER / "journal.jsonl")
     FOLDER.mkdir()
     network = Network(ssid="harness-t", standard=cast(Standard, standard), security=Security(security))
     told: list[object] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(journal.hold(near, Radios(3)))
-        stack.enter_context(journal.hold(near, links.NetworkNamespace(NETNS)))
-        for number, (iface, netns) in enumerate((("hti0", None), ("htt0", NETNS), ("hts0", None))):
-            wifi.place_radio(near, number, iface, netns)
-        log = FOLDER / "hostapd.log"
-        stack.enter_context(wifi.access_point(far, "htt0", network, folder=FOLDER, log=log))
+        wifi.place_radio(near, 2, "hts0", None)
         started = time.monotonic()
-        log = FOLDER / "wpa_supplicant.log"
-        found = stack.enter_context(wifi.station(near, "hti0", network, folder=FOLDER, log=log))
+        path, found = stack.enter_context(
+            wifi.bring_up(journal, near, PROFILE, network, tag="test", index=0, folder=FOLDER, logs=FOLDER)
+        )
         told.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
         assert found.management_frames_protected == (network.security is Security.WPA3)
         heard = stack.enter_context(
             wifi.sniffer(near, "hts0", network.frequency_mhz, file=FOLDER / "air.pcap")
         )
-        for host, iface, address in ((near, "hti0", NEAR), (far, "htt0", FAR)):
-            host.run(["ip", "address", "add", f"{address}/24", "dev", iface])
-        wifi.share_airtime(far, "htt0", links.netem(PROFILE) or "", ifb="htm0")
-        with socket.create_server((NEAR, 0)) as server:
-            rate_bit_s = 8 * flow(server, far)
+        with socket.create_server((path.initiator_address, 0)) as server:
+            rate_bit_s = 8 * flow(server, path.target)
         told.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
         assert 0.6 * RATE_BIT_S < rate_bit_s < RATE_BIT_S
         air = heard.look()
@@ -86,7 +78,7 @@ def main(standard: str, security: str) -> None:
             assert air.clear > 100 and not air.protected, air
         else:
             assert air.protected > 100 and not air.clear, air
-        assert "Connected to 02:00:00:00:01:00" in wifi.describe(near, "hti0")["link"]
+        assert "Connected to 02:00:00:00:01:00" in wifi.describe(near, path.initiator_iface)["link"]
         assert network.secret not in "".join(f.read_text() for f in FOLDER.glob("*.log"))
     sys.stdout.write("; ".join(map(str, told)) + "\n")
     assert not journal.leaks and not journal.open_entries(), journal.leaks

@@ -48,7 +48,7 @@ def main() -> None:
         took_s = time.monotonic() - began
     said = Path("/root/started.log").read_text(encoding="utf-8")
     found = records(newest_run())
-    print({key: (r["status"], r["reason"]) for key, r in found.items()}, f"{took_s:.1f} s")  # noqa: T201
+    print({key: (r["status"], r["reason"]) for key, r in found.items()}, f"{took_s:.1f} s")
     assert status == 1, said
     assert "Traceback" not in said
     assert took_s < BOUND_S

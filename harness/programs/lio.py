@@ -53,7 +53,7 @@ def create_target(request: dict[str, Any]) -> None:
     acl = rtslib_fb.NodeACL(group, request["initiator_iqn"], mode="create")
     acl.chap_userid = request["chap_user"]
     acl.chap_password = request["secret"]
-    rtslib_fb.MappedLUN(acl, 0, lun)
+    rtslib_fb.MappedLUN(acl, 0, lun, write_protect=request["read_only"])
     group.enable = True
 
 

@@ -1,0 +1,193 @@
+"""One measurement: fio between two looks at all that proves where its bytes went."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from harness import proof, together, wireless
+from harness.capture import Capture
+from harness.errors import HarnessError
+from harness.hosts import Host
+from harness.initiator import RemoteDisk
+from harness.jobfile import moves_read, moves_write
+from harness.links import LinkPath
+from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
+from harness.parse import fio
+from harness.together import Client
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """One initiator's way to its LUN, up: over which link, through which session, to which disk."""
+
+    path: LinkPath
+    disk: RemoteDisk
+    capture: Capture
+    session: dict[str, str]
+    esp: dict[str, str]
+    is_wireless: bool = False
+
+
+@dataclass(kw_only=True)
+class Part:
+    """What one initiator's fio did, and what speaks against it."""
+
+    initiator: str
+    job: fio.FioJob | None = None
+    started_unix_s: float | None = None
+    proof: Proof | None = None
+    wifi: tuple[WifiState, ...] = ()
+    reasons: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def read(self) -> Io | None:
+        return self.job.read if self.job else None
+
+    @property
+    def write(self) -> Io | None:
+        return self.job.write if self.job else None
+
+
+@dataclass(kw_only=True)
+class Done:
+    """All parts of one measurement, and what concerns it as a whole."""
+
+    parts: list[Part]
+    reasons: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def on_disk(host: Host, job: str, raw: Path, *, timeout_s: float) -> Done:
+    """Run one fio job on a host; ``raw`` is the folder for its input and output."""
+    done = host.run(["fio", "--output-format=json+", "-"], input=job, timeout_s=timeout_s, check=False)
+    for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
+        if text:
+            (raw / name).write_text(text, encoding="utf-8")
+    part = Part(initiator=host.name)
+    if done.status != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        part.reasons.append(f"fio ended with status {done.status}: {last}")
+    try:
+        output = fio.parse(done.stdout)
+    except HarnessError as error:
+        part.reasons.append(str(error))
+        return Done(parts=[part])
+    part.warnings += output.warnings
+    if len(output.jobs) != 1:
+        part.reasons.append(f"one job was expected in fio's output, {len(output.jobs)} were found")
+        return Done(parts=[part])
+    (part.job,) = output.jobs
+    return Done(parts=[part])
+
+
+def over_lanes(
+    lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, protected: bool, timeout_s: float
+) -> Done:
+    """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
+
+    Raises CellInvalid if a disk is no longer what was logged in to.
+    """
+    for lane in lanes:
+        lane.disk.check()
+    with contextlib.ExitStack() as stack:
+        watched = {
+            number: stack.enter_context(
+                wireless.watch(lane.path.initiator, lane.path.initiator_iface, raw / f"iw-{number}.txt")
+            )
+            for number, lane in enumerate(lanes)
+            if lane.is_wireless
+        }
+        before = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
+        if len(lanes) == 1:
+            done = on_disk(lanes[0].path.initiator, job(lanes[0].disk.device), raw, timeout_s=timeout_s)
+        else:
+            done = _together(lanes, job, raw, timeout_s=timeout_s)
+        after = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
+    for lane, part, first, last in zip(lanes, done.parts, before, after, strict=True):
+        part.proof, failures, doubts = proof.judge(
+            first,
+            last,
+            lane.capture,
+            read_bytes=part.read.bytes if part.read else 0,
+            write_bytes=part.write.bytes if part.write else 0,
+            protected=protected,
+        )
+        part.reasons += failures
+        part.warnings += doubts
+    for number, watch in watched.items():
+        part = done.parts[number]
+        part.wifi = tuple(watch.states())
+        failures, doubts = wireless.judge(part.wifi)
+        part.reasons += failures
+        part.warnings += doubts
+    return done
+
+
+def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, timeout_s: float) -> Done:
+    clients = [
+        Client(name=lane.path.initiator.name, host=lane.path.initiator, job=job(lane.disk.device))
+        for lane in lanes
+    ]
+    ran = together.run_together(clients, folder=raw, timeout_s=timeout_s)
+    parts = [
+        Part(
+            initiator=part.name,
+            job=part.job,
+            started_unix_s=part.started_unix_s,
+            reasons=[part.reason] if part.reason else [],
+        )
+        for part in ran.parts
+    ]
+    return Done(parts=parts, warnings=list(ran.warnings))
+
+
+def summarise(done: Done, workload: Workload, record: Record) -> Record:
+    """The record with the measurement in it: its figures, its proofs, and its status with the reasons."""
+    for part in done.parts:
+        if part.job is not None:
+            part.reasons += part.job.invalid
+            if part.read is None and part.write is None and not part.job.invalid:
+                part.reasons.append("fio completed no I/O")
+    several = len(done.parts) > 1
+    name = [f"{part.initiator}: " if several else "" for part in done.parts]
+    reasons = [f"{n}{reason}" for n, part in zip(name, done.parts, strict=True) for reason in part.reasons]
+    warnings = [f"{n}{doubt}" for n, part in zip(name, done.parts, strict=True) for doubt in part.warnings]
+    first = done.parts[0]
+    read, write = (first.read, first.write)
+    if several:
+        read, write = together.total([part.job for part in done.parts if part.job is not None])
+    # What a verification reads behind a write is proved to have moved, but is not what was asked for.
+    read, write = (read if moves_read(workload) else None, write if moves_write(workload) else None)
+    reasons += done.reasons
+    return msgspec.structs.replace(
+        record,
+        status=Status.INVALID if reasons else Status.OK,
+        reason="; ".join(reasons) or None,
+        warnings=(*warnings, *done.warnings),
+        read=read,
+        write=write,
+        sync_latency=first.job.sync_latency if first.job and not several else None,
+        fio_ns=max((io.runtime_ns for io in (read, write) if io is not None), default=0),
+        proof=None if several else first.proof,
+        clients=tuple(_client(part, workload) for part in done.parts) if several else (),
+        wifi=first.wifi,
+    )
+
+
+def _client(part: Part, workload: Workload) -> ClientPart:
+    return ClientPart(
+        initiator=part.initiator,
+        status=Status.INVALID if part.reasons else Status.OK,
+        reason="; ".join(part.reasons) or None,
+        read=part.read if moves_read(workload) else None,
+        write=part.write if moves_write(workload) else None,
+        started_unix_s=part.started_unix_s,
+        proof=part.proof,
+        wifi=part.wifi,
+    )

@@ -1,0 +1,64 @@
+"""How what was brought up is taken down: as data, so that it can be written down, sent, and done by others.
+
+A host that is cut off has nobody of ours to ask. So a resource says beforehand what would undo it, and the
+host itself, or a later run, can carry that out without knowing what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from harness.errors import HarnessError, HostLost
+from harness.run import Completed
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One command that undoes something. It is right if it ends with status 0.
+
+    It is right as well if its standard error holds one of ``absent``: there was nothing to undo.
+    """
+
+    argv: tuple[str, ...]
+    input: str = ""
+    absent: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that was brought up: what it is for people, in which network namespace, and its undoing."""
+
+    what: str
+    steps: tuple[Step, ...]
+    netns: str | None = None
+
+
+STEP_TIMEOUT_S = 60.0
+"""A session to a target that has gone takes its time to end; see ``programs/logout.py``."""
+
+
+class Run(Protocol):
+    """``Host.run``."""
+
+    def __call__(
+        self, argv: Sequence[str], *, input: str | None, timeout_s: float, check: bool
+    ) -> Completed: ...
+
+
+def carry_out(steps: Iterable[Step], run: Run) -> list[str]:
+    """Do all steps, whatever becomes of the others; one phrase for each that went wrong.
+
+    HostLost passes: no step can be done on a host that is out of reach.
+    """
+    problems = []
+    for step in steps:
+        try:
+            done = run(step.argv, input=step.input, timeout_s=STEP_TIMEOUT_S, check=False)
+            if not any(words in done.stderr for words in step.absent):
+                done.require_success()
+        except HostLost:
+            raise
+        except (HarnessError, OSError) as error:
+            problems.append(str(error))
+    return problems

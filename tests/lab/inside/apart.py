@@ -1,0 +1,150 @@
+"""In the first initiator's kernel: the other kernels over SSH, and links to the target's of their own."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness import programs, remote, trunk
+from harness.hosts import Host, NamespaceHost
+from harness.journal import Journal
+from harness.lab import management
+from harness.links import LinkPath
+from harness.model import Duplex
+from harness.profiles import data_folder, load_link
+from tests.lab.inside.kernel import sh
+
+MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")
+PORT = 5000
+SERVER = f"""
+import socket, threading
+def serve(peer):
+    while (count := int.from_bytes(peer.recv(8, socket.MSG_WAITALL), "big", signed=True)):
+        if count < 0:
+            peer.sendall(bytes(-count))
+        while count > 0:
+            count -= len(peer.recv(min(count, 1 << 16)))
+        peer.sendall(b"!")
+listening = socket.create_server(("", {PORT}))
+while True:
+    threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+"""
+"""Takes as many bytes as it is told, or gives as many (less than 0), and then says that it has."""
+
+SECONDS = 2.0
+TCP_SHARE = 1448 / 1538
+"""Of what Ethernet frames with 1500 bytes occupy (24 bytes beyond the header), with TCP timestamps."""
+
+
+def moved(path: LinkPath, *counts: int) -> float:
+    """Bit/s that TCP moves over a link, ``counts`` bytes at once (less than 0: to the initiator)."""
+
+    def move(count: int) -> None:
+        with socket.create_connection((path.target_address, PORT), 5) as peer:
+            peer.settimeout(30)
+            peer.sendall(count.to_bytes(8, "big", signed=True))
+            if count > 0:
+                peer.sendall(bytes(count))
+            left = 1 + max(-count, 0)
+            while left:
+                left -= len(peer.recv(min(left, 1 << 16)))
+            peer.sendall(bytes(8))
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(counts)) as pool:
+        list(pool.map(move, counts))
+    return sum(map(abs, counts)) * 8 / (time.monotonic() - began)
+
+
+def the_link_is_shaped(path: LinkPath) -> None:
+    """Rate each way, the rate both share if it is half duplex, and round trip are the profile's."""
+    profile = path.profile
+    assert profile.rate_bit_s is not None
+    expected = profile.rate_bit_s * TCP_SHARE
+    count = round(expected / 8 * SECONDS)
+    ways: list[tuple[tuple[int, ...], float]] = [((count,), 0.9), ((-count,), 0.9)]
+    if profile.duplex is Duplex.HALF:
+        ways.append(((count // 2, -(count // 2)), 0.8))
+    for counts, least in ways:
+        found = moved(path, *counts)
+        print(f"{profile.name} {counts}: {found / 1e6:.1f} Mbit/s of {expected / 1e6:.1f}")
+        assert least < found / expected < 1.1
+    said = path.initiator.run(["ping", "-q", "-c", "40", "-i", "0.05", path.target_address]).stdout
+    match = re.search(r"= ([\d.]+)/([\d.]+)/", said)
+    assert match is not None, said
+    print(f"{profile.name}: round trip {match[1]} ms at least, {match[2]} on average")
+    assert 2e-3 * profile.delay_us < float(match[1]) < 2e-3 * profile.delay_us + 0.5
+
+
+@contextmanager
+def reached(name: str, role: str, log: Path) -> Iterator[Host]:
+    address = remote.parse_address(f"ssh://{name}", role)
+    with remote.connect(address, role=role, name=name, run_id="run-beef", log=log) as host:
+        yield host
+
+
+def main() -> None:
+    names = {name: sh("ssh", name, "uname", "-n").strip() for name in ("target", "initiator2")}
+    assert names == {"target": "target", "initiator2": "initiator2"}
+    assert sh("uname", "-n").strip() == "initiator1"
+
+    for options in (("-oUserKnownHostsFile=/dev/null",), ("-oHostKeyAlias=initiator2",)):
+        refused = sh("ssh", *options, "target", "touch /run/was-here", check=False)
+        assert "Host key verification failed" in refused, refused
+    sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/run/other")
+    other = ("-F", "none", "-i", "/run/other", "-oHostKeyAlias=target", "-oBatchMode=yes")
+    refused = sh("ssh", *other, f"{management.NETWORK}.1.1", "touch /run/was-here", check=False)
+    assert "Permission denied (publickey)" in refused, refused
+    sh("ssh", "target", "test ! -e /run/was-here")
+
+    private = Path("/run/harness")
+    private.mkdir()
+    journal = Journal(private / "journal.jsonl")
+    profiles = [load_link(name, [data_folder() / "profiles" / "links"]) for name in ("fast-ethernet", "wifi")]
+    first = NamespaceHost(name="initiator")
+    before = sh("ip", "-br", "link")
+    with ExitStack() as stack:
+        target = stack.enter_context(reached("target", "target", private / "target.log"))
+        second = stack.enter_context(reached("initiator2", "initiator", private / "second.log"))
+        for host in (first, second, target):
+            for module in MODULES:
+                host.run(["modprobe", module])
+        links = stack.enter_context(ExitStack())
+        paths = [
+            links.enter_context(
+                trunk.bring_up(
+                    journal,
+                    initiator,
+                    target,
+                    profile,
+                    tag="beef",
+                    index=index,
+                    initiator_trunk="vec0",
+                    target_trunk=target_trunk,
+                )
+            )
+            for index, (initiator, target_trunk, profile) in enumerate(
+                (*((first, "vec0", profile) for profile in profiles), (second, "vec1", profiles[0]))
+            )
+        ]
+        log = private / "server.log"
+        serve = [programs.PYTHON, "-c", SERVER]
+        stack.enter_context(target.daemon(serve, log=log, ready=lambda: True, deadline_s=5))
+        time.sleep(1)
+        for path in paths[:2]:
+            the_link_is_shaped(path)
+        second.run(["ping", "-c", "1", paths[2].target_address])
+        links.close()
+        assert "hbeef" not in target.run(["ip", "-br", "link"]).stdout
+        assert "hbeef" not in second.run(["ip", "-br", "link"]).stdout
+    assert sh("ip", "-br", "link") == before
+    assert not journal.leaks
+    print("all is well")
+
+
+main()

@@ -1,0 +1,223 @@
+"""Two initiators measure at once through fio's client and servers: figures add up, faults are named.
+
+The two are local agents on one kernel, each with a disk of its own. In turn the one's server is killed, its
+job is killed, its server hangs, its disk is not there, and it goes down as a whole. The other's figures stay
+every time, and nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from harness import remote
+from harness.jobfile import job_file, parse_workloads
+from harness.model import Io
+from harness.remote import AgentHost
+from harness.together import Client, Part, Together, run_together, total
+from tests.lab.inside.kernel import arguments, processes, sh, wait_for
+
+WORK = Path("/root/together")
+DISK_MIB = 64
+RUNTIME_S = 2.0
+TIMEOUT_S = 20.0
+PROFILE = "[mixed]\nrw=randrw\nbs=4k\ntime_based\nruntime=1\n"
+
+
+@contextlib.contextmanager
+def two_hosts() -> Iterator[tuple[AgentHost, AgentHost]]:
+    """Two agents on this kernel. Roles keep runs off each other, so each takes another one."""
+    with contextlib.ExitStack() as stack:
+        first, second = (
+            stack.enter_context(
+                remote.connect(
+                    remote.parse_address("local", role),
+                    role=role,
+                    name=name,
+                    run_id="together",
+                    log=WORK / f"{name}.log",
+                )
+            )
+            for role, name in (("initiator", "one"), ("target", "two"))
+        )
+        yield first, second
+
+
+def job(device: str, runtime_s: float = RUNTIME_S) -> str:
+    (workload,) = parse_workloads(PROFILE, "profile")
+    return job_file(workload, device=device, size_bytes=DISK_MIB << 20, seed=7, runtime_s=runtime_s)
+
+
+@contextlib.contextmanager
+def once_at_work(log: Path, fault: Callable[[], None]) -> Iterator[None]:
+    """Let something happen half a second after both jobs have begun; it has to have been possible."""
+    failures: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            wait_for(log.exists, "fio's client", deadline_s=20)
+            wait_for(lambda: log.read_text().count("op SERVER_START") == 2, "both jobs", deadline_s=20)
+            time.sleep(0.5)
+            fault()
+        except BaseException as error:
+            failures.append(error)
+
+    acting = threading.Thread(target=act)
+    acting.start()
+    yield
+    acting.join()
+    assert not failures, failures
+
+
+def run(
+    hosts: Sequence[AgentHost],
+    name: str,
+    *,
+    devices: Sequence[str] = ("/dev/ram0", "/dev/ram1"),
+    runtime_s: float = RUNTIME_S,
+    timeout_s: float = TIMEOUT_S,
+    fault: Callable[[], None] | None = None,
+) -> Together:
+    """Measure on both; ``fault`` is done once both jobs are at work."""
+    folder = WORK / name
+    folder.mkdir()
+    clients = [
+        Client(name=host.name, host=host, job=job(device, runtime_s))
+        for host, device in zip(hosts, devices, strict=True)
+    ]
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        if fault is not None:
+            stack.enter_context(once_at_work(folder / "fio-client.txt", fault))
+        done = run_together(clients, folder=folder, timeout_s=timeout_s)
+    took_s = time.monotonic() - began
+    for part in done.parts:
+        read = part.job.read if part.job else None
+        print(f"  {part.name}: {read and f'{read.iops:.0f} IOPS'}, {part.reason}")
+    print(f"{name}: {took_s:.1f} s, {done.warnings}", flush=True)
+    return done
+
+
+def server(number: int) -> int:
+    """The process group of a host's fio server."""
+    shells = [
+        pid
+        for pid, name in processes().items()
+        if name == "sh" and arguments(pid)[-1:] == [f"/run/harness/private/fio-{number}.sock"]
+    ]
+    assert len(shells) == 1, shells
+    return os.getpgid(shells[0])
+
+
+def jobs_process(number: int) -> int:
+    """The process that does a server's I/O: the youngest that it has forked."""
+    group = server(number)
+    return max(pid for pid, name in processes().items() if name == "fio" and os.getpgid(pid) == group)
+
+
+def agent(host: AgentHost) -> int:
+    """The agent of a host that is local: what unshare(1) has started, which ends as at a shutdown."""
+    pid = host.connection._process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8"))
+
+
+def whole(part: Part) -> tuple[Io, Io]:
+    assert part.reason is None, part.reason
+    assert part.job is not None
+    assert not part.job.invalid, part.job.invalid
+    assert part.job.read is not None
+    assert part.job.write is not None
+    assert part.started_unix_s is not None
+    return part.job.read, part.job.write
+
+
+def figures_add_up(hosts: Sequence[AgentHost]) -> None:
+    done = run(hosts, "whole")
+    both = [whole(part) for part in done.parts]
+    totals = total([part.job for part in done.parts if part.job])
+    for parts, io in zip(zip(*both, strict=True), totals, strict=True):
+        assert io is not None
+        assert io.bytes == sum(part.bytes for part in parts) > 0
+        assert io.ios == sum(part.ios for part in parts)
+        assert io.bytes == 4096 * io.ios
+        assert io.runtime_ns == max(part.runtime_ns for part in parts)
+        for figure in ("p50_ns", "p99_ns", "p99_9_ns"):
+            values = [getattr(part.latency, figure) for part in parts]
+            merged = getattr(io.latency, figure)
+            assert min(values) <= merged <= max(values), (figure, values, merged)
+    starts = [part.started_unix_s or 0 for part in done.parts]
+    print(f"  began {abs(starts[0] - starts[1]) * 1000:.0f} ms apart", flush=True)
+    assert abs(starts[0] - starts[1]) < RUNTIME_S / 4
+
+
+def one_is_lost(hosts: Sequence[AgentHost], name: str, reason: str, **options: object) -> None:
+    """Run with a fault at the first host: ``reason`` begins what is said of it, and the second is whole."""
+    first, second = run(hosts, name, **options).parts  # type: ignore[arg-type]
+    assert (first.reason or "").startswith(reason), first.reason
+    assert first.job is None or first.job.invalid
+    whole(second)
+
+
+def faults(hosts: Sequence[AgentHost]) -> None:
+    one_is_lost(
+        hosts,
+        "server-killed",
+        "its fio server was killed in the middle",
+        fault=lambda: os.killpg(server(0), signal.SIGKILL),
+    )
+    one_is_lost(
+        hosts,
+        "job-killed",
+        "its fio job was killed in the middle",
+        fault=lambda: os.kill(jobs_process(0), signal.SIGKILL),
+    )
+    one_is_lost(
+        hosts,
+        "server-hangs",
+        "its fio did not end within 8 s, and was stopped",
+        timeout_s=8,
+        fault=lambda: os.killpg(server(0), signal.SIGSTOP),
+    )
+    one_is_lost(hosts, "no-disk", "its fio said: ", devices=("/dev/ram9", "/dev/ram1"))
+    one_is_lost(
+        hosts,
+        "host-goes-down",
+        "the one was lost in the middle of the run",
+        fault=lambda: os.kill(agent(hosts[0]), signal.SIGTERM),
+    )
+
+
+def left() -> set[str]:
+    """What a measurement must not leave: processes, sockets and their folders, mounts, segments."""
+    places = [
+        *Path("/tmp").glob("harness-*/fio-*"),
+        *Path("/dev/shm").iterdir(),
+        *Path("/run").glob("harness/*"),
+    ]
+    mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    # One that is dead and waits to be asked for its status has no arguments any more.
+    fios = [name for pid, name in processes().items() if name == "fio" and arguments(pid)]
+    return {*map(str, places), *mounts, *fios, *sh("ipcs", "-m").splitlines()}
+
+
+def main() -> None:
+    WORK.mkdir()
+    sh("modprobe", "brd", "rd_nr=2", f"rd_size={DISK_MIB << 10}")
+    before = left()
+    with two_hosts() as hosts:
+        up = left()
+        figures_add_up(hosts)
+        wait_for(lambda: left() == up, f"an end of {left() ^ up}", deadline_s=5)
+        faults(hosts)
+        wait_for(lambda: left() <= up, f"an end of {left() - up}", deadline_s=5)
+    wait_for(lambda: left() <= before, "the lost agent to take itself down", deadline_s=60)
+    print("two initiators measured together")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Target and initiators in kernels of their own: reached by SSH, joined by links, and gone together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import RequirementError
+from harness.lab import management
+from tests.lab import machine
+from tests.lab.cli import BUSY, HARNESS, PROJECT, alive, descendants, harness, wait_for
+from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders
+
+pytestmark = pytest.mark.lab
+
+APART = ("lab", "exec", "--memory", "64", "--apart", "2")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ssh_is_there() -> None:
+    try:
+        management.require_ssh()
+    except RequirementError as error:
+        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+def test_kernels_apart_are_reached_by_ssh_and_joined_by_shaped_links() -> None:
+    harness("clean")
+    before, folders = machine.snapshot(), scratch_folders()
+    done = harness(
+        *(*APART, "--", "env", f"PYTHONPATH={PROJECT}", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin"),
+        *(sys.executable, "-m", "tests.lab.inside.apart"),
+    )
+    assert done.status == 0, done
+    assert done.out.endswith("all is well\n"), done
+    assert machine.differences(before, machine.snapshot()) == {}
+    assert scratch_folders() <= folders
+
+
+def test_the_command_s_status_is_told_and_all_kernels_end_with_it() -> None:
+    done = harness(*APART, "--", "sh", "-c", "echo said; ssh target 'exit 7'")
+    assert (done.status, done.out, done.err) == (7, "said\n", "")
+
+
+def test_a_killed_harness_takes_all_kernels_along(tmp_path: Path) -> None:
+    harness("clean")
+    folders = scratch_folders()
+    said = tmp_path / "said"
+    end = time.monotonic() + 600
+    while True:
+        with (
+            said.open("w") as file,
+            subprocess.Popen(
+                [HARNESS, *APART, "--", "sh", "-c", "echo begun; sleep 100"],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            ) as process,
+        ):
+            try:
+                assert wait_for(lambda: said.stat().st_size > 0, deadline_s=90)
+                if BUSY not in said.read_text(encoding="utf-8"):
+                    assert said.read_text(encoding="utf-8").strip() == "begun"
+                    kernels = descendants(process.pid)
+                    break
+            finally:
+                process.send_signal(signal.SIGKILL)
+        assert time.monotonic() < end
+        time.sleep(1)
+    assert sum(name.endswith("linux.uml") for name in kernels.values()) >= 3, kernels
+    assert wait_for(lambda: not alive(kernels), deadline_s=GONE_WITHIN_S), alive(kernels)
+    assert "ScratchFolder" in harness("clean").err
+    assert scratch_folders() <= folders

@@ -1,0 +1,15 @@
+"""Several initiators at once, on a kernel of their own: see the script in `tests.lab.inside`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.cli import run_inside
+
+pytestmark = pytest.mark.lab
+
+
+def test_initiators_measure_together_and_the_faults_of_one_are_its_own() -> None:
+    done = run_inside("inside.together")
+    assert done.status == 0, done
+    assert "two initiators measured together" in done.out

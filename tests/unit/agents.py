@@ -1,0 +1,20 @@
+"""The agent as an ordinary process: without root, its places in a folder of the test's, and impatient."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness import programs
+
+SHORT_S = 0.5
+"""In place of how long it waits for a daemon to end, or for a step that undoes something."""
+
+
+def agent_source(state: Path) -> str:
+    """The agent's program, keeping its locks and journals in ``state``."""
+    text = programs.source("agent")
+    for name, value in (("STATE", f"Path({str(state)!r})"), ("STOP_S", SHORT_S), ("UNDO_STEP_S", SHORT_S)):
+        text, count = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)
+        assert count == 1, name
+    return text

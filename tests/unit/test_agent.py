@@ -1,0 +1,629 @@
+"""The agent: does what it is asked, and undoes everything by itself, however it comes to its end."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pytest
+
+from harness import programs, remote
+from tests.unit.agents import SHORT_S, agent_source
+
+PATIENCE_S = 20.0
+Message = dict[str, Any]
+
+
+class Agent:
+    """An agent, and the harness's end of its pipes: every message is kept by the number it belongs to."""
+
+    def __init__(self, state: Path, *, reads: bool = True, stderr: Path | None = None) -> None:
+        source = agent_source(state).encode()
+        with (stderr or Path(os.devnull)).open("ab") as errors:
+            self.process = subprocess.Popen(
+                [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source)), "10.0.0.7 55 10.0.0.1 22"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        self._in, self._out = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+        self._number = 0
+        self._queues: dict[int, queue.Queue[Message]] = {}
+        self.last: list[Message] = []
+        self._in.write(source)
+        self._in.flush()
+        if reads:
+            assert self._out.readline() == b"\n"
+            assert json.loads(self._out.readline())["hello"] == 1
+            self._reader = threading.Thread(target=self._read)
+            self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._out:
+            message = json.loads(line)
+            if "id" in message:
+                self._queues[message["id"]].put(message)
+            else:
+                self.last.append(message)
+
+    def send(self, do: str, **fields: object) -> int:
+        self._number += 1
+        self._queues[self._number] = queue.Queue()
+        self._in.write(json.dumps({"id": self._number, "do": do, **fields}).encode() + b"\n")
+        self._in.flush()
+        return self._number
+
+    def await_answer(self, number: int) -> Message:
+        return self._queues[number].get(timeout=PATIENCE_S)
+
+    def ask(self, do: str, **fields: object) -> Message:
+        return self.await_answer(self.send(do, **fields))
+
+    def run(self, *argv: str, timeout_s: float = PATIENCE_S, **fields: object) -> Message:
+        return self.ask("run", argv=argv, timeout_s=timeout_s, **fields)
+
+    def begin(self, deadman_s: float = PATIENCE_S, run_id: str = "run-1", role: str = "target") -> Message:
+        return self.ask("begin", role=role, run_id=run_id, private=[], deadman_s=deadman_s)
+
+    def note(self, number: int, *steps: list[str], **step: object) -> None:
+        entry = {"what": f"Thing {number}", "steps": [{"argv": argv, **step} for argv in steps]}
+        assert self.ask("note", number=number, entry=entry) == {"id": self._number}
+
+    def spawn(self, *argv: str) -> int:
+        return self.send("spawn", argv=argv)
+
+    def printed(self, number: int, name: str, least: int) -> bytes:
+        """What a daemon has printed, at least so many bytes of it."""
+        data = b""
+        while len(data) < least:
+            message = self.await_answer(number)
+            assert name in message or "spawned" in message, message
+            data += base64.b64decode(message.get(name, ""))
+        return data
+
+    def await_end(self, number: int) -> int:
+        while "ended" not in (message := self.await_answer(number)):
+            pass
+        return int(message["ended"])
+
+    def hang_up(self) -> None:
+        self._in.close()
+
+    def await_exit(self) -> None:
+        self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(OSError):
+            self._in.close()
+        if hasattr(self, "_reader"):
+            self._reader.join(PATIENCE_S)
+        self._out.close()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def start(state: Path) -> Iterator[Callable[[], Agent]]:
+    """Starts agents, each of which is gone when the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> Agent:
+            agent = Agent(state)
+            stack.callback(agent.close)
+            return agent
+
+        yield start
+
+
+@pytest.fixture
+def agent(start: Callable[[], Agent]) -> Agent:
+    return start()
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+# Running programs
+
+
+def test_a_program_is_run_to_its_end(agent: Agent) -> None:
+    done = agent.run("sh", "-c", "cat; echo oops >&2; exit 3", input="in")
+    assert (done["status"], done["stdout"], done["stderr"]) == (3, "in", "oops\n")
+    assert 0 <= done["seconds"] < PATIENCE_S
+
+
+def test_a_program_without_input_has_none_and_does_not_eat_requests(agent: Agent) -> None:
+    first, second = agent.send("run", argv=["cat"], timeout_s=5), agent.send("run", argv=["cat"], timeout_s=5)
+    assert agent.await_answer(first)["stdout"] == agent.await_answer(second)["stdout"] == ""
+
+
+def test_a_program_has_the_c_locale_administrators_programs_and_what_it_is_given(agent: Agent) -> None:
+    said = agent.run("sh", "-c", 'echo "$LC_ALL $LANGUAGE-$ODD"; echo "$PATH"', env={"ODD": "a b"})["stdout"]
+    assert said.splitlines()[0] == "C.UTF-8 -a b"
+    assert {"/usr/sbin", "/sbin"} <= set(said.splitlines()[1].split(":"))
+
+
+def test_a_program_is_looked_up_in_the_path_it_is_given(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "rare").write_text("#!/bin/sh\necho found\n", encoding="utf-8")
+    (tmp_path / "rare").chmod(0o755)
+    assert agent.run("rare") == {"id": 1, "missing": "rare"}
+    assert agent.run("rare", env={"PATH": f"{tmp_path}:/bin"})["stdout"] == "found\n"
+
+
+def test_a_program_does_not_start_where_the_users_files_are(agent: Agent) -> None:
+    """python3 -c takes modules from there."""
+    assert agent.run("pwd")["stdout"] == "/\n"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["", " ", "a b", "'", '"', "$HOME", "`id`", "\\", "new\nline", "ü€\N{GRINNING FACE}", "*", "-n", "#"],
+)
+def test_words_arrive_as_they_are(agent: Agent, word: str) -> None:
+    assert agent.run("printf", "%s|%s|", word, "end")["stdout"] == f"{word}|end|"
+
+
+def test_output_that_is_no_text_is_marked(agent: Agent) -> None:
+    done = agent.run("printf", r"a\377\000\303\251")
+    assert done["stdout"] == "a\N{REPLACEMENT CHARACTER}\0é"
+
+
+def test_ten_megabytes_come_whole(agent: Agent) -> None:
+    done = agent.run("sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x; seq 300000 >&2")
+    assert len(done["stdout"]) == 10_000_000
+    assert done["stdout"].strip("x") == ""
+    assert done["stderr"].splitlines()[-1] == "300000"
+
+
+def test_a_long_input_goes_in_whole(agent: Agent) -> None:
+    assert agent.run("wc", "-c", input="x" * 2_000_000)["stdout"].strip() == "2000000"
+
+
+def test_a_missing_program_is_told_and_one_that_may_not_be_executed_too(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("#!/bin/sh\n", encoding="utf-8")
+    for name in ("no-such-program", "/no/such/program", str(tmp_path / "plain"), str(tmp_path)):
+        assert agent.run(name)["missing"] == name
+        assert agent.ask("spawn", argv=[name])["missing"] == name
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "run", "argv": ["echo", "a\0b"], "timeout_s": 1},
+        {"do": "spawn", "argv": ["echo", "a\0b"]},
+        {"do": "write", "path": "/dev/null/x", "text": ""},
+        {"do": "write", "path": "/tmp/a\0b", "text": ""},
+        {"do": "note", "number": 1, "entry": {}},
+    ],
+    ids=lambda request: request["do"],
+)
+def test_what_cannot_be_done_is_told_and_the_agent_goes_on(agent: Agent, request_: Message) -> None:
+    assert agent.ask(**request_)["error"]
+    assert agent.run("echo", "on")["stdout"] == "on\n"
+
+
+def test_a_program_that_outlives_its_time_is_killed_with_what_it_started(
+    agent: Agent, tmp_path: Path
+) -> None:
+    script = 'sleep 987 & echo $! > "$1"; wait'
+    said = agent.run("sh", "-c", script, "sh", str(tmp_path / "pid"), timeout_s=0.3)
+    assert said == {"id": 1, "timeout": True}
+    child = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    wait_for(lambda: not is_alive(child), "its child's end")
+
+
+def test_requests_are_done_side_by_side_and_answered_by_number(agent: Agent) -> None:
+    began = time.monotonic()
+    numbers = {
+        agent.send("run", argv=["sh", "-c", f"sleep 0.5; echo {n}"], timeout_s=9): n for n in range(20)
+    }
+    quick = agent.run("echo", "quick")
+    assert quick["stdout"] == "quick\n"
+    for number, n in numbers.items():
+        assert agent.await_answer(number)["stdout"] == f"{n}\n"
+    assert time.monotonic() - began < 6, "twenty times half a second, one after another, are ten"
+
+
+def test_a_program_can_be_killed_while_it_runs(agent: Agent) -> None:
+    number = agent.send("run", argv=["sleep", "60"], timeout_s=60)
+    agent.send("kill", of=number)
+    agent.send("kill", of=999)
+    assert agent.await_answer(number)["status"] == -signal.SIGKILL
+
+
+# Files
+
+
+def test_files_are_read_as_they_are_and_absent_ones_are_empty(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x\n\xff")
+    paths = [str(tmp_path / "a"), str(tmp_path / "none"), str(tmp_path), "/proc/self/comm"]
+    assert agent.ask("read", paths=paths)["texts"][:3] == ["x\n\N{REPLACEMENT CHARACTER}", "", ""]
+
+
+def test_a_secret_is_readable_by_its_owner_alone(agent: Agent, tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "er" / "secret"
+    assert "error" not in agent.ask("write", path=str(file), text="sésame")
+    assert file.read_text(encoding="utf-8") == "sésame"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o077 == 0
+    file.chmod(0o666)
+    agent.ask("write", path=str(file), text="s")
+    assert (file.read_text(encoding="utf-8"), file.stat().st_mode & 0o777) == ("s", 0o600)
+
+
+# Daemons
+
+
+def test_a_daemon_is_heard_until_it_is_stopped(agent: Agent) -> None:
+    number = agent.spawn("sh", "-c", "trap 'echo bye; exit 4' TERM; echo hi; while :; do sleep 0.02; done")
+    assert agent.printed(number, "out", 3) == b"hi\n"
+    agent.send("stop", of=number)
+    assert agent.printed(number, "out", 4) == b"bye\n"
+    assert agent.await_end(number) == 4
+
+
+def test_both_outputs_of_a_daemon_are_told_apart_byte_by_byte(agent: Agent) -> None:
+    number = agent.spawn("sh", "-c", r"printf '\000\377\n'; printf 'e\376' >&2")
+    heard = {"out": b"", "err": b""}
+    while "ended" not in (message := agent.await_answer(number)):
+        for name in heard:
+            heard[name] += base64.b64decode(message.get(name, ""))
+    assert heard == {"out": b"\0\xff\n", "err": b"e\xfe"}
+    assert message["ended"] == 0
+
+
+def test_a_daemon_is_told_to_have_begun_before_it_is_told_to_have_ended(agent: Agent) -> None:
+    for _ in range(20):
+        number = agent.spawn("true")
+        assert "spawned" in agent.await_answer(number)
+        assert agent.await_answer(number) == {"id": number, "ended": 0}
+
+
+def test_a_daemon_that_ends_by_itself_is_told_after_its_last_words(agent: Agent) -> None:
+    number = agent.spawn("sh", "-c", "seq 100000; exit 5")
+    data = b""
+    while "ended" not in (message := agent.await_answer(number)):
+        data += base64.b64decode(message.get("out", ""))
+    assert message["ended"] == 5
+    assert data.splitlines()[-1] == b"100000"
+
+
+def test_a_daemon_that_does_not_want_to_end_is_killed(agent: Agent) -> None:
+    number = agent.spawn("sh", "-c", "trap '' TERM; echo; while :; do sleep 0.02; done")
+    agent.printed(number, "out", 1)
+    began = time.monotonic()
+    agent.send("stop", of=number)
+    assert agent.await_end(number) == -signal.SIGKILL
+    assert time.monotonic() - began >= SHORT_S
+
+
+# The end, whatever brings it
+
+
+DAEMON = "trap 'echo daemon >> \"$1\"; exit' TERM; echo; while :; do sleep 0.02; done"
+
+
+def bring_up(agent: Agent, log: Path) -> None:
+    """A note, a daemon, and three notes, of which one is done; each tells ``log`` of its undoing."""
+    agent.note(101, *(["sh", "-c", f"echo {word} >> {log}"] for word in ("first", "first-again")))
+    number = agent.spawn("sh", "-c", DAEMON, "sh", str(log))
+    agent.printed(number, "out", 1)
+    for note, word in ((102, "second"), (103, "done"), (104, "third")):
+        agent.note(note, ["sh", "-c", f"echo {word} >> {log}"])
+    agent.ask("done", number=103)
+
+
+UNDONE = ["third", "second", "daemon", "first", "first-again"]
+
+
+def end(agent: Agent) -> None:
+    agent.send("end")
+
+
+def hang_up(agent: Agent) -> None:
+    agent.hang_up()
+
+
+def terminate(agent: Agent) -> None:
+    agent.process.terminate()
+
+
+def say_nothing(_agent: Agent) -> None:
+    """The dead man's way."""
+
+
+@pytest.mark.parametrize("way", [end, hang_up, terminate, say_nothing])
+def test_everything_is_undone_newest_first(
+    agent: Agent, state: Path, tmp_path: Path, way: Callable[[Agent], None]
+) -> None:
+    agent.begin(deadman_s=SHORT_S if way is say_nothing else PATIENCE_S)
+    log = tmp_path / "log"
+    bring_up(agent, log)
+    long = agent.send("run", argv=["sleep", "60"], timeout_s=60)
+    assert len(list(state.glob("agent-target-*.jsonl"))) == 1
+    way(agent)
+    agent.await_exit()
+    assert log.read_text(encoding="utf-8").split() == UNDONE
+    assert agent.process.returncode == 0
+    assert agent.last == [{"ended": True}]
+    assert agent.await_answer(long)["status"] == -signal.SIGKILL
+    assert not state.exists(), "nothing is left of its own"
+
+
+def test_beats_keep_it_alive(agent: Agent, tmp_path: Path) -> None:
+    agent.begin(deadman_s=SHORT_S)
+    agent.note(101, ["touch", str(tmp_path / "undone")])
+    for _ in range(10):
+        time.sleep(SHORT_S / 4)
+        agent.send("beat")
+    assert not (tmp_path / "undone").exists()
+    agent.await_exit()
+    assert (tmp_path / "undone").exists()
+
+
+def test_half_a_request_is_no_request(agent: Agent, tmp_path: Path) -> None:
+    agent.begin()
+    agent.note(101, ["touch", str(tmp_path / "undone")])
+    agent._in.write(b'{"id": 9, "do": "run", "argv": ["touch", "' + str(tmp_path / "half").encode())
+    agent.hang_up()
+    agent.await_exit()
+    assert (tmp_path / "undone").exists()
+    assert not (tmp_path / "half").exists()
+
+
+def test_something_else_than_requests_ends_it_too(agent: Agent, tmp_path: Path) -> None:
+    agent.begin()
+    agent.note(101, ["touch", str(tmp_path / "undone")])
+    agent._in.write(b"GET / HTTP/1.0\n")
+    agent._in.flush()
+    agent.await_exit()
+    assert (tmp_path / "undone").exists()
+
+
+def test_what_cannot_be_undone_does_not_keep_the_rest_from_it(
+    agent: Agent, start: Callable[[], Agent], state: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    agent.begin()
+    agent.note(101, ["sh", "-c", f"echo first >> {log}"])
+    agent.note(102, ["sh", "-c", "echo no >&2; exit 1"], ["sh", "-c", f"echo second >> {log}"])
+    agent.note(103, ["no-such-program"])
+    agent.note(104, ["sleep", "60"])
+    agent.note(105, ["sh", "-c", "echo it is gone >&2; exit 1"], absent=["is gone"])
+    agent.hang_up()
+    agent.await_exit()
+    assert log.read_text(encoding="utf-8").split() == ["second", "first"]
+    (kept,) = state.iterdir()
+    assert kept.suffix == ".jsonl", "what is still there stays written down"
+
+    begun = start().begin()
+    assert begun["removed"] == []
+    whats = [line.partition(":")[0] for line in begun["failed"]]
+    assert whats == ["Thing 104", "Thing 103", "Thing 102"]
+    assert "timed out" in begun["failed"][0]
+    assert "No such file" in begun["failed"][1]
+    assert begun["failed"][2].endswith("no")
+
+
+def test_input_of_a_step_is_handed_on(agent: Agent, tmp_path: Path) -> None:
+    agent.begin()
+    agent.note(101, ["tee", str(tmp_path / "said")], input="sésame")
+    agent.hang_up()
+    agent.await_exit()
+    assert (tmp_path / "said").read_text(encoding="utf-8") == "sésame"
+
+
+def test_a_journal_that_cannot_be_written_does_not_keep_things_from_being_undone(
+    agent: Agent, state: Path, tmp_path: Path
+) -> None:
+    agent.begin()
+    for note in (101, 102):
+        agent.note(note, ["touch", str(tmp_path / str(note))])
+    (journal,) = state.glob("agent-*.jsonl")
+    journal.unlink()
+    journal.mkdir()
+    agent.hang_up()
+    agent.process.wait(PATIENCE_S)
+    assert (tmp_path / "101").exists()
+    assert (tmp_path / "102").exists()
+
+
+def test_without_a_reader_the_dead_man_is_noticed_all_the_same(state: Path, tmp_path: Path) -> None:
+    """As when the network is cut: what is written goes nowhere, and nothing ends by itself."""
+    agent = Agent(state, reads=False)
+    try:
+        agent.send("begin", role="target", run_id="r", private=[], deadman_s=SHORT_S)
+        entry = {"what": "x", "steps": [{"argv": ["touch", str(tmp_path / "undone")]}]}
+        agent.send("note", number=101, entry=entry)
+        agent.spawn("yes", "x" * 1000)
+        began = time.monotonic()
+        agent.process.wait(PATIENCE_S)
+        assert time.monotonic() - began < 8 * SHORT_S + 2
+        assert (tmp_path / "undone").exists()
+        assert not state.exists()
+    finally:
+        agent.close()
+
+
+# A kill, and the next agent
+
+
+def kill(agent: Agent) -> None:
+    agent.process.kill()
+    agent.await_exit()
+
+
+def test_what_a_killed_agent_left_the_next_one_undoes(
+    start: Callable[[], Agent], state: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    killed = start()
+    killed.begin()
+    for note in (101, 102, 103):
+        killed.note(note, ["sh", "-c", f"echo {note} >> {log}"])
+    killed.ask("done", number=102)
+    kill(killed)
+    assert not log.exists()
+    following = start()
+    begun = following.begin()
+    assert begun["removed"] == ["Thing 103", "Thing 101"]
+    assert begun["failed"] == []
+    assert log.read_text(encoding="utf-8").split() == ["103", "101"]
+    assert list(state.glob("agent-*.jsonl")) == []
+    following.note(101, ["true"])
+    following.hang_up()
+    following.await_exit()
+    assert not state.exists()
+
+
+def test_another_role_is_left_alone(start: Callable[[], Agent], tmp_path: Path) -> None:
+    killed = start()
+    killed.begin(role="target")
+    killed.note(101, ["touch", str(tmp_path / "undone")])
+    kill(killed)
+    assert start().begin(role="initiator")["removed"] == []
+    assert not (tmp_path / "undone").exists()
+
+
+def test_the_same_run_resumed_does_not_mix_up_its_numbers(start: Callable[[], Agent], tmp_path: Path) -> None:
+    """They begin anew with every connection."""
+    first = start()
+    first.begin()
+    first.note(1, ["test", "-e", str(tmp_path / "allowed")])
+    first.hang_up()
+    first.await_exit()
+    second = start()
+    assert second.begin()["failed"]
+    second.note(1, ["true"])
+    second.ask("done", number=1)
+    kill(second)
+    (tmp_path / "allowed").touch()
+    assert start().begin()["removed"] == ["Thing 1"]
+
+
+@pytest.mark.parametrize("cut", [1, 20, -1], ids=["first byte", "middle", "all but one"])
+def test_a_torn_journal_is_undone_but_for_what_was_torn(
+    start: Callable[[], Agent], state: Path, tmp_path: Path, cut: int
+) -> None:
+    """What was being written down was not yet acted on, whether it was torn at the end or in the middle."""
+    killed = start()
+    killed.begin()
+    for note in (101, 102, 103):
+        killed.note(note, ["touch", str(tmp_path / str(note))])
+    kill(killed)
+    (journal,) = state.glob("agent-*.jsonl")
+    first, second, third = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(first + second.rstrip(b"\n")[:cut] + b"\n" + third)
+    assert start().begin()["removed"] == ["Thing 103", "Thing 101"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.isdigit()) == ["101", "103"]
+
+
+# One run at a time
+
+
+def test_a_second_run_is_told_of_the_first_and_leaves_it_alone(
+    start: Callable[[], Agent], state: Path, tmp_path: Path
+) -> None:
+    first, second = start(), start()
+    first.begin(run_id="run-1")
+    first.note(101, ["touch", str(tmp_path / "undone")])
+    assert second.begin(run_id="run-2")["busy"] == "run-1"
+    assert "error" in second.ask("note", number=1, entry={"what": "x", "steps": []})
+    second.hang_up()
+    second.await_exit()
+    assert (state / "target.lock").exists(), "it is the first one's"
+    assert not (tmp_path / "undone").exists()
+    assert start().begin(run_id="run-3")["busy"] == "run-1"
+    first.hang_up()
+    first.await_exit()
+    assert "busy" not in start().begin(run_id="run-4")
+
+
+def test_one_machine_can_have_both_roles(start: Callable[[], Agent], state: Path) -> None:
+    target, initiator = start(), start()
+    assert "busy" not in target.begin(role="target")
+    assert "busy" not in initiator.begin(role="initiator")
+    target.hang_up()
+    target.await_exit()
+    assert [path.name for path in state.glob("*.lock")] == ["initiator.lock"]
+    initiator.hang_up()
+    initiator.await_exit()
+    assert not state.exists()
+
+
+def test_a_lock_that_was_just_removed_is_not_taken_for_one(start: Callable[[], Agent], state: Path) -> None:
+    """Agents come and go as fast as they can; never do two have the role at once."""
+    for _ in range(5):
+        agents = [start() for _ in range(3)]
+        numbers = [
+            agent.send("begin", role="target", run_id="r", private=[], deadman_s=9) for agent in agents
+        ]
+        begun = [agent.await_answer(n) for agent, n in zip(agents, numbers, strict=True)]
+        assert sum("busy" not in answer for answer in begun) == 1
+        for agent in agents:
+            agent.hang_up()
+        for agent in agents:
+            agent.await_exit()
+    assert not state.exists()
+
+
+def test_it_says_where_ssh_reached_it(agent: Agent) -> None:
+    assert agent.begin()["ssh"] == "10.0.0.7 55 10.0.0.1 22"
+
+
+def test_the_kernel_s_messages_are_a_list(agent: Agent) -> None:
+    agent.begin()
+    assert isinstance(agent.ask("kernel_messages")["lines"], list)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["nothing", "half"])
+def test_a_connection_that_breaks_before_the_program_has_come_ends_it(state: Path, share: float) -> None:
+    source = agent_source(state).encode()
+    argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source)), ""]
+    half = source[: int(len(source) * share)]
+    done = subprocess.run(argv, input=half, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+@pytest.mark.parametrize("name", ["agent", "logout", "survey"])
+def test_what_is_sent_needs_nothing_but_the_standard_library(name: str) -> None:
+    imported = {
+        module
+        for node in ast.walk(ast.parse(programs.source(name)))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [n.name for n in node.names]
+        )
+    }
+    assert imported
+    assert {module.partition(".")[0] for module in imported} <= sys.stdlib_module_names

@@ -1,0 +1,90 @@
+"""Histograms: against the percentiles that fio itself reports of the same bins, and sorted samples."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UsageError
+from harness.histogram import Histogram, from_fio, merge
+
+# fio 3.33 on a 4 MiB file: two jobs, one of which reads, writes and syncs; cut down to jobs and results.
+REAL = json.loads((Path(__file__).parent / "data" / "fio-3.33-jsonplus.json").read_text(encoding="utf-8"))
+DIRECTIONS: dict[str, dict[str, Any]] = {
+    f"{job['jobname']} {name}": job[name]
+    for job in REAL["jobs"]
+    for name in ("read", "write", "sync")
+    if job[name].get("io_bytes") or job[name]["lat_ns"].get("bins")
+}
+LEVELS = (1, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS.values(), ids=list(DIRECTIONS))
+def test_percentiles_are_those_that_fio_reports(direction: dict[str, Any]) -> None:
+    histogram = from_fio(direction)
+    reported = direction["lat_ns"]
+    assert len(reported["percentile"]) == 6
+    for percent, value_ns in reported["percentile"].items():
+        assert histogram.percentile_ns(float(percent)) == value_ns, percent
+    assert histogram.count == reported["N"]
+    assert histogram.mean_ns == pytest.approx(reported["mean"], rel=1 / 128)
+
+
+def test_percentiles_of_a_union_are_those_of_all_its_samples() -> None:
+    parts = [from_fio(direction) for direction in DIRECTIONS.values()]
+    union = merge(parts)
+    samples = sorted(value for part in parts for value in Counter(part.bins).elements())
+    assert union.count == len(samples) == sum(part.count for part in parts)
+    for percent in LEVELS:
+        position = -(-round(percent * 100) * len(samples) // 10_000)
+        assert union.percentile_ns(percent) == samples[position - 1], percent
+
+
+def test_the_mean_of_percentiles_is_not_the_percentile() -> None:
+    fast, slow = Histogram({1000: 990, 2000: 10}), Histogram({50_000: 1000})
+    assert merge([fast, slow]).percentile_ns(50) == 2000
+    assert (fast.percentile_ns(50) + slow.percentile_ns(50)) / 2 == 25_500
+
+
+def test_order_and_grouping_of_merges_do_not_matter() -> None:
+    source = random.Random(3)  # noqa: S311 -- no secret
+    parts = [Histogram(dict(Counter(source.choices(range(1, 40), k=200)))) for _ in range(5)]
+    at_once = merge(parts)
+    assert merge(reversed(parts)) == at_once
+    assert merge([merge(parts[:2]), merge(parts[2:])]) == at_once
+    assert merge([]) == Histogram()
+
+
+def test_completion_latency_stands_in_where_total_latency_has_no_bins() -> None:
+    assert from_fio({"lat_ns": {"bins": {}}, "clat_ns": {"bins": {"100": 1}}}) == Histogram({100: 1})
+    assert from_fio({"lat_ns": {"bins": {"200": 2}}, "clat_ns": {"bins": {"100": 1}}}) == Histogram({200: 2})
+    assert from_fio({"io_bytes": 0, "clat_ns": {"min": 0}}) == Histogram()
+
+
+@pytest.mark.parametrize(
+    "bins",
+    [{"a": 1}, {"1.5": 1}, {"-1": 1}, {"1": -1}, {"1": "x"}, {"1": 1.5}, {"1": None}, [1], "\x1b[2J"],
+)  # fmt: skip
+def test_bins_of_another_form_are_refused(bins: object) -> None:
+    with pytest.raises(UsageError, match="fio's bins") as refusal:
+        from_fio({"lat_ns": {"bins": bins}})
+    assert "\x1b" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("q", [0, -1, 100.1, float("nan"), float("inf")])
+def test_a_percentile_is_of_a_hundred(q: float) -> None:
+    with pytest.raises(ValueError, match="percentile"):
+        Histogram({1: 1}).percentile_ns(q)
+
+
+def test_nothing_can_be_said_of_no_ios() -> None:
+    with pytest.raises(ValueError, match="no I/Os"):
+        Histogram().percentile_ns(50)
+    with pytest.raises(ValueError, match="no I/Os"):
+        _ = Histogram().mean_ns
+    assert Histogram().count == 0

@@ -1,0 +1,752 @@
+"""Hosts over SSH: addresses, quoting, what becomes of a connection, and what ssh has to say.
+
+ssh(1) is a script here that does with its last word what sshd does: it has a shell carry it out. What the
+agent needs root for (unshare, mount, sudo) are scripts too; all else is real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import programs, remote
+from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
+from harness.hosts import Host
+from harness.journal import Journal
+from harness.remote import Address, AgentHost, parse_address, ssh_command
+from harness.undo import Entry, Step
+from tests.unit.agents import agent_source
+
+NAS = "ssh://root@nas:2222"
+PATIENCE_S = 20.0
+
+SSH = """\
+printf '%s\\0' "$@" > "$(dirname "$0")/ssh.words"
+for last; do :; done
+SSH_CONNECTION='10.0.0.7 55 10.0.0.1 22' exec sh -c "$last"
+"""
+UNSHARE = """\
+while [ "$1" != /usr/bin/python3 ]; do shift; done
+exec "$@"
+"""
+SUDO = """\
+test "$1" = -n || exit 9
+shift
+exec env -u SSH_CONNECTION "$@"
+"""
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
+    file.chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs found before the machine's own."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name, text in (("ssh", SSH), ("unshare", UNSHARE), ("sudo", SUDO), ("mount", ""), ("umount", "")):
+        script(folder, name, text)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    return folder
+
+
+@pytest.fixture
+def connect(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., contextlib.AbstractContextManager[AgentHost]]:
+    """Connects as a run does, to an agent with its state in the test's folder."""
+    del tools
+    source = agent_source(tmp_path / "state")
+    monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+
+    def connect(
+        text: str = NAS, role: str = "target", run_id: str = "run-1"
+    ) -> contextlib.AbstractContextManager[AgentHost]:
+        log = tmp_path / "ssh.log"
+        return remote.connect(parse_address(text, role), role=role, name=role, run_id=run_id, log=log)
+
+    return connect
+
+
+Connect = Callable[..., contextlib.AbstractContextManager[AgentHost]]
+
+
+def signal_all(host: AgentHost, number: int) -> None:
+    """ssh, and here the agent as well; programs that it has started are in sessions of their own."""
+    os.killpg(host.connection._process.pid, number)
+
+
+@pytest.fixture
+def host(connect: Connect) -> Iterator[AgentHost]:
+    with connect() as host:
+        yield host
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ssh://nas", ["nas"]),
+        ("ssh://nas/", ["nas"]),
+        ("ssh://nas_2.home.example", ["nas_2.home.example"]),
+        ("ssh://10.0.0.7", ["10.0.0.7"]),
+        ("ssh://root@nas", ["-l", "root", "nas"]),
+        ("ssh://me.you+x-y@nas:22", ["-p", "22", "-l", "me.you+x-y", "nas"]),
+        ("ssh://nas:65535", ["-p", "65535", "nas"]),
+        ("ssh://[fe80::1]", ["fe80::1"]),
+        ("ssh://root@[2001:db8::7]:2222/", ["-p", "2222", "-l", "root", "2001:db8::7"]),
+    ],
+)
+def test_an_address_is_told_to_ssh_in_words(text: str, words: list[str]) -> None:
+    address = parse_address(text, "target")
+    assert address.text == text
+    assert not address.is_local
+    assert address.ssh_words() == words
+
+
+def test_this_machine_has_an_address_too() -> None:
+    assert parse_address("local", "initiator").is_local
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "nas",
+        "root@nas",
+        "LOCAL",
+        "local ",
+        "ssh:nas",
+        "ssh://",
+        "ssh:///",
+        "ssh:///nas",
+        "SSH://nas",
+        "http://nas",
+        "ssh://-oProxyCommand=x",
+        "ssh://-oProxyCommand=touch PWNED",
+        "ssh://root@-oProxyCommand=x",
+        "ssh://-lroot@nas",
+        "ssh://-oProxyCommand=x@nas",
+        "ssh://nas;id",
+        "ssh://$(id)",
+        "ssh://nas%2f",
+        "ssh://a b",
+        "ssh:// nas",
+        "ssh://nas ",
+        "ssh://root @nas",
+        "ssh://@nas",
+        "ssh://user@",
+        "ssh://user@:22",
+        "ssh://root:secret@nas",
+        "ssh://a@b@nas",
+        "ssh://$USER@nas",
+        "ssh://`id`@nas",
+        "ssh://nas:",
+        "ssh://nas:0",
+        "ssh://nas:00000",
+        "ssh://nas:65536",
+        "ssh://nas:99999",
+        "ssh://nas:222222",
+        "ssh://nas:-22",
+        "ssh://nas:ssh",
+        "ssh://nas:\N{FULLWIDTH DIGIT TWO}",
+        "ssh://nas/path",
+        "ssh://nas//",
+        "ssh://nas?x",
+        "ssh://fe80::1",
+        "ssh://[fe80::1",
+        "ssh://fe80::1]",
+        "ssh://[]",
+        "ssh://[-oX]",
+        "ssh://[nas]",
+        "ssh://.nas",
+        "ssh://näs",
+        "ssh://rööt@nas",
+        "ssh://nas\0",
+        "ssh://root\0@nas",
+        "ssh://nas\n",
+        "ssh://nas\nroot",
+        "\nssh://nas",
+        "ssh://nas\r",
+        "ssh://nas\x1b[31m",
+        "ssh://nas\N{RIGHT-TO-LEFT OVERRIDE}",
+    ],
+)
+def test_anything_else_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_address(text, "target")
+    assert refused.value.message.startswith("expected target as ssh://[USER@]HOST[:PORT] or local, found ")
+    assert refused.value.message.isprintable()
+    assert refused.value.hint == "try --target ssh://root@nas"
+    if not 0 < len(text) - len("ssh://nas") < 7 or ":" not in text[6:]:  # a port's range is asked there alone
+        with pytest.raises(UsageError):
+            Address(text).ssh_words()
+
+
+# Command lines
+
+WORDS = [
+    ["plain"],
+    [""],
+    ["", "", "x", ""],
+    [" ", "a b", "\t"],
+    ["'", "''", "it's", "'\\''"],
+    ['"', 'say "hi"'],
+    ["$HOME", "${HOME}", "$(id)", "`id`", "$'a'"],
+    ["\\", "\\\\", "a\\nb", "\\'"],
+    ["new\nline", "\n", "a\n\nb\n"],
+    ["*", "?", "[a]", "{a,b}", "~", "#", "!", "!!", "&", ";", "|", ">x", "<x"],
+    ["-n", "--", "-e"],
+    ["ü€\N{GRINNING FACE}", "\x01\x7f"],
+]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=repr)
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_words_come_through_the_shell_of_another_machine_unchanged(words: list[str], shell: str) -> None:
+    argv = ssh_command(parse_address(NAS, "target"), ["printf", r"%s\0", *words], {})
+    done = subprocess.run([shell, "-c", argv[-1]], capture_output=True, check=True)
+    assert done.stdout == "".join(f"{word}\0" for word in words).encode()
+
+
+def test_ssh_asks_nobody_trusts_nobody_and_shares_nothing() -> None:
+    argv = ssh_command(parse_address(NAS, "target"), ["true"], {"IdentityFile": "/a b/key"})
+    assert argv[:2] == ["ssh", "-T"]
+    assert argv[-8:] == ["-oIdentityFile=/a b/key", "-p", "2222", "-l", "root", "nas", "--", "true"]
+    options = {word for word in argv if word.startswith("-o")}
+    assert options >= {
+        "-oBatchMode=yes",
+        "-oStrictHostKeyChecking=yes",
+        "-oForwardAgent=no",
+        "-oForwardX11=no",
+        "-oClearAllForwardings=yes",
+        "-oPermitLocalCommand=no",
+        "-oRemoteCommand=none",
+        "-oControlPath=none",
+        "-oServerAliveInterval=5",
+        "-oServerAliveCountMax=3",
+        "-oConnectTimeout=15",
+    }
+    assert not any("UserKnownHostsFile" in word for word in argv), "the user's own serve"
+
+
+def test_the_real_ssh_understands_the_command_line() -> None:
+    """-G prints what it would do, and goes nowhere."""
+    argv = ssh_command(parse_address("ssh://me@[2001:db8::7]:2222", "target"), ["true"], {})
+    try:
+        done = subprocess.run([argv[0], "-G", "-F", "none", *argv[1:]], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no ssh here")
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert (told["hostname"], told["user"], told["port"]) == ("2001:db8::7", "me", "2222")
+    assert told["batchmode"] == "yes"
+    assert told["stricthostkeychecking"] in ("yes", "true")
+    assert told["forwardagent"] == "no"
+
+
+def test_what_the_login_shell_is_given_is_one_line_for_any_shell() -> None:
+    """Between apostrophes, csh(1) takes no newline and no exclamation mark, and fish(1) no backslash."""
+    line = ssh_command(Address(NAS), remote.launch_command(12345), {})[-1]
+    assert not set("\n\r\\!") & set(line)
+    inner = shlex.split(line)
+    assert inner[:2] == ["sh", "-c"]
+    assert all("'" not in word for word in inner)
+    assert inner[-1] == "12345"
+
+
+# A connection
+
+
+def test_a_host_does_what_it_is_asked(host: AgentHost, tmp_path: Path) -> None:
+    done = host.run(["sh", "-c", "cat; echo oops >&2; exit 3"], input="in", check=False, env={"A": "b"})
+    assert (done.argv[0], done.status, done.stdout, done.stderr) == ("sh", 3, "in", "oops\n")
+    host.write_secret(tmp_path / "deep" / "secret", "sésame")
+    assert host.read_files([str(tmp_path / "deep" / "secret"), "/no/such/file"]) == ["sésame", ""]
+    assert isinstance(host.kernel_messages(), list)
+    assert host.netns is None
+    assert host.ssh_peer == "10.0.0.1"
+    assert host.recovered == ((), ())
+
+
+@pytest.mark.parametrize("words", WORDS, ids=repr)
+def test_words_reach_a_program_unchanged(host: AgentHost, words: list[str]) -> None:
+    assert host.run(["printf", r"%s\n|", *words]).stdout == "".join(f"{word}\n|" for word in words)
+
+
+def test_sudo_is_used_where_root_is_not_and_hides_nothing(connect: Connect, tools: Path) -> None:
+    script(tools, "id", "echo 1000")
+    with connect() as host:
+        assert host.ssh_peer == "10.0.0.1"
+        assert host.run(["echo", "hi"]).stdout == "hi\n"
+
+
+def test_a_local_host_needs_no_ssh(connect: Connect, tools: Path) -> None:
+    (tools / "ssh").unlink()
+    with connect("local") as host:
+        assert host.run(["echo", "hi"]).stdout == "hi\n"
+        assert host.ssh_peer == ""
+
+
+def test_ssh_is_called_once_and_carries_everything(connect: Connect, tools: Path) -> None:
+    with connect() as host:
+        (tools / "ssh").unlink()
+        assert host.run(["echo", "hi"]).stdout == "hi\n"
+    words = (tools / "ssh.words").read_text(encoding="utf-8").split("\0")
+    assert words[: words.index("nas")][-4:] == ["-p", "2222", "-l", "root"]
+
+
+def test_a_failure_is_raised_as_of_a_program_here(host: AgentHost) -> None:
+    with pytest.raises(CommandFailed, match="`sh -c 'exit 3'` ended with status 3"):
+        host.run(["sh", "-c", "exit 3"])
+    with pytest.raises(CommandFailed, match=r"`sleep 60` on the target did not end within 0\.2 s"):
+        host.run(["sleep", "60"], timeout_s=0.2)
+    with pytest.raises(RequirementError, match="the program no-such-program was needed on the target"):
+        host.run(["no-such-program"])
+    with pytest.raises(CommandFailed, match="the target could not do it: ValueError: embedded null byte"):
+        host.run(["echo", "a\0b"])
+    assert host.run(["echo", "on"]).stdout == "on\n"
+
+
+def test_big_outputs_and_inputs_come_whole(host: AgentHost) -> None:
+    assert host.run(["sh", "-c", "head -c 10000000 /dev/zero | tr '\\0' x"]).stdout == "x" * 10_000_000
+    assert host.run(["wc", "-c"], input="x" * 2_000_000).stdout.strip() == "2000000"
+
+
+def test_many_ask_at_once(host: AgentHost) -> None:
+    said: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        said[number] = host.run(["sh", "-c", f"sleep 0.2; echo {number}; seq {number}000"]).stdout
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert time.monotonic() - began < 3
+    assert all(said[number].splitlines()[0] == str(number) for number in range(16))
+    assert said[15].splitlines()[-1] == "15000"
+
+
+def test_who_stops_waiting_has_the_program_killed(host: AgentHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_answers: object, _timeout_s: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.connection, "answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            host.run(["sh", "-c", "exec -a left-alone sleep 77 2>/dev/null || exec sleep 77"])
+    deadline = time.monotonic() + PATIENCE_S
+    while host.run(["pgrep", "-fx", "sleep 77"], check=False).stdout and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not host.run(["pgrep", "-fx", "sleep 77"], check=False).stdout
+
+
+# Daemons
+
+
+LOOP = "trap 'echo bye; exit' TERM; echo ready >&2; printf '\\000\\377'; while :; do sleep 0.02; done"
+
+
+def test_a_daemon_runs_for_the_length_of_the_context(host: AgentHost, tmp_path: Path) -> None:
+    log, output = tmp_path / "log", tmp_path / "output"
+    with host.daemon(
+        ["sh", "-c", LOOP],
+        log=log,
+        output=output,
+        ready=lambda: output.exists() and output.read_bytes() == b"\0\xff",
+        deadline_s=10,
+    ):
+        assert log.read_text(encoding="utf-8") == "ready\n"
+    assert output.read_bytes() == b"\0\xffbye\n", "its last words are heard"
+    assert log.read_text(encoding="utf-8") == "ready\n"
+
+
+def test_without_an_output_of_its_own_all_goes_to_the_log(host: AgentHost, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("before\n", encoding="utf-8")
+    with host.daemon(["sh", "-c", LOOP], log=log, ready=lambda: b"\xff" in log.read_bytes(), deadline_s=10):
+        pass
+    text = log.read_bytes()
+    assert text.startswith(b"before\n")
+    assert b"ready\n" in text
+    assert b"bye\n" in text
+
+
+def test_a_daemon_that_ends_while_it_starts_says_why(host: AgentHost, tmp_path: Path) -> None:
+    for _ in range(5):
+        with (
+            pytest.raises(CommandFailed, match=r"on the target ended while it started: .*no such thing"),
+            host.daemon(
+                ["sh", "-c", "echo no such thing >&2"],
+                log=tmp_path / "log",
+                ready=lambda: False,
+                deadline_s=10,
+            ),
+        ):
+            pytest.fail("it is not ready")
+
+
+def test_a_daemon_that_is_never_ready_is_stopped(host: AgentHost, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with (
+        pytest.raises(CommandFailed, match=r"waited 0\.3 s in vain for `sh -c .*` on the target to become"),
+        host.daemon(
+            ["sh", "-c", LOOP], log=tmp_path / "log", output=output, ready=lambda: False, deadline_s=0.3
+        ),
+    ):
+        pytest.fail("it is not ready")
+    assert output.read_bytes().endswith(b"bye\n")
+
+
+def test_a_daemon_that_is_missing_is_told(host: AgentHost, tmp_path: Path) -> None:
+    with (
+        pytest.raises(RequirementError, match="the program no-such-daemon was needed on the target"),
+        host.daemon(["no-such-daemon"], log=tmp_path / "log", ready=lambda: True, deadline_s=1),
+    ):
+        pytest.fail("it is not there")
+
+
+def test_first_words_are_not_lost(host: AgentHost, tmp_path: Path) -> None:
+    """They can come before the answer to the request itself."""
+    for number in range(30):
+        log = tmp_path / f"log{number}"
+        with (
+            contextlib.suppress(CommandFailed),
+            host.daemon(["echo", "hi"], log=log, ready=lambda: False, deadline_s=10),
+        ):
+            pytest.fail("it has ended")
+        assert log.read_bytes() == b"hi\n"
+
+
+def test_a_disk_that_is_full_here_is_not_passed_over(host: AgentHost, tmp_path: Path) -> None:
+    """What was captured would lack something, and look as if nothing had been sent."""
+    with (
+        pytest.raises(HostLost, match="what it sent could not be written: No space left on device"),
+        host.daemon(
+            ["yes"], log=tmp_path / "log", output=Path("/dev/full"), ready=lambda: False, deadline_s=10
+        ),
+    ):
+        pytest.fail("it is not ready")
+    with pytest.raises(HostLost):
+        host.run(["true"])
+
+
+# The agent's own ledger
+
+
+def test_what_is_brought_up_is_written_down_there(host: AgentHost, tmp_path: Path) -> None:
+    here = Journal(tmp_path / "journal.jsonl")
+    there = tmp_path / "state"
+
+    class Thing(msgspec.Struct, frozen=True):
+        name: str
+
+        def acquire(self, host: Host) -> None:
+            (journal,) = there.glob("agent-*.jsonl")
+            assert '"Thing a"' in journal.read_text(encoding="utf-8")
+            host.run(["touch", str(tmp_path / "up")])
+
+        def undo(self) -> tuple[Step, ...]:
+            return (Step(("rm", str(tmp_path / "up")), absent=("No such file",)),)
+
+    with here.hold(host, Thing("a")):
+        assert (tmp_path / "up").exists()
+        assert here.open_entries() == {}
+    assert not (tmp_path / "up").exists()
+    (journal,) = there.glob("agent-*.jsonl")
+    assert len(journal.read_text(encoding="utf-8").splitlines()) == 2
+    assert here.leaks == []
+
+
+def test_what_is_up_at_the_end_is_taken_down(connect: Connect, tmp_path: Path) -> None:
+    with connect() as host:
+        assert host.ledger is not None
+        host.ledger.open(Entry("Thing a", (Step(("touch", str(tmp_path / "undone"))),)))
+    assert (tmp_path / "undone").exists()
+    assert not (tmp_path / "state").exists()
+
+
+def test_what_a_killed_run_left_is_undone_by_the_next_and_told(connect: Connect, tmp_path: Path) -> None:
+    with connect() as host:
+        assert host.ledger is not None
+        host.ledger.open(Entry("Thing a", (Step(("test", "-e", str(tmp_path / "allowed"))),)))
+        host.ledger.open(Entry("Thing b", (Step(("touch", str(tmp_path / "undone"))),)))
+        signal_all(host, signal.SIGKILL)
+        with pytest.raises(HostLost):
+            host.run(["true"])
+    assert not (tmp_path / "undone").exists()
+    with connect() as host:
+        assert host.recovered == (("Thing b",), (f"Thing a: test -e {tmp_path}/allowed: ",))
+    (tmp_path / "allowed").touch()
+    with connect() as host:
+        assert host.recovered == (("Thing a",), ())
+
+
+def test_a_second_run_is_refused(connect: Connect, tmp_path: Path) -> None:
+    with connect() as host:
+        with pytest.raises(BusyError) as refused, connect(run_id="run-2"):
+            pytest.fail("there are two")
+        assert refused.value.message == f"the target ({NAS}) is in use by run run-1"
+        with connect(role="initiator") as other:
+            assert other.run(["echo", "hi"]).stdout == "hi\n"
+        assert host.run(["echo", "on"]).stdout == "on\n"
+    assert not (tmp_path / "state").exists()
+
+
+# Lost
+
+
+def test_a_host_that_is_lost_is_told_to_all_who_wait_and_who_ask(host: AgentHost, tmp_path: Path) -> None:
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            host.run(["sleep", "5"])
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    lost_s = time.monotonic()
+    with (
+        pytest.raises(HostLost),
+        host.daemon(["sleep", "5"], log=tmp_path / "log", ready=lambda: True, deadline_s=9),
+    ):
+        signal_all(host, signal.SIGKILL)
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        for call in (
+            lambda: host.run(["true"]),
+            lambda: host.read_files(["/proc/self/comm"]),
+            lambda: host.write_secret(tmp_path / "x", ""),
+            host.kernel_messages,
+        ):
+            with pytest.raises(HostLost):
+                call()
+        assert host.ledger is not None
+        host.ledger.close(1)
+    assert time.monotonic() - lost_s < 4
+    assert [type(error) for error in raised] == [HostLost] * 3
+    assert str(raised[0]).startswith("the target was lost in the middle of the run: the connection ended (")
+    assert raised[0].hint == "it takes down by itself what was brought up there, within 30 s"  # type: ignore[attr-defined]
+
+
+def test_a_daemon_of_a_lost_host_is_not_said_to_have_ended(host: AgentHost, tmp_path: Path) -> None:
+    def kill() -> bool:
+        signal_all(host, signal.SIGKILL)
+        return False
+
+    with (
+        pytest.raises(HostLost),
+        host.daemon(["sleep", "3"], log=tmp_path / "log", ready=kill, deadline_s=9),
+    ):
+        pytest.fail("it is not ready")
+
+
+def test_a_host_that_does_not_answer_is_given_up(host: AgentHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "ANSWER_GRACE_S", 0.2)
+    signal_all(host, signal.SIGSTOP)
+    with pytest.raises(HostLost, match=r"it has not answered for 0\.5 s"):
+        host.run(["true"], timeout_s=0.3)
+    with pytest.raises(HostLost):
+        host.run(["true"])
+    signal_all(host, signal.SIGKILL)
+
+
+def test_an_agent_that_talks_nonsense_is_lost(host: AgentHost) -> None:
+    # Its own standard output, from below.
+    script = "import os; fd = os.open('/proc/%d/fd/1', os.O_WRONLY); os.write(fd, b'what?\\n')"
+    with pytest.raises(HostLost, match="it sent something else than the agent does"):
+        host.run([programs.PYTHON, "-c", script % host.connection._process.pid])
+        host.run(["true"])
+
+
+def test_silence_has_the_other_end_take_everything_down(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "DEADMAN_S", 0.5)
+    with connect() as host:
+        assert host.ledger is not None
+        host.ledger.open(Entry("Thing a", (Step(("touch", str(tmp_path / "undone"))),)))
+        deadline = time.monotonic() + PATIENCE_S
+        while not (tmp_path / "undone").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (tmp_path / "undone").exists()
+        with pytest.raises(HostLost):
+            host.run(["true"])
+
+
+def test_beats_are_sent(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "DEADMAN_S", 0.6)
+    monkeypatch.setattr(remote, "BEAT_S", 0.1)
+    with connect() as host:
+        time.sleep(1.2)
+        assert host.run(["echo", "on"]).stdout == "on\n"
+
+
+def test_beats_come_often_enough_for_the_dead_man() -> None:
+    assert remote.BEAT_S * 3 < remote.DEADMAN_S
+
+
+# What a login shell says before
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        "echo Welcome to NAS; echo; echo '{\"hello\": ' ; echo '{}'; echo '[1]'; echo 'null'; echo '\"x\"'",
+        "printf 'no newline at the end: '",
+        "printf '\\377\\000\\033[31m\\n'",
+        "seq 10000",
+        "echo to the log >&2",
+    ],
+    ids=["lines", "no newline", "bytes", "long", "log"],
+)
+def test_what_a_login_shell_says_first_is_passed_over(connect: Connect, tools: Path, greeting: str) -> None:
+    script(tools, "ssh", f"{greeting}\n{SSH}")
+    with connect() as host:
+        assert host.run(["echo", "hi"]).stdout == "hi\n"
+
+
+def refused(connect: Connect) -> HarnessError:
+    with pytest.raises(HarnessError) as error, connect():
+        pytest.fail("it was connected")
+    assert isinstance(error.value, RequirementError)
+    assert "\n" not in error.value.message
+    return error.value
+
+
+def test_endless_words_instead_of_an_agent_are_not_listened_to_for_long(
+    connect: Connect, tools: Path
+) -> None:
+    script(tools, "ssh", "exec yes welcome")
+    began = time.monotonic()
+    assert "the target could not be reached" in refused(connect).message
+    assert time.monotonic() - began < 15
+
+
+def test_silence_instead_of_an_agent_has_a_deadline(
+    connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "HELLO_DEADLINE_S", 0.3)
+    # A child of its own holds the pipes when it is killed, as a ProxyCommand does.
+    script(tools, "ssh", "sleep 5\n:")
+    began = time.monotonic()
+    error = refused(connect)
+    assert time.monotonic() - began < 4
+    assert error.message == "the target could not be reached: it said nothing for 0.3 s"
+    assert error.hint == "try the same with ssh by hand"
+
+
+CHANGED = """\
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!
+Someone could be eavesdropping on you right now (man-in-the-middle attack)!
+It is also possible that a host key has just been changed.
+The fingerprint for the ED25519 key sent by the remote host is
+SHA256:uNiVztksCsDhcc0u9e8BrbHBGDKGvZSnPlIdqxsY1eg.
+Please contact your system administrator.
+Add correct host key in /home/me/.ssh/known_hosts to get rid of this message.
+Offending ED25519 key in /home/me/.ssh/known_hosts:4
+  remove with:
+  ssh-keygen -f "/home/me/.ssh/known_hosts" -R "nas"
+Host key for nas has changed and you have requested strict checking.
+Host key verification failed.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "hint"),
+    [
+        (
+            "No ED25519 host key is known for nas and you have requested strict checking.\r\n"
+            "Host key verification failed.\r\n",
+            "Host key verification failed.",
+            "connect once by hand with ssh, and compare the fingerprint",
+        ),
+        (CHANGED, "Host key for nas has changed", "find out why before anything else"),
+        ("root@nas: Permission denied (publickey,password).\r\n", "Permission denied", "`ssh-add` one"),
+        (
+            "ssh: Could not resolve hostname nas: Name or service not known\r\n",
+            "Could not resolve hostname nas",
+            "check the name",
+        ),
+        ("ssh: connect to host nas port 22: Connection refused\r\n", "refused", "is sshd running"),
+        ("ssh: connect to host nas port 22: Connection timed out\r\n", "timed out", "is the machine on"),
+        ("ssh: connect to host nas port 22: No route to host\r\n", "No route", "is the machine on"),
+        ("sudo: a password is required\n", "a password is required", "NOPASSWD"),
+        ("sh: 1: exec: sudo: not found\n", "sudo: not found", "install and allow sudo"),
+        ("me is not in the sudoers file.\nsudo: a password is required\n", "sudoers", "NOPASSWD"),
+        ("sudo: unshare: command not found\n", "unshare", "install util-linux"),
+        ("sh: 1: exec: unshare: not found\n", "unshare", "install util-linux"),
+        (
+            "unshare: failed to execute /usr/bin/python3: No such file or directory\n",
+            "python3",
+            "install python3 there",
+        ),
+        ("unshare: unshare failed: Operation not permitted\n", "not permitted", "CAP_SYS_ADMIN"),
+        ("sh: not found\n", "sh: not found", "sh, util-linux and python3"),
+        ("kex_exchange_identification: odd\x1b[31m\n", r"odd\x1b[31m", "try the same with ssh by hand"),
+        ("", "the connection ended", "try the same with ssh by hand"),
+    ],
+)
+def test_what_ssh_says_comes_with_what_to_try(
+    connect: Connect, tools: Path, tmp_path: Path, said: str, shown: str, hint: str
+) -> None:
+    (tmp_path / "said").write_text(said, encoding="utf-8")
+    script(tools, "ssh", f"cat {tmp_path}/said >&2\nexit 255\n")
+    error = refused(connect)
+    assert error.message.startswith("the target could not be reached: ")
+    assert shown in error.message
+    assert hint in (error.hint or "")
+    assert error.message.isprintable()
+
+
+def test_what_an_earlier_connection_said_is_not_taken_for_this_one_s(
+    connect: Connect, tools: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ssh.log").write_text("Host key verification failed.\n", encoding="utf-8")
+    script(tools, "ssh", "echo ssh: connect to host nas port 22: Connection refused >&2; exit 255")
+    error = refused(connect)
+    assert "verification" not in error.message
+    assert "sshd" in (error.hint or "")
+
+
+def test_without_ssh_that_is_said(connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tools / "ssh").unlink()
+    monkeypatch.setattr("harness.run.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})})
+    monkeypatch.setenv("PATH", str(tools))
+    assert "the program ssh was needed" in refused(connect).message
+
+
+def test_an_agent_that_may_not_mount_is_a_failure_in_a_sentence(
+    connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "PRIVATE", tmp_path / "state" / "private")
+    script(tools, "mount", "exit 32")
+    with pytest.raises(CommandFailed, match="the target could not do it: CalledProcessError: "), connect():
+        pytest.fail("it was connected")
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,345 @@
+"""Several initiators at once: totals, what is said of each, and that nobody waits for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness import together
+from harness.errors import HostLost, RequirementError
+from harness.hosts import NamespaceHost
+from harness.model import Io, Latency
+from harness.parse.fio import FioJob
+from harness.run import Completed
+from harness.together import Client, Part, absence_warnings, run_together, start_warnings, total
+
+S = 1_000_000_000
+
+
+def measured(latencies_ns: Sequence[int], *, runtime_s: float = 1.0, block: int = 4096) -> Io:
+    """What fio would tell of I/Os of these latencies, without percentiles."""
+    return Io(
+        bytes=block * len(latencies_ns),
+        ios=len(latencies_ns),
+        runtime_ns=int(runtime_s * S),
+        latency=Latency(
+            mean_ns=statistics.mean(latencies_ns),
+            min_ns=min(latencies_ns),
+            max_ns=max(latencies_ns),
+            stddev_ns=statistics.stdev(latencies_ns),
+            p50_ns=1.0,  # of one job: never to be seen in a total
+            p99_ns=1.0,
+            p99_9_ns=1.0,
+        ),
+    )
+
+
+def reader(latencies_ns: Sequence[int], **changes: Any) -> FioJob:
+    bins = {value: latencies_ns.count(value) for value in set(latencies_ns)}
+    job = FioJob(name="a", error=0, read=measured(latencies_ns), read_bins=bins, percentiles_of="lat")
+    return msgspec.structs.replace(job, **changes)
+
+
+FAST = [100] * 990 + [200] * 10
+SLOW = [1000] * 50 + [9000] * 50
+
+
+def test_a_total_adds_up_over_the_longest_run_time() -> None:
+    slow = reader(SLOW, read=measured(SLOW, runtime_s=1.5))
+    read, write = total([reader(FAST), slow])
+    assert write is None
+    assert read is not None
+    assert (read.bytes, read.ios, read.runtime_ns) == (1100 * 4096, 1100, 1_500_000_000)
+
+
+def test_percentiles_of_a_total_are_those_of_all_ios() -> None:
+    read, _ = total([reader(FAST), reader(SLOW)])
+    assert read is not None
+    ranked = sorted(FAST + SLOW)
+    expected = [ranked[math.ceil(len(ranked) * q / 100) - 1] for q in (50, 99, 99.9)]
+    assert [read.latency.p50_ns, read.latency.p99_ns, read.latency.p99_9_ns] == expected == [100, 9000, 9000]
+
+
+def test_moments_of_a_total_are_those_of_all_ios() -> None:
+    read, _ = total([reader(FAST), reader(SLOW)])
+    assert read is not None
+    assert read.latency.mean_ns == pytest.approx(statistics.mean(FAST + SLOW))
+    assert read.latency.stddev_ns == pytest.approx(statistics.stdev(FAST + SLOW))
+    assert (read.latency.min_ns, read.latency.max_ns) == (100, 9000)
+
+
+@pytest.mark.parametrize("changes", [{"read_bins": {}}, {"percentiles_of": "clat"}])
+def test_without_comparable_histograms_a_total_has_no_percentiles(changes: dict[str, Any]) -> None:
+    read, _ = total([reader(FAST), reader(SLOW, **changes)])
+    assert read is not None
+    assert (read.latency.p50_ns, read.latency.p99_ns, read.latency.p99_9_ns) == (None, None, None)
+    assert read.latency.max_ns == 9000
+
+
+def test_what_one_job_did_not_measure_a_total_does_not_have() -> None:
+    unmeasured = msgspec.structs.replace(measured(SLOW), latency=Latency())
+    read, _ = total([reader(FAST), reader(SLOW, read=unmeasured, read_bins={})])
+    assert read is not None
+    assert read.latency == Latency()
+    assert read.ios == 1100
+
+
+def test_reads_and_writes_have_totals_of_their_own() -> None:
+    writer = FioJob(name="a", write=measured(SLOW), write_bins={1000: 100}, percentiles_of="lat")
+    read, write = total([reader(FAST), writer])
+    assert read == reader(FAST).read  # one job alone is its own total
+    assert write == writer.write
+    assert total([]) == (None, None)
+
+
+def parts(*started_s: float | None) -> list[Part]:
+    return [
+        Part(name=f"i{number}", job=reader(FAST), started_unix_s=at) for number, at in enumerate(started_s)
+    ]
+
+
+def test_jobs_that_begin_together_are_not_warned_about() -> None:
+    assert start_warnings(parts(100.0, 100.04, 100.02)) == ()
+    assert start_warnings(parts(100.0, None)) == ()
+    assert start_warnings([Part(name="i0", reason="gone")]) == ()
+
+
+def test_jobs_that_begin_apart_are_warned_about() -> None:
+    (warning,) = start_warnings(parts(100.0, 99.75, 99.9))
+    assert "i0 began 0.25 s after i1" in warning
+
+
+def test_figures_without_some_initiators_are_marked() -> None:
+    idle = Part(name="i9", job=FioJob(name="a", invalid=("nothing",)))
+    assert absence_warnings(parts(1.0, 1.0)) == ()
+    assert absence_warnings([*parts(1.0), idle, Part(name="i8")]) == (
+        "the others measured without i9, i8, from some moment on",
+    )
+    assert absence_warnings([idle]) == ()
+
+
+# With a fio that says what it is told to say
+
+
+@dataclass(frozen=True, eq=False)
+class Reached(NamespaceHost):
+    """A host whose fio servers are none."""
+
+    folder: Path = field(kw_only=True)
+    version: str = "fio-3.33"
+    is_lost: bool = False
+    stopped: list[str] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], **_options: Any) -> Completed:
+        if self.is_lost:
+            raise HostLost("the host was lost in the middle of the run")
+        return Completed(argv=tuple(argv), status=0, stdout=f"{self.version}\n", stderr="", seconds=0)
+
+    @contextlib.contextmanager
+    def daemon(self, argv: Sequence[str], **_options: Any) -> Iterator[None]:
+        yield
+        self.stopped.append(argv[-1])
+
+    @contextlib.contextmanager
+    def reach(self, path: Path) -> Iterator[Path]:
+        yield self.folder / path.name
+
+
+def io(ios: int) -> dict[str, Any]:
+    """A direction of a second with this many I/Os of 4 KiB, as fio tells it."""
+    bins = {
+        "min": 1,
+        "max": 9,
+        "mean": 5.0,
+        "stddev": 1.0,
+        "percentile": {"50.000000": 5},
+        "bins": {"5": ios},
+    }
+    counts = {"io_bytes": 4096 * ios, "bw_bytes": 4096 * ios, "iops": float(ios), "total_ios": ios}
+    return {**counts, "runtime": 1000 if ios else 0, "lat_ns": bins}
+
+
+class Script:
+    """What a fio in place of fio prints as client: ``lines`` at once, the rest and the JSON after a pause."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+        self.rows: list[dict[str, Any]] = []
+        self.pause = "true"
+        self.last_lines: list[str] = []
+        self.then = "exit 0"
+
+    def server(self, number: int) -> str:
+        return str(self.folder / f"fio-{number}.sock")
+
+    def heard(self, number: int, *messages: str) -> None:
+        name = self.server(number)
+        self.lines += [f"net      7     client: got cmd op {word} from {name} (pdu=8)" for word in messages]
+
+    def said(self, number: int, *words: str) -> None:
+        for line in words:
+            self.heard(number, "TEXT")
+            self.lines.append(f"<vm> {line}")
+
+    def gone(self, number: int, *, late: bool = False) -> None:
+        lines = self.last_lines if late else self.lines
+        lines.append(f"net      7     client: removed <{self.server(number)}>")
+
+    def measures(self, number: int, *, ios: int = 1000) -> None:
+        """A server whose job comes to its end; with no I/O if ``ios`` is 0."""
+        self.heard(number, "PROBE", "START", "SERVER_START", "TS", "STOP", "QUIT")
+        self.gone(number)
+        row = {"jobname": "a", "error": 0, "read": io(ios), "write": io(0), "hostname": self.server(number)}
+        self.rows.append(row)
+
+    def write(self) -> None:
+        text = "".join(f"{line}\n" for line in self.last_lines)
+        if self.rows:
+            everybody = {**self.rows[0], "jobname": "All clients"}
+            document = {"fio version": "fio-3.33", "client_stats": [*self.rows, everybody]}
+            text += "\n" + json.dumps(document, indent=1) + "\n"
+        (self.folder / "begin").write_text("".join(f"{line}\n" for line in self.lines), encoding="utf-8")
+        (self.folder / "end").write_text(text, encoding="utf-8")
+        fio = self.folder / "bin" / "fio"
+        fio.parent.mkdir()
+        steps = ('[ "$1" = --version ] && exec echo fio-3.33', "cat begin", self.pause, "cat end", self.then)
+        fio.write_text("\n".join(["#!/bin/sh", f"cd {self.folder}", *steps, ""]), encoding="utf-8")
+        fio.chmod(0o755)
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    return Script(tmp_path)
+
+
+def ran(script: Script, *hosts: Reached, timeout_s: float = 10.0) -> together.Together:
+    script.write()
+    hosts = hosts or (Reached(name="i0", folder=script.folder), Reached(name="i1", folder=script.folder))
+    clients = [Client(name=host.name, host=host, job="[a]\n") for host in hosts]
+    return run_together(clients, folder=script.folder, timeout_s=timeout_s)
+
+
+def test_each_part_has_its_own_job(script: Script) -> None:
+    script.measures(1, ios=2000)
+    script.measures(0, ios=1000)
+    done = ran(script)
+    assert [(part.name, part.job and part.job.read and part.job.read.ios) for part in done.parts] == [
+        ("i0", 1000),
+        ("i1", 2000),
+    ]
+    assert all(part.reason is None and part.started_unix_s for part in done.parts)
+    assert done.warnings == ()
+    read, _ = total([part.job for part in done.parts if part.job])
+    assert read is not None
+    assert (read.ios, read.latency.p50_ns) == (3000, 5)
+
+
+def test_what_was_asked_and_answered_is_kept(script: Script) -> None:
+    script.measures(0)
+    ran(script, Reached(name="i0", folder=script.folder))
+    assert (script.folder / "i0.fio").read_text(encoding="utf-8") == "[a]\n"
+    assert "client_stats" in (script.folder / "fio-client.txt").read_text(encoding="utf-8")
+
+
+def reason_beside_a_good_one(script: Script, host: Reached | None = None) -> str:
+    """Of the first initiator, where the second one measured."""
+    script.measures(1)
+    good = Reached(name="i1", folder=script.folder)
+    first, second = ran(script, host or Reached(name="i0", folder=script.folder), good).parts
+    assert second.job is not None
+    assert second.reason is None
+    assert first.job is None or first.job.read is None
+    return first.reason or ""
+
+
+def test_a_server_that_was_killed_is_told_from_its_job(script: Script) -> None:
+    script.heard(0, "PROBE", "START", "SERVER_START")
+    script.gone(0)
+    script.then = "exit 1"
+    assert reason_beside_a_good_one(script) == "its fio server was killed in the middle"
+
+
+def test_a_job_that_was_killed_counts_although_fio_ends_with_0(script: Script) -> None:
+    script.heard(0, "PROBE", "START", "SERVER_START", "STOP", "QUIT")
+    script.gone(0)
+    assert reason_beside_a_good_one(script) == "its fio job was killed in the middle"
+
+
+def test_a_refused_job_has_the_words_of_its_server(script: Script) -> None:
+    script.heard(0, "PROBE")
+    script.said(0, "Bad option <nosuch=1>", "fio: job a dropped")
+    script.gone(0)
+    reason = reason_beside_a_good_one(script)
+    assert reason == "its fio did not take the job: Bad option <nosuch=1> / fio: job a dropped"
+
+
+def test_a_job_without_io_has_the_words_of_its_server(script: Script) -> None:
+    script.heard(0, "START")
+    script.said(0, "a: (g=0): rw=read, bs=4k", "Starting 1 thread", "fio: file creation disallowed")
+    script.measures(0, ios=0)
+    assert reason_beside_a_good_one(script) == "its fio said: fio: file creation disallowed"
+
+
+def test_two_versions_of_fio_are_both_named(script: Script) -> None:
+    script.gone(0)
+    script.lines.append("<vm> fio: bad server cmd version 97")
+    reason = reason_beside_a_good_one(script, Reached(name="i0", folder=script.folder, version="fio-3.28"))
+    assert "fio-3.33 here and fio-3.28 on the i0" in reason
+
+
+def test_a_lost_host_speaks_for_itself(script: Script) -> None:
+    script.heard(0, "PROBE", "START", "SERVER_START")
+    script.gone(0)
+    reason = reason_beside_a_good_one(script, Reached(name="i0", folder=script.folder, is_lost=True))
+    assert reason == "the host was lost in the middle of the run"
+
+
+def test_a_missing_fio_is_named(script: Script) -> None:
+    script.then = "exit 127"
+    with pytest.raises(RequirementError, match="fio"):
+        ran(script)
+
+
+def test_a_signal_at_one_server_is_not_the_others(script: Script) -> None:
+    script.measures(0)
+    script.said(0, "fio: terminating on signal 15")
+    script.measures(1)
+    first, second = ran(script).parts
+    assert first.job is not None
+    assert any("terminating on signal" in problem for problem in first.job.invalid)
+    assert second.job is not None
+    assert second.job.invalid == ()
+
+
+def test_what_hangs_is_stopped_in_time_and_the_rest_kept(script: Script) -> None:
+    hangs, good = (Reached(name=name, folder=script.folder) for name in ("i0", "i1"))
+    script.heard(0, "PROBE", "START", "SERVER_START")
+    script.measures(1)
+    script.pause = "sleep 0.6"
+    script.gone(0, late=True)
+    done = ran(script, hangs, good, timeout_s=0.2)
+    assert done.parts[0].reason == "its fio did not end within 0.2 s, and was stopped"
+    assert done.parts[1].job is not None
+    assert len(hangs.stopped) == len(good.stopped) == 1
+    assert done.warnings == ("the others measured without i0, from some moment on",)
+
+
+def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "CUT_S", 0.1)
+    script.measures(0)
+    script.heard(1, "PROBE", "START", "SERVER_START")
+    script.pause = "exec sleep 60"
+    first, second = ran(script, timeout_s=0.2).parts
+    assert first.reason == "fio's client ended with status -9 before it told what it knew"
+    assert second.reason == "its fio did not end within 0.2 s, and was stopped"

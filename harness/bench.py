@@ -87,6 +87,15 @@ class Hosts:
         return (*self.initiators, self.target)
 
 
+def _describe(path: links.LinkPath) -> dict[str, object]:
+    """The link of a lane as it was made, and what real interfaces tell of themselves."""
+    described: dict[str, object] = {**links.describe(path)}
+    if path.profile.interface is not None:
+        described["initiator_hardware"] = interfaces.describe(path.initiator, path.initiator_iface)
+        described["target_hardware"] = interfaces.describe(path.target, path.target_iface)
+    return described
+
+
 @dataclass(kw_only=True)
 class ColumnUp:
     """A column that is ready to be measured: its lanes, or the disk itself if it is the local one."""
@@ -259,7 +268,7 @@ class Bench:
         self._columns[column] = up
         if lanes:
             self._facts[f"column {column.label}"] = {
-                "link": [links.describe(lane.path) for lane in lanes],
+                "link": [_describe(lane.path) for lane in lanes],
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
             }

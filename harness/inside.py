@@ -58,7 +58,7 @@ def mount_private() -> None:
 
 
 @contextlib.contextmanager
-def hosts(plan: Plan, folder: RunFolder) -> Iterator[Hosts]:
+def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
     """Who takes part: this kernel alone, kernels beside it, or machines, each reached and ready to serve.
 
     Raises HarnessError, before anything is brought up, for the first host that cannot take part.
@@ -80,8 +80,14 @@ def hosts(plan: Plan, folder: RunFolder) -> Iterator[Hosts]:
                     log=folder.path / f"{name}.log",
                 )
             )
-            protected = any(column.ipsec != IPSEC_OFF for column in plan.columns)
-            doctor.require(host, role, ipsec=protected)
+            removed, failed = host.recovered
+            for what in removed:
+                emit(Phase(f"removed on the {name}, left by an earlier run: {what}"))
+            for what in failed:
+                emit(Phase(f"could not be removed on the {name}: {what}"))
+            if not plan.kernels_apart:
+                protected = any(column.ipsec != IPSEC_OFF for column in plan.columns)
+                doctor.require(host, role, ipsec=protected)
             return host
 
         target = reach(plan.machines.target, "target", "target")
@@ -131,7 +137,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     if plan.testbed is not TestbedKind.MACHINES:
         mount_private()
     emit(Phase("reaching the hosts"))
-    with hosts(plan, folder) as taking_part:
+    with hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
         Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE).execute(todo)
 

@@ -1,0 +1,423 @@
+"""Real links: what ip(8) and ethtool(8) say, which link follows from it, and what is changed for it.
+
+What a kernel makes of it is proved in the lab (``tests/lab/inside/real_interfaces.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import interfaces
+from harness.errors import CommandFailed, RequirementError, UsageError
+from harness.hosts import NamespaceHost
+from harness.interfaces import SourceRoute, Sysctl
+from harness.journal import Journal
+from harness.model import LinkProfile
+from harness.parse import ethtool
+from harness.run import DEFAULT_TIMEOUT_S, Completed
+
+UP = ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"]
+
+
+def device(name: str, *addresses: str, **more: Any) -> dict[str, Any]:
+    """An interface as ``ip -d -j address`` has it."""
+    info = []
+    for address in addresses:
+        local, _, prefix = address.partition("/")
+        info.append({"family": "inet", "local": local, "prefixlen": int(prefix), "scope": "global"})
+    return {"ifname": name, "flags": UP, "operstate": "UP", "link_type": "ether", "addr_info": info, **more}
+
+
+@dataclass(frozen=True, eq=False)
+class Machine(NamespaceHost):
+    """A machine with these interfaces, which sends through ``prefers``, and notes what it does."""
+
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    prefers: str = ""
+    sysctls: dict[str, str] = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set)
+    done: list[str] = field(default_factory=list)
+
+    @property
+    def kernel(self) -> object:
+        return self
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        del timeout_s, env
+        text = self._answer(list(argv), input or "")
+        completed = Completed(
+            argv=tuple(argv), status=text is None, stdout=text or "", stderr="no", seconds=0
+        )
+        return completed.require_success() if check else completed
+
+    def _answer(self, argv: list[str], text: str) -> str | None:
+        match argv:
+            case ["ip", "-d", "-j", "address"]:
+                return json.dumps(self.devices)
+            case ["ip", "-d", "-j", "-s", "link", "show", "dev", name]:
+                found = [one for one in self.devices if one["ifname"] == name]
+                return json.dumps(found) if found else None
+            case ["ip", "-d", "-j", "route", "get", "fibmatch", to, "oif", name]:
+                return "[{}]" if self._source(name, to) else None
+            case ["ip", "-d", "-j", "route", "get", to, "oif", name]:
+                return json.dumps([{"dev": name, "prefsrc": self._source(name, to)}])
+            case ["ip", "-d", "-j", "route", "get", _, "from", source]:
+                ours = [words.split() for words in self.done if words.startswith("ip route add")]
+                chosen = [words[words.index("dev") + 1] for words in ours if source in words]
+                return json.dumps([{"dev": (chosen or [self.prefers])[0]}])
+            case ["ip", "-d", "-j", "rule"]:
+                return json.dumps([{"priority": 32766, "table": "main"}])
+            case ["ip", "-d", "-j", "route", "show", "table", number]:
+                return "[{}]" if number in self.tables else None
+            case ["cat", *paths]:
+                return "".join(f"{self.sysctls.get(path, '0')}\n" for path in paths)
+            case ["tee", path]:
+                self.sysctls[path] = text
+        self.done.append(" ".join([*argv, text]).strip())
+        return ""
+
+    def _source(self, name: str, to: str) -> str | None:
+        (one,) = (one for one in interfaces.read_interfaces(self) if one.name == name)
+        address = one.address_in(to)
+        return address.local if address else None
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        return ["0\n" if "/wlan0/" in path else "" for path in paths]
+
+
+def machine(name: str, *devices: dict[str, Any], prefers: str = "") -> Machine:
+    return Machine(name, devices=list(devices), prefers=prefers or devices[0]["ifname"])
+
+
+def real(interface: str, portal: str | None = None) -> LinkProfile:
+    return LinkProfile(name="wired", title="wired", emulated=False, interface=interface, portal=portal)
+
+
+LO = device("lo", "127.0.0.1/8", flags=["LOOPBACK", "UP", "LOWER_UP"], link_type="loopback")
+TARGET = machine("target", device("eth0", "10.0.0.9/24"), LO)
+ONE_NIC = machine("initiator", device("eth0", "10.0.0.1/24"), LO)
+TWO_NICS = (device("eth0", "10.0.0.1/24"), device("wlan0", "10.0.0.2/24"), LO)
+
+
+# What the kernel has
+
+
+def test_addresses_that_others_are_reached_by() -> None:
+    ppp = device("ppp0")
+    ppp["addr_info"] = [{"family": "inet", "local": "10.8.0.1", "address": "10.8.0.2", "prefixlen": 32}]
+    eth = device("eth0", "10.0.0.1/24", "10.0.0.2/24", "192.168.1.1/30")
+    eth["addr_info"][1]["secondary"] = True
+    eth["addr_info"].append({"family": "inet6", "local": "fe80::1", "prefixlen": 64})
+    found = {one.name: one for one in interfaces.read_interfaces(machine("initiator", ppp, eth))}
+    assert [str(address) for address in found["eth0"].addresses] == ["10.0.0.1/24", "192.168.1.1/30"]
+    assert str(found["ppp0"].addresses[0].network) == "10.8.0.2/32"
+    assert found["ppp0"].address_in("10.8.0.2") and not found["ppp0"].address_in("10.8.0.1")
+
+
+def test_ports_of_bridges_and_bonds_but_not_of_a_vrf() -> None:
+    host = machine(
+        "initiator",
+        device("a", master="br0", linkinfo={"info_slave_kind": "bridge"}),
+        device("b", master="blue", linkinfo={"info_kind": "veth", "info_slave_kind": "vrf"}),
+        device("c"),
+        {},  # what iproute2 leaves of an interface that it filtered out
+    )
+    assert {one.name: one.port_of for one in interfaces.read_interfaces(host)} == {
+        "a": "br0",
+        "b": None,
+        "c": None,
+    }
+
+
+@pytest.mark.parametrize("text", ["1: lo: <LOOPBACK,UP>", "{", '[{"ifname": 1}]'])
+def test_an_ip_without_json(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(Machine, "_answer", lambda _self, _argv, _text: text)
+    with pytest.raises(RequirementError, match="iproute2") as error:
+        interfaces.read_interfaces(ONE_NIC)
+    assert "ip -j address" in str(error.value)
+
+
+# Which link
+
+
+def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None:
+    far = machine(
+        "target", device("eth1", "172.17.0.9/16"), device("eth2", "10.0.0.9/24"), LO, prefers="eth2"
+    )
+    near, end = interfaces._find_ends(ONE_NIC, far, real("eth0"))
+    assert (near.iface, near.address, near.peer) == ("eth0", "10.0.0.1", "10.0.0.9")
+    assert (end.iface, end.address, end.peer) == ("eth2", "10.0.0.9", "10.0.0.1")
+    assert near.siblings == end.siblings == () and near.is_routed and end.is_routed
+
+
+@pytest.mark.parametrize(
+    ("devices", "interface", "portal", "kind", "words"),
+    [
+        (TWO_NICS, "eth9", None, UsageError, "no interface eth9, but eth0, wlan0, lo"),
+        (TWO_NICS, "lo", None, UsageError, "loopback"),
+        (
+            [device("eth0", flags=["BROADCAST"])],
+            "eth0",
+            None,
+            RequirementError,
+            "eth0 of the initiator is down",
+        ),
+        ([device("eth0", flags=["UP", "NO-CARRIER"])], "eth0", None, RequirementError, "no carrier"),
+        ([device("wlan0", operstate="DORMANT")], "wlan0", None, RequirementError, "no carrier"),
+        ([device("eth0")], "eth0", None, RequirementError, "no IPv4 address"),
+        (
+            [device("eth0", master="br0", linkinfo={"info_slave_kind": "bridge"})],
+            "eth0",
+            None,
+            UsageError,
+            r"port of br0.*name br0 instead",
+        ),
+        (
+            [device("eth0", "192.168.1.5/24")],
+            "eth0",
+            None,
+            UsageError,
+            r"192\.168\.1\.5/24.*10\.0\.0\.9/24 on eth0.*--link wired=eth0@ADDRESS",
+        ),
+        (TWO_NICS, "eth0", "10.0.0.77", UsageError, r"found 10\.0\.0\.77; it has 10\.0\.0\.9/24 on eth0"),
+        ([device("eth0", "192.168.1.5/24")], "eth0", "10.0.0.9", RequirementError, "no route to 10.0.0.9"),
+        ([device("eth0", "10.0.0.9/24")], "eth0", None, UsageError, "an address of the initiator too"),
+        (
+            [device("eth0", "10.0.0.1/24"), device("docker0", "10.0.0.9/24")],
+            "eth0",
+            None,
+            UsageError,
+            "docker0",
+        ),
+    ],
+)
+def test_links_that_cannot_work_are_refused(
+    devices: Sequence[dict[str, Any]], interface: str, portal: str | None, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as error:
+        interfaces.check(machine("initiator", *devices), TARGET, real(interface, portal))
+    assert type(error.value) is kind
+
+
+def test_of_several_portals_one_has_to_be_named() -> None:
+    far = machine("target", device("eth0", "10.0.0.9/24"), device("eth1", "10.0.0.10/24"))
+    with pytest.raises(
+        UsageError, match=r"10\.0\.0\.9 \(eth0\), 10\.0\.0\.10 \(eth1\).*wired=eth0@10\.0\.0\.9"
+    ):
+        interfaces.check(ONE_NIC, far, real("eth0"))
+    interfaces.check(ONE_NIC, far, real("eth0", "10.0.0.10"))
+
+
+# What is changed for it
+
+
+def test_where_there_is_no_choice_nothing_is_changed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    with interfaces.bring_up(journal, ONE_NIC, TARGET, real("eth0"), index=3, port=3261) as path:
+        assert path.is_shared and (path.index, path.port) == (3, 3261)
+        assert (path.initiator_iface, path.initiator_address) == ("eth0", "10.0.0.1")
+        assert (path.target_iface, path.target_address) == ("eth0", "10.0.0.9")
+    assert ONE_NIC.done == TARGET.done == [] and not journal.path.exists()
+
+
+SET = {
+    "/proc/sys/net/ipv4/conf/eth0/arp_ignore": "1",
+    "/proc/sys/net/ipv4/conf/wlan0/arp_ignore": "1",
+    "/proc/sys/net/ipv4/conf/eth0/arp_announce": "2",
+    "/proc/sys/net/ipv4/conf/wlan0/arp_announce": "2",
+}
+
+
+def test_two_interfaces_in_one_network_are_kept_apart(tmp_path: Path) -> None:
+    near, journal = machine("initiator", *TWO_NICS), Journal(tmp_path / "journal")
+    with interfaces.bring_up(journal, near, TARGET, real("wlan0"), index=1, port=3260):
+        assert near.sysctls == SET
+        assert [words for words in near.done if words.startswith("ip")] == [
+            "ip route add 10.0.0.9/32 dev wlan0 src 10.0.0.2 table 48002",
+            "ip rule add from 10.0.0.2/32 to 10.0.0.9/32 lookup 48002 priority 1002",
+            "ip neigh flush to 10.0.0.9 dev wlan0",
+        ]
+        assert len(journal.open_entries()) == 5
+    assert near.sysctls == dict.fromkeys(SET, "0") and not journal.open_entries() and not journal.leaks
+    assert near.done[-2:] == [
+        "ip rule del from 10.0.0.2/32 to 10.0.0.9/32 lookup 48002 priority 1002",
+        "ip route del 10.0.0.9/32 dev wlan0 src 10.0.0.2 table 48002",
+    ]
+
+
+def test_what_the_user_has_set_is_enough_or_comes_back(tmp_path: Path) -> None:
+    near, journal = machine("initiator", *TWO_NICS), Journal(tmp_path / "journal")
+    own = {
+        "/proc/sys/net/ipv4/conf/all/arp_ignore": "2",
+        "/proc/sys/net/ipv4/conf/eth0/arp_announce": "1",
+        "/proc/sys/net/ipv4/conf/wlan0/arp_announce": "2",
+    }
+    near.sysctls.update(own)
+    with interfaces.bring_up(journal, near, TARGET, real("wlan0"), index=0, port=3260):
+        assert near.sysctls == {**own, "/proc/sys/net/ipv4/conf/eth0/arp_announce": "2"}
+    assert near.sysctls == own
+
+
+def test_columns_that_end_in_any_order_share_what_they_need(tmp_path: Path) -> None:
+    near, journal = machine("initiator", *TWO_NICS), Journal(tmp_path / "journal")
+    first = interfaces.bring_up(journal, near, TARGET, real("wlan0"), index=0, port=3260)
+    second = interfaces.bring_up(journal, near, TARGET, real("wlan0"), index=1, port=3264)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert near.sysctls == SET
+    second.__exit__(None, None, None)
+    assert near.sysctls == dict.fromkeys(SET, "0") and not journal.open_entries()
+    assert not interfaces._shared
+
+
+def test_a_table_of_somebody_else_s_is_left_alone(tmp_path: Path) -> None:
+    near, journal = machine("initiator", *TWO_NICS), Journal(tmp_path / "journal")
+    near.tables.add("48000")
+    link = interfaces.bring_up(journal, near, TARGET, real("wlan0"), index=0, port=3260)
+    with pytest.raises(RequirementError, match="table 48000 and rule 1000 of the initiator"):
+        link.__enter__()
+    assert near.done == [] and not journal.open_entries()
+
+
+def test_a_gateway_and_what_undoes_it() -> None:
+    route = SourceRoute("10.0.0.1", "10.9.0.9", "eth0", "10.0.0.254", 48000, 1000)
+    rule, entry = route.undo()
+    assert " ".join(entry.argv) == (
+        "ip route del 10.9.0.9/32 via 10.0.0.254 dev eth0 src 10.0.0.1 table 48000"
+    )
+    assert " ".join(rule.argv) == "ip rule del from 10.0.0.1/32 to 10.9.0.9/32 lookup 48000 priority 1000"
+    (back,) = Sysctl("/proc/sys/net/ipv4/conf/eth0/arp_ignore", "1", "0").undo()
+    assert (back.argv, back.input) == (("tee", "/proc/sys/net/ipv4/conf/eth0/arp_ignore"), "0")
+
+
+# What an interface is
+
+# ethtool 6.1 on virtio_net, shortened.
+SETTINGS = """\
+Settings for eth0:
+\tSupported link modes:   10baseT/Half 10baseT/Full
+\t                        1000baseT/Full
+\tSpeed: 1000Mb/s
+\tDuplex: Full
+\tAuto-negotiation: on
+\tLink detected: yes
+"""
+DRIVER = """\
+driver: e1000e
+version: 5.13.0-39-generic
+firmware-version: 0.4-4
+expansion-rom-version:
+bus-info: 0000:00:1f.6
+supports-statistics: yes
+"""
+FEATURES = """\
+Features for eth0:
+rx-checksumming: on [fixed]
+tx-checksumming: on
+\ttx-checksum-ipv4: off [fixed]
+\ttx-checksum-ip-generic: on
+scatter-gather: on
+\ttx-scatter-gather: on
+tcp-segmentation-offload: on
+\ttx-tcp-segmentation: on
+generic-segmentation-offload: off [requested on]
+generic-receive-offload: on
+large-receive-offload: off [fixed]
+tx-esp-segmentation: off [fixed]
+esp-hw-offload: off [fixed]
+"""
+
+
+def test_settings() -> None:
+    assert ethtool.settings(SETTINGS) == {"speed_mbit_s": 1000, "duplex": "full"}
+    assert ethtool.settings(SETTINGS.replace("1000Mb", "10Mb").replace("Full\n\tA", "Half\n\tA")) == {
+        "speed_mbit_s": 10,
+        "duplex": "half",
+    }
+
+
+@pytest.mark.parametrize("speed", ["Unknown!", "Unknown! (65535)", "Unknown! (4294967295)"])
+def test_what_a_link_does_not_tell_is_left_out(speed: str) -> None:
+    text = SETTINGS.replace("1000Mb/s", speed).replace("Duplex: Full", "Duplex: Unknown! (255)")
+    assert ethtool.settings(text) == {}
+    for nothing in ("", "No data available\n", "Settings for lo:\n\tLink detected: yes\n"):
+        assert ethtool.settings(nothing) == ethtool.driver(nothing) == ethtool.offloads(nothing) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "firmware"),
+    [
+        ("0.4-4", "0.4-4"),
+        ("", None),
+        ("N/A", None),
+        ("rtl8125b-2_0.0.2 07/13/20 ", "rtl8125b-2_0.0.2 07/13/20"),
+    ],
+)
+def test_driver(line: str, firmware: str | None) -> None:
+    found = ethtool.driver(DRIVER.replace("0.4-4", line))
+    assert found == {"driver": "e1000e", **({"firmware": firmware} if firmware else {})}
+
+
+def test_offloads() -> None:
+    found = {"rx-checksum": "on", "tx-checksum": "on", "sg": "on", "tso": "on", "gso": "off", "gro": "on"}
+    assert ethtool.offloads(FEATURES) == {**found, "lro": "off", "esp-hw": "off", "esp-tso": "off"}
+
+
+STATS = {
+    "rx": {"bytes": 5, "packets": 1, "errors": 2, "dropped": 0, "multicast": 1},
+    "tx": {"bytes": 5, "packets": 1, "errors": 0, "carrier_errors": 3},
+}
+ERRORS = {"rx_errors": 2, "rx_dropped": 0, "tx_errors": 0, "tx_carrier_errors": 3}
+
+
+def test_a_description_of_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"eth0": SETTINGS, "-i": DRIVER, "-k": FEATURES}
+    monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *words: texts[words[0]])
+    host = machine("initiator", device("eth0", mtu=9000, stats64=STATS, address="02:00:00:00:00:01"))
+    found = interfaces.describe(host, "eth0")
+    assert found == {
+        "kind": "ethernet",
+        "mtu_bytes": 9000,
+        "errors": ERRORS,
+        "speed_mbit_s": 1000,
+        "duplex": "full",
+        "driver": "e1000e",
+        "firmware": "0.4-4",
+        "offloads": ethtool.offloads(FEATURES),
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (device("wlan0"), "wifi"),
+        (device("br0", linkinfo={"info_kind": "bridge"}), "bridge"),
+        (device("bond0", linkinfo={"info_kind": "bond"}), "bond"),
+        (device("eth0.5", linkinfo={"info_kind": "vlan"}), "vlan"),
+        (device("wg0", link_type="none", linkinfo={"info_kind": "wireguard"}), "virtual"),
+        (device("tun0", link_type="none"), "virtual"),
+    ],
+)
+def test_kinds(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], kind: str) -> None:
+    monkeypatch.setattr(interfaces, "_ethtool", lambda _host, *_words: "")
+    assert interfaces.describe(machine("initiator", found), found["ifname"]) == {"kind": kind}
+
+
+def test_an_absent_interface_cannot_be_described() -> None:
+    with pytest.raises(CommandFailed, match="eth9"):
+        interfaces.describe(ONE_NIC, "eth9")

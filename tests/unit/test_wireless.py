@@ -1,0 +1,308 @@
+"""WiFi: iw's words of many versions and drivers, and what a change of the association means."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import wireless
+from harness.errors import RequirementError
+from harness.hosts import NamespaceHost
+from harness.model import WifiState
+
+HOST = NamespaceHost("initiator")
+
+# iw 5.19 on mac80211_hwsim, 802.11ac.
+LINK = """\
+Connected to 02:00:00:00:01:00 (on hti0)
+\tSSID: harness-ab12
+\tfreq: 5180
+\tRX: 264933596 bytes (174353 packets)
+\tTX: 210579830 bytes (141742 packets)
+\tsignal: -27 dBm
+\trx bitrate: 13.0 MBit/s VHT-MCS 1 VHT-NSS 1
+\ttx bitrate: 26.0 MBit/s VHT-MCS 3 VHT-NSS 1
+
+\tbss flags:\tshort-slot-time
+\tdtim period:\t2
+\tbeacon int:\t100
+"""
+INFO = """\
+Interface hti0
+\tifindex 5
+\twdev 0x1
+\taddr 02:00:00:00:00:00
+\ttype managed
+\twiphy 0
+\tchannel 36 (5180 MHz), width: 80 MHz, center1: 5210 MHz
+\ttxpower 23.00 dBm
+"""
+STATION = """\
+Station 02:00:00:00:01:00 (on hti0)
+\tinactive time:\t100 ms
+\trx bytes:\t264933596
+\tsignal:  \t-29 [-31, -33] dBm
+\tsignal avg:\t-30 dBm
+\ttx bitrate:\t65.0 MBit/s MCS 7
+\trx bitrate:\t58.5 MBit/s MCS 6
+\tauthorized:\tyes
+"""
+ACCESS_POINT = """\
+Interface htt0
+\tifindex 6
+\taddr 02:00:00:00:01:00
+\tssid harness-ab12
+\ttype AP
+\twiphy 1
+\tchannel 6 (2437 MHz), width: 20 MHz (no HT), center1: 2437 MHz
+"""
+NOT_CONNECTED = "Not connected.\n"
+
+# iw 6.17, three links of an 802.11be access point, of which one is in use.
+LINKS = """\
+Connected to 68:51:34:7c:32:05 (on wlan0)
+\tSSID: office
+\tLink 0 BSSID 68:51:34:7c:32:05
+\t\tfreq: 6295.0
+\tLink 2 BSSID 68:51:34:7c:31:f5
+\t\tfreq: 2462.0
+\tLink 1 BSSID 68:51:34:7c:32:15
+\t\tfreq: 5220.0
+MLD 68:51:34:7c:32:05 stats:
+\tRX: 1434961664 bytes (932187 packets)
+\tsignal: 0 dBm
+\trx bitrate: 1441.1 MBit/s 80MHz EHT-MCS 13 EHT-NSS 2 EHT-GI 0
+\ttx bitrate: 1441.1 MBit/s 80MHz EHT-MCS 13 EHT-NSS 2 EHT-GI 0
+"""
+LINKS_INFO = """\
+Interface wlan0
+\taddr e8:bf:b8:73:9a:48
+\ttype managed
+\tMLD with links:
+\t - link ID  0 link addr 46:4e:e4:c6:8a:7e
+\t   channel 69 (6295 MHz), width: 80 MHz, center1: 6305 MHz
+\t - link ID  1 link addr 4e:66:24:b6:db:00
+"""
+
+
+def parse(link: str = "", info: str = "", stations: str = "") -> WifiState:
+    return wireless.parse(link, info, stations, unix_s=1.0)
+
+
+def test_a_station() -> None:
+    assert parse(LINK, INFO, STATION) == WifiState(
+        unix_s=1.0,
+        bssid="02:00:00:00:01:00",
+        ssid="harness-ab12",
+        frequency_mhz=5180,
+        channel=36,
+        width_mhz=80,
+        signal_dbm=-27,
+        tx_bit_s=26_000_000,
+        tx_mode="VHT-MCS 3 VHT-NSS 1",
+        rx_bit_s=13_000_000,
+        rx_mode="VHT-MCS 1 VHT-NSS 1",
+    )
+
+
+def test_the_station_s_entry_fills_in_what_an_old_iw_leaves_out() -> None:
+    link = "".join(
+        line for line in LINK.splitlines(True) if "rx bitrate" not in line and "signal" not in line
+    )
+    state = parse(link, INFO, f"Station 02:00:00:00:00:77 (on hti0)\n\tsignal: -80 dBm\n{STATION}")
+    assert (state.rx_bit_s, state.rx_mode, state.signal_dbm) == (58_500_000, "MCS 6", -29)
+    assert state.tx_bit_s == 26_000_000
+
+
+def test_an_access_point_has_its_own_bssid_and_the_rates_of_its_only_station() -> None:
+    state = parse(NOT_CONNECTED, ACCESS_POINT, STATION)
+    assert (state.bssid, state.ssid) == ("02:00:00:00:01:00", "harness-ab12")
+    assert (state.channel, state.width_mhz, state.frequency_mhz) == (6, 20, 2437)
+    assert (state.signal_dbm, state.tx_bit_s) == (-29, 65_000_000)
+    assert parse(NOT_CONNECTED, ACCESS_POINT, STATION + STATION).tx_bit_s is None
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        NOT_CONNECTED,
+        "Authenticated with 02:00:00:00:01:00 (on hti0)\nNot connected.\n",
+        "command failed: No such device (-19)\n",
+        "",
+    ],
+)
+def test_no_association_has_nothing_else(link: str) -> None:
+    assert parse(link, INFO, "") == WifiState(unix_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "bit_s", "mode"),
+    [
+        ("54.0 MBit/s", 54_000_000, None),
+        (
+            "866.7 MBit/s VHT-MCS 9 80MHz short GI VHT-NSS 2",
+            866_700_000,
+            "VHT-MCS 9 80MHz short GI VHT-NSS 2",
+        ),
+        (
+            "1200.9 MBit/s 80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
+            1_200_900_000,
+            "80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
+        ),
+        (
+            "286.7 MBit/s HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
+            286_700_000,
+            "HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0",
+        ),
+        ("144.4 MBit/s MCS 15 short GI", 144_400_000, "MCS 15 short GI"),
+        ("(unknown) MCS 253", None, None),
+        ("(unknown)", None, None),
+    ],
+)
+def test_rates(words: str, bit_s: int | None, mode: str | None) -> None:
+    state = parse(LINK.replace("26.0 MBit/s VHT-MCS 3 VHT-NSS 1", words), INFO)
+    assert (state.tx_bit_s, state.tx_mode) == (bit_s, mode)
+
+
+@pytest.mark.parametrize(
+    ("escaped", "ssid"),
+    [
+        ("my network", "my network"),
+        (r"\x20my network\x20", " my network "),
+        (r"caf\xc3\xa9", "café"),
+        (r"a\x5cx20b", r"a\x20b"),
+        (r"\xff\xfe", r"\xff\xfe"),
+        (r"\x1b[31mred\x0a", r"\x1b[31mred\x0a"),
+        ("", None),
+    ],
+)
+def test_an_ssid_is_text_or_stays_as_iw_escapes_it(escaped: str, ssid: str | None) -> None:
+    assert parse(LINK.replace("harness-ab12", escaped), INFO).ssid == ssid
+
+
+def test_6_ghz_and_a_frequency_with_an_offset() -> None:
+    info = INFO.replace(
+        "channel 36 (5180 MHz), width: 80 MHz, center1: 5210 MHz",
+        "channel 37 (6135 MHz), width: 160 MHz, center1: 6185 MHz",
+    )
+    state = parse(LINK.replace("freq: 5180", "freq: 6135.0"), info)
+    assert (state.frequency_mhz, state.channel, state.width_mhz) == (6135, 37, 160)
+    # A channel of another time than the frequency says nothing of it.
+    state = parse(LINK.replace("freq: 5180", "freq: 5500.0"), info)
+    assert (state.frequency_mhz, state.channel, state.width_mhz) == (5500, None, None)
+
+
+def test_several_links_have_the_channel_in_use_whatever_their_order() -> None:
+    state = parse(LINKS, LINKS_INFO)
+    assert (state.bssid, state.frequency_mhz, state.channel) == ("68:51:34:7c:32:05", 6295, 69)
+    assert state.signal_dbm is None, "nobody receives a milliwatt"
+    assert (state.rx_bit_s, state.rx_mode) == (1_441_100_000, "80MHz EHT-MCS 13 EHT-NSS 2 EHT-GI 0")
+    assert parse(LINKS, "").frequency_mhz is None
+
+
+# Watching
+
+
+def fake_iw(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iw that says LINK, INFO and STATION."""
+    program = folder / "iw"
+    texts = {"link": LINK, "info": INFO, "station": STATION}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    program.write_text(f'#!/bin/sh\ntest "$1 $2" = "dev wlan0" && cat {folder}/$3\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_watch_sees_before_meanwhile_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_iw(tmp_path, monkeypatch)
+    began = time.time()
+    with wireless.watch(HOST, "wlan0", tmp_path / "iw.txt") as watch:
+        assert len(watch.states()) == 1
+        deadline = time.monotonic() + 10
+        while len(watch.states()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        (tmp_path / "link").write_text(NOT_CONNECTED, encoding="utf-8")
+    states = watch.states()
+    expected = parse(LINK, INFO, STATION)
+    assert [msgspec.structs.replace(state, unix_s=1.0) for state in states[:2]] == [expected] * 2
+    assert states[-1].bssid is None
+    times = [state.unix_s for state in states]
+    assert times == sorted(times) and began - 0.1 <= times[0] and times[-1] <= time.time() + 0.1
+    assert times[1] - times[0] >= 1.0
+    assert wireless.observe(HOST, "wlan0").ssid is None
+
+
+def test_without_iw_nothing_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    monkeypatch.setattr("harness.run.environment", lambda _extra=None: {"PATH": str(tmp_path)})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RequirementError, match=r"wlan0 of the initiator is WiFi.*package iw"):
+        wireless.observe(HOST, "wlan0")
+
+
+def test_only_radios_are_wireless() -> None:
+    assert not wireless.is_wireless(HOST, "lo")
+
+
+# Judging
+
+
+def states(**changes: object) -> list[WifiState]:
+    """Five looks, of which the third is as said."""
+    seen = [parse(LINK, INFO, STATION)] * 5
+    seen[2] = msgspec.structs.replace(seen[2], **changes)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"bssid": None}, "WiFi was not associated in 1 of 5 looks"),
+        (
+            {"bssid": "02:00:00:00:02:00"},
+            "WiFi roamed from one access point to another: 02:00:00:00:01:00, then 02:00:00:00:02:00",
+        ),
+        ({"ssid": "ev\x1bil"}, r"the network (SSID) changed: harness-ab12, then ev\x1bil"),
+        (
+            {"frequency_mhz": 5200.0, "channel": 40},
+            "the WiFi channel changed: 36 (5180 MHz, 80 MHz wide), then 40 (5200 MHz, 80 MHz wide)",
+        ),
+        (
+            {"width_mhz": 20},
+            "the WiFi channel changed: 36 (5180 MHz, 80 MHz wide), then 36 (5180 MHz, 20 MHz wide)",
+        ),
+    ],
+)
+def test_another_association_makes_a_cell_invalid(changes: dict[str, object], reason: str) -> None:
+    assert wireless.judge(states(**changes)) == ([reason], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "warnings"),
+    [
+        ({}, []),
+        ({"tx_bit_s": 26e6 * 1.2, "rx_bit_s": 13e6 / 1.2, "signal_dbm": -32.0}, []),
+        ({"tx_bit_s": None, "rx_bit_s": None, "signal_dbm": None}, []),
+        ({"tx_bit_s": 6.5e6}, ["the WiFi transmit rate went from 6.5 to 26 Mbit/s"]),
+        ({"rx_bit_s": 866.7e6}, ["the WiFi receive rate went from 13 to 866.7 Mbit/s"]),
+        ({"signal_dbm": -70.0}, ["the WiFi signal went from -70 to -27 dBm"]),
+    ],
+)
+def test_another_rate_or_signal_is_worth_a_warning(changes: dict[str, object], warnings: list[str]) -> None:
+    assert wireless.judge(states(**changes)) == ([], warnings)
+
+
+def test_the_rate_before_and_after_says_nothing() -> None:
+    seen = states()
+    seen[0] = seen[-1] = msgspec.structs.replace(seen[0], rx_bit_s=1e6)
+    assert wireless.judge(seen) == ([], [])
+    assert wireless.judge([seen[0], seen[1]]) == ([], [])
+
+
+def test_what_was_not_seen_is_not_proved() -> None:
+    assert wireless.judge([]) == (["nothing was seen of the WiFi association"], [])

@@ -352,12 +352,3 @@ def count_air(data: bytes, air: Air) -> int:
             air.clear += 1
         position = end
     return position
-
-
-def describe(host: Host, iface: str) -> dict[str, str]:
-    """An end of the air as iw(8) prints it: its link, its interface, and its counters for each peer."""
-    return {
-        "link": host.run(["iw", "dev", iface, "link"]).stdout,
-        "info": host.run(["iw", "dev", iface, "info"]).stdout,
-        "station": host.run(["iw", "dev", iface, "station", "dump"]).stdout,
-    }

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import cast
 
-from harness import wifi
+from harness import wifi, wireless
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import Duplex, LinkProfile, Standard
@@ -78,7 +78,7 @@ def main(standard: str, security: str) -> None:
             assert air.clear > 100 and not air.protected, air
         else:
             assert air.protected > 100 and not air.clear, air
-        assert "Connected to 02:00:00:00:01:00" in wifi.describe(near, path.initiator_iface)["link"]
+        assert wireless.observe(near, path.initiator_iface).bssid == found.bssid
         assert network.secret not in "".join(f.read_text() for f in FOLDER.glob("*.log"))
     sys.stdout.write("; ".join(map(str, told)) + "\n")
     assert not journal.leaks and not journal.open_entries(), journal.leaks

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from harness import plan
 from harness.bench import Bench
-from harness.inside import PRIVATE, prepare
+from harness.hosts import PRIVATE
+from harness.inside import hosts, mount_private, prepare
 from harness.journal import Journal
 from harness.model import Cell, Status
 from harness.results import RunFolder
@@ -52,26 +53,28 @@ def inside(options: argparse.Namespace) -> int:
         links=(options.link,), ipsec=(options.ipsec,), workloads=(options.workload,), runtime=f"{RUNTIME_S}s"
     )
     made = plan.make_plan(request)
-    prepare(made)
+    mount_private()
     column = made.columns[0]
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         folder = RunFolder(Path(scratch))
-        bench = Bench(
-            made, folder, lambda _: None, journal=Journal(Path(scratch) / "journal"), private=PRIVATE
-        )
-        storage = stack.enter_context(bench.shared())
+        taking_part = stack.enter_context(hosts(made, folder, lambda _: None))
+        prepare(made, taking_part)
+        journal = Journal(Path(scratch) / "journal")
+        bench = Bench(made, folder, lambda _: None, hosts=taking_part, journal=journal, private=PRIVATE)
+        stack.enter_context(bench.shared())
         harness_mb_s, hand_mb_s, ratios = [], [], []
         for pair in range(1, options.pairs + 1):
             figures = {}
             # ABBA: whatever drifts hits both alike.
             for who in ("harness", "hand") if pair % 2 else ("hand", "harness"):
                 if who == "harness":
-                    record = bench.measure(Cell(column, options.workload, pair), pair, storage)
+                    record = bench.measure(Cell(column, options.workload, pair), pair)
                     if record.status is not Status.OK:
                         sys.exit(f"cell {pair} is {record.status}: {record.reason}")
                     figures[who] = sum(io.bytes_per_s for io in (record.read, record.write) if io)
                 else:
-                    device = bench.column(column, storage).device
+                    (lane,) = bench.column(column).lanes
+                    device = lane.disk.device
                     figures[who] = by_hand(device, options.workload, made.backing.size_bytes)
             harness_mb_s.append(figures["harness"] / 1e6)
             hand_mb_s.append(figures["hand"] / 1e6)

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +23,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from harness import __version__, doctor, lab, plan, references, testbed
+from harness import __version__, doctor, lab, plan, references, remote, testbed
 from harness import run as runner
 from harness.backing import require_device
 from harness.bench import order_of_cells
@@ -445,39 +446,109 @@ for _tool, (_understand, _what) in PARSERS.items():
     _add_parser(_tool, _understand, _what)
 
 
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", help="A run's target: ssh://[USER@]HOST[:PORT], or local.", show_default=False),
+]
+InitiatorsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--initiator",
+        help="A run's initiator: local, ssh://… Again for more. [dim]default: local, if there is a target[/]",
+        show_default=False,
+    ),
+]
+MARKS = {
+    doctor.Verdict.OK: "[green]ok     [/]",
+    doctor.Verdict.NOTE: "[yellow]note   [/]",
+    doctor.Verdict.MISSING: "[red]missing[/]",
+}
+
+
 @app.command("doctor")
-def doctor_command() -> None:
-    """Say what each testbed can do here, all that is missing, and the command that mends it."""
+def doctor_command(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
+    """Say what each testbed can do here, all that is missing, and the command that mends it.
+
+    With --target and --initiator, say so of those machines instead. Nothing is changed on them.
+    """
+    taking_part = _machines(target, initiators)
+    found = doctor.machine_findings(taking_part) if taking_part else doctor.findings()
+    width = max((len(machine.name) for machine in taking_part), default=5)
     healthy = True
-    for finding in doctor.findings():
-        mark = "[green]ok     [/]" if finding.ok else "[red]missing[/]"
-        out.print(f"{mark} {finding.testbed:6}", end=" ")
+    for finding in found:
+        out.print(f"{MARKS[finding.verdict]} {finding.where:{width}}", end=" ")
         out.print(finding.text, markup=False, soft_wrap=True)
         if finding.mend:
-            out.print(f"               mend it: {finding.mend}", markup=False, soft_wrap=True)
-        healthy = healthy and (finding.ok or finding.testbed in ("kernel", "host"))
-    out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
+            out.print(f"{'':{width + 9}}mend it: {finding.mend}", markup=False, soft_wrap=True)
+        healthy = healthy and (finding.ok or finding.where == "host")
+    if taking_part:
+        out.print("the machines are ready: harness run" if healthy else "the machines are not ready")
+    else:
+        out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
     if not healthy:
         raise typer.Exit(2)
 
 
 @app.command()
-def clean() -> None:
-    """Remove what a killed run left behind: exactly what its journal names."""
-    with exclusive("harness clean") as state:
-        removed, failed = testbed.recover(state)
-    _tell_recovery(removed, failed)
-    if failed:
-        raise typer.Exit(1)
-    if not removed:
-        out.print("nothing was left behind")
+def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
+    """Remove what a killed run left behind: exactly what its journal names.
+
+    With --target and --initiator, on those machines instead, by their own journals.
+    """
+    taking_part = _machines(target, initiators)
+    if not taking_part:
+        with exclusive("harness clean") as state:
+            removed, failed = testbed.recover(state)
+        _tell_recovery(removed, failed)
+        if failed:
+            raise typer.Exit(1)
+        if not removed:
+            out.print("nothing was left behind")
+        return
+    status = 0
+    # The target last: a session can be logged out for as long as its target is there.
+    for machine in reversed(taking_part):
+        try:
+            removed, failed = _recover_on(machine)
+        except HarnessError as error:
+            _tell_error(error)
+            status = max(status, error.exit_code)
+            continue
+        _tell_recovery(
+            [f"{machine.name}: {line}" for line in removed], [f"{machine.name}: {line}" for line in failed]
+        )
+        status = max(status, 1 if failed else 0)
+        if not removed and not failed:
+            out.print(f"{machine.name}: nothing was left behind", markup=False)
+    if status:
+        raise typer.Exit(status)
+
+
+def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
+    """What a machine's agent, which begins with that, removed of a killed one's, and what it could not."""
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-") as folder,
+        remote.connect(
+            machine.address,
+            role=machine.role,
+            name=machine.name,
+            run_id="harness clean",
+            log=Path(folder, "log"),
+        ) as host,
+    ):
+        return list(host.recovered[0]), list(host.recovered[1])
+
+
+def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.Machine]:
+    """Those that `harness run` would use with the same options."""
+    return doctor.machines(target, initiators or (["local"] if target else []))
 
 
 def _tell_recovery(removed: list[str], failed: list[str]) -> None:
     for line in removed:
-        err.print(f"removed, left by an earlier run: {line}", markup=False)
+        err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
     for line in failed:
-        err.print(f"could not be removed: {line}", markup=False)
+        err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
 
 
 @kernel_app.command("build")
@@ -588,6 +659,12 @@ def _silence_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _tell_error(error: HarnessError) -> None:
+    err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
+    if error.hint:
+        err.print(f"  hint: {error.hint}", markup=False, soft_wrap=True)
+
+
 def main() -> NoReturn:
     """Entry point: errors become one sentence and an exit status, never a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -600,9 +677,7 @@ def main() -> NoReturn:
         finally:
             sys.stdout.flush()
     except HarnessError as error:
-        err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
-        if error.hint:
-            err.print(f"  hint: {error.hint}", markup=False, soft_wrap=True)
+        _tell_error(error)
         sys.exit(error.exit_code)
     except Interrupted as interruption:
         err.print("harness: interrupted; everything has been taken down")

@@ -1,53 +1,102 @@
-"""What each testbed can do here: every missing requirement at once, and the command that mends it."""
+"""What works here and on the machines of a run: every missing requirement at once, and what mends it."""
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness import lab, packages
-from harness import run as runner
-from harness.errors import HarnessError
+from harness import lab, programs, remote
+from harness import packages as kernel_packages
+from harness.errors import HarnessError, RequirementError
+from harness.escape import printable
+from harness.hosts import Host, NamespaceHost
 from harness.lab import kernel
+from harness.requirements import (
+    ALWAYS,
+    BACKEND_MODULES,
+    IPSEC,
+    IPSEC_MODULES,
+    MODULES,
+    Facts,
+    IkeDaemon,
+    Package,
+    install_command,
+    look_at,
+    look_on,
+    packages,
+    wanted,
+)
+from harness.units import format_size
 
 HOST_MODULES = (
     *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),
     *("iscsi_tcp", "sd_mod", "veth", "sch_netem", "bridge", "ifb", "cls_matchall", "act_mirred"),
     *("xfrm_user", "esp4"),
 )
+OLDEST_PYTHON = (3, 9)
+CONTROLLER = "here"
+
+
+class Verdict(enum.StrEnum):
+    """``note``: nothing is wrong, but it should be known."""
+
+    OK = "ok"
+    NOTE = "note"
+    MISSING = "missing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at. ``mend`` is a command or an advice, empty if all is well.
+    """One thing that was looked at, in a testbed or on a machine.
 
-    ``testbed`` is ``both``, ``lab``, ``kernel`` (the lab's own) or ``host``; the last two may lack.
+    ``mend`` is a command or an advice, empty if there is nothing to do.
     """
 
-    testbed: str
-    ok: bool
+    where: str
+    verdict: Verdict
     text: str
     mend: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict is not Verdict.MISSING
+
+
+# This machine, with the lab or its own kernel
+
+
+def missing_packages() -> list[Package]:
+    """Of what the lab and `make` need."""
+    return _missing_here(_local_facts())
+
+
+def _missing_here(facts: Facts) -> list[Package]:
+    return [package for package in packages() if _is_for_here(package) and facts.lacks(package)]
+
+
+def _is_for_here(package: Package) -> bool:
+    return not package.needed_by.keys().isdisjoint({"lab", "make"})
+
+
+def _local_facts() -> Facts:
+    words = [package.word for package in packages()] + [f"module:{name}" for name in HOST_MODULES]
+    return look_on(NamespaceHost("machine"), words)
 
 
 def findings() -> Iterator[Finding]:
     """Look at everything that the testbeds need; one finding each, nothing is changed."""
-    missing = packages.missing(packages.RUN)
+    facts = _local_facts()
+    missing = _missing_here(facts)
     if missing:
-        yield Finding(
-            testbed="both",
-            ok=False,
-            text=f"packages are missing: {', '.join(map(str, missing))}",
-            mend=packages.install_command(missing),
-        )
+        yield _missing_packages("both", missing, facts)
     else:
-        yield Finding(
-            testbed="both", ok=True, text=f"all {len(packages.listed(packages.RUN))} packages are installed"
-        )
+        count = sum(_is_for_here(package) for package in packages())
+        yield Finding(where="both", verdict=Verdict.OK, text=f"all {count} packages are installed")
     yield from _lab_findings()
     yield _kernel_finding()
-    yield from _host_findings()
+    yield _host_finding(facts)
 
 
 def _lab_findings() -> Iterator[Finding]:
@@ -59,54 +108,248 @@ def _lab_findings() -> Iterator[Finding]:
         try:
             found = check()
         except HarnessError as error:
-            yield Finding(testbed="lab", ok=False, text=error.message, mend=error.hint or "")
+            yield _refused("lab", error)
         else:
             detail = "" if isinstance(found, list) else f": {found}"
-            yield Finding(testbed="lab", ok=True, text=what + detail)
+            yield Finding(where="lab", verdict=Verdict.OK, text=what + detail)
     if lab.needs_xstate_shim():
         yield Finding(
-            testbed="lab",
-            ok=True,
+            where="lab",
+            verdict=Verdict.OK,
             text="this processor has AMX; the kernel gets a ptrace() that can deal with it",
         )
 
 
 def _kernel_finding() -> Finding:
     build = "harness kernel build"
-    absent = packages.missing(packages.KERNEL)
+    absent = kernel_packages.missing()
     if absent:
         names = ", ".join(package.name for package in absent)
-        text, mend = f"the lab's own kernel cannot be built without {names}", packages.install_command(absent)
-        return Finding(testbed="kernel", ok=False, text=text, mend=f"{mend} && {build}")
+        text = f"the lab's own kernel cannot be built without {names}"
+        mend = f"{kernel_packages.install_command(absent)} && {build}"
+        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
         text = "the lab's own kernel, for real WiFi, modelled disks and virtual time, is not built"
-        return Finding(testbed="kernel", ok=False, text=text, mend=build)
-    return Finding(
-        testbed="kernel", ok=True, text=f"the lab's own kernel {found.built.release} is built: {found.folder}"
-    )
+        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=build)
+    text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
+    return Finding(where="kernel", verdict=Verdict.OK, text=text)
 
 
-def _host_findings() -> Iterator[Finding]:
+def _host_finding(facts: Facts) -> Finding:
     if os.geteuid() != 0:
-        yield Finding(
-            testbed="host",
-            ok=False,
+        return Finding(
+            where="host",
+            verdict=Verdict.MISSING,
             text="this machine's own kernel can only be used by root",
             mend="use the lab, or run as root with --testbed host",
         )
-        return
-    absent = [
-        module
-        for module in HOST_MODULES
-        if runner.run(["modprobe", "--dry-run", "--quiet", module], check=False).status != 0
-    ]
+    absent = _absent_modules(facts, HOST_MODULES)
     if absent:
-        yield Finding(
-            testbed="host",
-            ok=False,
+        return Finding(
+            where="host",
+            verdict=Verdict.MISSING,
             text=f"this machine's kernel lacks {', '.join(absent)}",
             mend="use the lab, or a kernel with these modules",
         )
+    return Finding(where="host", verdict=Verdict.OK, text="this machine's kernel has all modules")
+
+
+# The machines of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One that takes part: its role (``target``, ``initiator``), its name in a run, and where it is."""
+
+    role: str
+    name: str
+    address: remote.Address
+
+
+def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
+    """Those that ``--target`` and ``--initiator`` name, the first for itself. UsageError if one cannot be."""
+    texts = ([("target", target)] if target else []) + [("initiator", text) for text in initiators]
+    found: list[Machine] = []
+    for role, text in texts:
+        number = sum(machine.role == role for machine in found) + 1
+        name = role if number == 1 else f"{role}{number}"
+        found.append(Machine(role=role, name=name, address=remote.parse_address(text, role)))
+    return found
+
+
+def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
+    """Look at everything that the machines need, each of which may be out of reach; nothing is changed."""
+    yield from _controller_findings(taking_part)
+    for machine in taking_part:
+        role = machine.role
+        asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
+        modules = (*MODULES[role], *BACKEND_MODULES[role], *IPSEC_MODULES)
+        words = [package.word for package in asked] + [f"module:{name}" for name in modules]
+        try:
+            facts, said = look_at(machine.address, machine.name, words)
+        except HarnessError as error:
+            yield _refused(machine.name, error)
+            continue
+        yield from judge(machine, facts, said)
+
+
+def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
+    needs = {"several"} if sum(machine.role == "initiator" for machine in taking_part) > 1 else set()
+    if not all(machine.address.is_local for machine in taking_part):
+        needs.add(ALWAYS)
+    asked = wanted("controller", needs)
+    if not asked:
+        return
+    facts = look_on(NamespaceHost("machine"), [package.word for package in asked])
+    missing = [package for package in asked if facts.lacks(package)]
+    if missing:
+        yield _missing_packages(CONTROLLER, missing, facts)
+
+
+def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
+    """All that is to be said of a machine. ``said`` is what sudo answered there, if it refused."""
+    where, role = machine.name, machine.role
+
+    def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
+        return Finding(where=where, verdict=verdict, text=text, mend=mend)
+
+    rank = "" if facts.login == "root" else ", who may use sudo" if facts.is_root else ""
+    yield finding(
+        Verdict.OK,
+        f"{machine.address.text}: reached as {facts.login}{rank}; {facts.distribution}, Linux {facts.kernel}",
+    )
+    if not facts.is_root:
+        last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
+        yield finding(Verdict.MISSING, f"root's rights are needed: {last}", remote.advice(last))
+    needs = {ALWAYS, IPSEC}
+    yield from _part_findings(where, role, facts, needs, BACKEND_MODULES[role])
+    for package in packages():
+        what = package.needed_by.get(role, ALWAYS)
+        if what not in needs and facts.lacks(package):
+            yield finding(
+                Verdict.NOTE,
+                f"without {package.name} ({package.purpose}): {OPTIONAL[what]}",
+                install_command(facts, [package]),
+            )
+    if facts.busy:
+        runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
+        yield finding(Verdict.NOTE, f"it is in use by {runs}", "wait for it")
+    elif facts.ike:
+        yield _taken_port(where, facts.ike)
+    if role in facts.journals:
+        yield finding(
+            Verdict.NOTE,
+            "a killed run has left things there, which the next one removes",
+            "harness clean with the same --target and --initiator",
+        )
+    if role == "initiator" and facts.has_iscsid:
+        yield finding(Verdict.NOTE, "iscsid is running, and will be used as it is")
+    if role == "target" and facts.free_bytes is not None:
+        yield finding(Verdict.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
+    if facts.interfaces:
+        yield finding(Verdict.OK, f"interfaces: {', '.join(facts.interfaces)}")
+
+
+OPTIONAL = {
+    "cert": "--auth cert is not possible",
+    "wifi": "--link wifi=IFACE is not possible",
+    "record": "the record says less",
+}
+"""What becomes of a run without a package that not every run needs, by packages.txt's word."""
+
+
+def require(host: Host, role: str, *, ipsec: bool) -> None:
+    """RequirementError naming all that a host lacks for its role, and what mends it.
+
+    With ``ipsec`` a daemon on IKE's port counts as well.
+    """
+    needs = {ALWAYS, IPSEC} if ipsec else {ALWAYS}
+    words = [package.word for package in wanted(role, needs)]
+    words += [f"module:{name}" for name in (*MODULES[role], *IPSEC_MODULES)]
+    facts = look_on(host, words)
+    problems = [finding for finding in _part_findings(host.name, role, facts, needs) if not finding.ok]
+    if ipsec and facts.ike:
+        problems.append(_taken_port(host.name, facts.ike))
+    if problems:
+        raise RequirementError(
+            f"the {host.name} is not ready: {'; '.join(problem.text for problem in problems)}",
+            hint=f"there: {'; '.join(problem.mend for problem in problems)}",
+        )
+
+
+def _part_findings(
+    where: str, role: str, facts: Facts, needs: Collection[str], backends: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Packages, Python, namespaces and modules that a role takes for any of ``needs``."""
+
+    def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
+        return Finding(where=where, verdict=verdict, text=text, mend=mend)
+
+    asked = wanted(role, needs)
+    missing = [package for package in asked if facts.lacks(package)]
+    if missing:
+        yield _missing_packages(where, missing, facts)
     else:
-        yield Finding(testbed="host", ok=True, text="this machine's kernel has all modules")
+        yield finding(Verdict.OK, f"all {len(asked)} packages are installed")
+    if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        yield finding(
+            Verdict.MISSING,
+            f"{programs.PYTHON} is version {facts.python}, and {oldest} or later is needed",
+            "use a newer release of its distribution",
+        )
+    if facts.is_root and facts.unshare and "program:unshare" not in facts.absent:
+        yield finding(
+            Verdict.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
+        )
+    absent = _absent_modules(facts, (*MODULES[role], *backends, *(IPSEC_MODULES if IPSEC in needs else ())))
+    if absent:
+        text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
+        yield finding(Verdict.MISSING, text, _modules_advice(facts))
+    elif "program:modprobe" not in facts.absent:
+        yield finding(Verdict.OK, "its kernel has all modules")
+
+
+def _modules_advice(facts: Facts) -> str:
+    if not facts.has_modules:
+        return f"there is no /lib/modules/{facts.kernel}: reboot, if the kernel was updated"
+    sudo = "" if facts.login == "root" else "sudo "
+    # Ubuntu keeps the seldom used ones apart; Debian's kernel for clouds has no LIO at all.
+    if "ubuntu" in facts.families:
+        return f"{sudo}apt-get install linux-modules-extra-{facts.kernel}"
+    if "debian" in facts.families and "-cloud-" in facts.kernel:
+        arch = facts.kernel.rpartition("-")[2]
+        return f"{sudo}apt-get install linux-image-{arch}, then boot that kernel"
+    return "use a kernel that has these modules"
+
+
+def _absent_modules(facts: Facts, modules: Sequence[str]) -> list[str]:
+    return [name for name in modules if f"module:{name}" in facts.absent]
+
+
+def _taken_port(where: str, daemons: Sequence[IkeDaemon]) -> Finding:
+    names = [f"{d.name} (process {d.process})" if d.name else "a process" for d in daemons]
+    stop = [
+        f"systemctl stop {d.unit}" if d.unit else f"stop process {d.process}" if d.process else "stop it"
+        for d in daemons
+    ]
+    return Finding(
+        where=where,
+        verdict=Verdict.MISSING,
+        text=f"UDP port 500 is taken by {', '.join(names)}, and IPsec needs it for the run's own IKE daemon",
+        mend=f"{'; '.join(dict.fromkeys(stop))}; or measure with --ipsec off",
+    )
+
+
+def _missing_packages(where: str, missing: Sequence[Package], facts: Facts) -> Finding:
+    return Finding(
+        where=where,
+        verdict=Verdict.MISSING,
+        text="packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
+        mend=install_command(facts, missing),
+    )
+
+
+def _refused(where: str, error: HarnessError) -> Finding:
+    return Finding(where=where, verdict=Verdict.MISSING, text=error.message, mend=error.hint or "")

@@ -100,11 +100,11 @@ class TomlFile:
                     raise UsageError(f"{label}: the key is there twice", hint="remove one") from error
             raise UsageError(f"{label}: no valid TOML ({printable(reason)})", hint=hint) from error
 
-    def load_named(self, cls: type[T]) -> T:
+    def load_named(self, cls: type[T], **given: object) -> T:
         """``load`` of a ``cls`` whose ``name`` is that of the file."""
         if "name" in self.parse():
             raise self.refuse("name", "the name is that of the file", "remove the key, or rename the file")
-        return self.load(cls, name=check_name(self.kind, self.path.stem))
+        return self.load(cls, name=check_name(self.kind, self.path.stem), **given)
 
     def load(self, cls: type[T], **given: object) -> T:
         """The file as a ``cls``: keys known, types right, text of one visible line.

@@ -118,6 +118,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
             "iqn": self.iqn,
             "portal": self._portal,
             "interface": self._interface,
+            "bound_to": self.bound_to or "",
             "initiator_iqn": self.initiator_iqn,
         }
         program = (programs.PYTHON, "-c", programs.source("logout"))

@@ -370,6 +370,8 @@ def job_file(
         settings["refill_buffers"] = None
     # A device that went away stays away: fio would make a regular file of that name and measure it.
     settings["allow_file_create"] = "0"
+    # It would be a file in whatever folder fio is started in, perhaps on somebody's machine.
+    settings["verify_state_save"] = "0"
     # Threads of one process, which ends whole when it is killed; fio's job processes leave its session.
     settings["thread"] = None
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}

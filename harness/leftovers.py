@@ -17,6 +17,7 @@ ls /run/netns 2>/dev/null | grep -e "^harness-$1-" | tell 'the network namespace
 ls /sys/class/net | grep -e "^h$1[it][0-9]" | tell 'the interface'
 ip xfrm state list nokeys 2>/dev/null | grep -e "^src $2" | tell 'the ESP state'
 ip xfrm policy list 2>/dev/null | grep -e "^src $2" | tell 'the IPsec policy'
+ip rule list 2>/dev/null | grep -e "lookup 48[0-5][0-9][0-9]$" | tell 'the routing rule'
 exit 0
 """
 """Arguments: the run's tag, and how the addresses of its links begin."""

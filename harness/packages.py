@@ -1,4 +1,4 @@
-"""The lists of system packages, ``packages*.txt``: what is missing, and the command that installs it."""
+"""The system packages of the lab's own kernel, ``packages-kernel.txt``: what is missing, what installs it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from harness import programs
 from harness import run as runner
 from harness.profiles import data_folder
 
-RUN = "packages.txt"
-"""What `make run` and `make test` need."""
-
 KERNEL = "packages-kernel.txt"
-"""What building the lab's own kernel, and using it, needs on top."""
+"""What building the lab's own kernel, and using it, needs on top of packages.txt (``harness.requirements``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +40,9 @@ class Package:
         return f"{self.name} ({self.needed_by})"
 
 
-def listed(name: str) -> list[Package]:
-    """The packages of one of the project's lists, ``RUN`` or ``KERNEL``."""
-    lines = (data_folder() / name).read_text(encoding="utf-8").splitlines()
+def listed() -> list[Package]:
+    """The packages of the list."""
+    lines = (data_folder() / KERNEL).read_text(encoding="utf-8").splitlines()
     return [
         Package(name=fields[0], shown_by=fields[1], needed_by=fields[2])
         for line in lines
@@ -53,8 +50,8 @@ def listed(name: str) -> list[Package]:
     ]
 
 
-def missing(name: str) -> list[Package]:
-    return [package for package in listed(name) if not package.installed]
+def missing() -> list[Package]:
+    return [package for package in listed() if not package.installed]
 
 
 def install_command(packages: Sequence[Package]) -> str:

@@ -120,7 +120,9 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
         folders = search_folders("profiles", "links")
     path = Path(base) if base.endswith(".toml") else find("link", base, folders, known=(LINK_LOCAL,))
     file = TomlFile("link", path, read_text(path, "link"))
-    return _modify(_check_link(file.load_named(LinkProfile), file), spec, modifiers)
+    # A profile is of an emulated link: real interfaces are named on the command line.
+    profile = file.load_named(LinkProfile, interface=None, portal=None)
+    return _modify(_check_link(profile, file), spec, modifiers)
 
 
 def _modify(profile: LinkProfile, spec: str, modifiers: Sequence[str]) -> LinkProfile:

@@ -178,7 +178,7 @@ class Connection:
             hello = None
         if hello is None:
             self._kill()
-            raise _explain(self.name, self._said() or self.lost or "")
+            raise explain(self.name, self._said() or self.lost or "")
         threading.Thread(target=self._beat, daemon=True).start()
         return hello
 
@@ -356,10 +356,15 @@ FAILURES: tuple[tuple[str, str], ...] = (
 """What ssh, sudo or the shell say, and what to try. The first that is found holds."""
 
 
-def _explain(name: str, said: str) -> HarnessError:
-    hint = next((advice for words, advice in FAILURES if words in said), "try the same with ssh by hand")
+def advice(said: str) -> str:
+    """What to try, by what ssh, sudo or the shell said."""
+    return next((hint for words, hint in FAILURES if words in said), "try the same with ssh by hand")
+
+
+def explain(name: str, said: str) -> HarnessError:
+    """An error for a host on which something else was said than what was started there would say."""
     last = " / ".join(line.strip() for line in said.splitlines()[-4:])
-    return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=hint)
+    return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=advice(said))
 
 
 @dataclass(frozen=True, eq=False)

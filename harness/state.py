@@ -68,10 +68,12 @@ def exclusive(run_id: str) -> Iterator[Path]:
             yield folder
         finally:
             path.unlink()
-            # What is left may be places that a testbed mounted something on. Journals keep the folder.
-            for place in (*folder.iterdir(), folder):
-                with contextlib.suppress(OSError):
-                    place.rmdir()
+            # What is left may be places that a testbed mounted something on. Journals keep the folder. To
+            # remove a place would also take away what an agent has mounted there in its own namespace.
+            if not any(folder.glob("*.lock")):
+                for place in (*folder.iterdir(), folder):
+                    with contextlib.suppress(OSError):
+                        place.rmdir()
 
 
 def _locked(path: Path) -> BinaryIO:

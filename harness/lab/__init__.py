@@ -247,25 +247,25 @@ def boot_apart(
         _write_network(folders[management.TARGET], management.target_network(initiators))
         for number, name in enumerate(names, 1):
             _write_network(folders[name], management.initiator_network(number))
+        # Kept open here as well: a kernel whose peer hangs up does nothing any more but to notice it.
+        trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in names]
+        for end in itertools.chain(*trunks):
+            stack.enter_context(end)
+        wires = {name: [trunk[1]] for name, trunk in zip(names, trunks, strict=True)}
+        wires[management.TARGET] = [trunk[0] for trunk in trunks]
         kernels = {}
-        with contextlib.ExitStack() as ends:
-            trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in names]
-            for end in itertools.chain(*trunks):
-                ends.enter_context(end)
-            wires = {name: [trunk[1]] for name, trunk in zip(names, trunks, strict=True)}
-            wires[management.TARGET] = [trunk[0] for trunk in trunks]
-            for name in (*peers, names[0]):
-                log = console if name == names[0] else console.with_name(f"{console.stem}-{name}.log")
-                kernels[name] = stack.enter_context(
-                    workshop.start(
-                        folders[name],
-                        log,
-                        memory_bytes=memory[name],
-                        core=core[name],
-                        trunks=[end.fileno() for end in wires[name]],
-                        mtu_bytes=mtu_bytes,
-                    )
+        for name in (*peers, names[0]):
+            log = console if name == names[0] else console.with_name(f"{console.stem}-{name}.log")
+            kernels[name] = stack.enter_context(
+                workshop.start(
+                    folders[name],
+                    log,
+                    memory_bytes=memory[name],
+                    core=core[name],
+                    trunks=[end.fileno() for end in wires[name]],
+                    mtu_bytes=mtu_bytes,
                 )
+            )
         yield _await_peers(kernels, names[0])
 
 

@@ -107,7 +107,7 @@ def recipe() -> Recipe:
     version = runner.run(["dpkg-query", "-W", "-f=${Version}", SOURCE_PACKAGE], check=False).stdout
     compiler = shutil.which("cc", path=ENVIRONMENT["PATH"])
     if not version or compiler is None:
-        raise _lacking(packages.missing(packages.KERNEL))
+        raise _lacking(packages.missing())
     return Recipe(
         source_version=version,
         compiler=runner.run([compiler, "--version"]).stdout.partition("\n")[0],
@@ -144,7 +144,7 @@ def build(report: Report) -> tuple[Cached, bool]:
     Everything it needs is looked for first: RequirementError names all that is missing. BusyError if
     another build is under way. A build that ends early, in whatever way, leaves nothing that counts.
     """
-    absent = packages.missing(packages.KERNEL)
+    absent = packages.missing()
     if absent:
         raise _lacking(absent)
     wanted = recipe()

@@ -455,7 +455,9 @@ def undo(steps: list[Message]) -> list[str]:
             continue
         words = done.stderr.decode("utf-8", "replace")
         if done.returncode != 0 and not any(absent in words for absent in step.get("absent", ())):
-            problems.append(f"{' '.join(step['argv'][:4])}: {words.strip()[-200:]}")
+            # A whole program may be among them, which people need not read.
+            command = " ".join(word if len(word) <= 300 else "..." for word in step["argv"][:4])
+            problems.append(f"{command}: {words.strip()[-200:]}")
     return problems
 
 

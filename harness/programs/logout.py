@@ -1,7 +1,9 @@
 """Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
-``{"iqn", "portal", "interface", "initiator_iqn"}``. If no iscsid runs (a killed run took it along), one is
-kept running meanwhile, since only that can end a session. What is absent needs no ending.
+``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the iface record that binds
+the session to the network interface ``bound_to``, "" for open-iscsi's default. If no iscsid runs (a killed
+run took it along), one is kept running meanwhile, since only that can end a session. What is absent needs
+no ending.
 """
 
 import json
@@ -63,26 +65,34 @@ def node(request: dict[str, str], *words: str) -> int:
     return iscsiadm("--mode", "node", *record, *words)
 
 
+def iface(request: dict[str, str], *words: str) -> int:
+    return iscsiadm("--mode", "iface", "--interface", request["interface"], *words)
+
+
 def main() -> None:
     request = json.load(sys.stdin)
     session = find_session(request["iqn"])
     with ExitStack() as stack:
+        # Records are missing if a killed run left this: their folder went with it. Without its iface record
+        # no other is found, not even to be absent.
+        if request["interface"]:
+            iface(request, "--op", "new")
+            iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
         if session:
+            node(request, "--op", "new")
             if not iscsid_answers():
                 start_iscsid(stack, request["initiator_iqn"])
-            # The record is missing if a killed run left the session: its folder went with it.
-            node(request, "--op", "new")
             end = time.monotonic() + DEADLINE_S
             # An iscsid that finds a session at its start connects it anew, and will not end it meanwhile.
             while (status := node(request, "--logout")) == NOT_CONNECTED and time.monotonic() < end:
                 time.sleep(0.1)
-            if status not in (0, NOTHING_FOUND):
+            if status != 0 and find_session(request["iqn"]):
                 sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status})")
         status = node(request, "--op", "delete")
         if status not in (0, NOTHING_FOUND):
             sys.exit(f"the record of {request['iqn']} could not be deleted (iscsiadm said {status})")
         if request["interface"]:
-            iscsiadm("--mode", "iface", "--interface", request["interface"], "--op", "delete")
+            iface(request, "--op", "delete")
 
 
 main()

@@ -11,16 +11,16 @@ import shutil
 
 import pytest
 
-from harness import doctor, lab, packages
+from harness import doctor, lab
 
 
 def missing() -> list[str]:
     """All that the lab would need here and does not find, in words."""
-    names = [p.name for p in packages.missing(packages.RUN) if not p.needed_by.startswith("`make")]
-    found = [f"packages: {', '.join(names)}"] if names else []
-    if shutil.which(lab.KERNEL) is None and "user-mode-linux" not in names:
+    packages = [p.name for p in doctor.missing_packages() if "lab" in p.needed_by]
+    found = [f"packages: {', '.join(packages)}"] if packages else []
+    if shutil.which(lab.KERNEL) is None and "user-mode-linux" not in packages:
         found.append(f"the program {lab.KERNEL}")
-    return found + [f.text for f in doctor.findings() if f.testbed == "lab" and not f.ok]
+    return found + [f.text for f in doctor.findings() if f.where == "lab" and not f.ok]
 
 
 @pytest.fixture(scope="session", autouse=True)

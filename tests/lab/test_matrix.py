@@ -171,10 +171,12 @@ def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
     )
     for column in COLUMNS[1:]:
         facts = environment[f"column {column}"]
-        assert "mtu 1500" in facts["link"]["initiator_interface"]
-        assert facts["session"]["immediate_data"] == "1"
-        assert bool(facts["esp"]) == ("+" in column)
-    assert "netem" in environment["column wired"]["link"]["target_qdisc"]
+        # Of each initiator, of which there is one.
+        (link,), (session,), (esp,) = facts["link"], facts["session"], facts["esp"]
+        assert "mtu 1500" in link["initiator_interface"]
+        assert session["immediate_data"] == "1"
+        assert bool(esp) == ("+" in column)
+    assert "netem" in environment["column wired"]["link"][0]["target_qdisc"]
 
 
 def test_table_as_json_has_every_cell(matrix: Measured) -> None:

@@ -104,7 +104,7 @@ def test_links_with_modifiers(tmp_path: Path) -> None:
     )
     links = ("wired-mtu9000", "wired-unshaped", "wired")
     records = assert_all_ok(measured, *(f"{link}.seq-read-256k.r1" for link in links))
-    described = {link: measured.environment[f"column {link}"]["link"] for link in links}
+    described = {link: measured.environment[f"column {link}"]["link"][0] for link in links}
     for end in ("initiator", "target"):
         assert "mtu 9000" in described["wired-mtu9000"][f"{end}_interface"]
         assert "mtu 1500" in described["wired-unshaped"][f"{end}_interface"]

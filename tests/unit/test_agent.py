@@ -369,14 +369,17 @@ def test_everything_is_undone_newest_first(
     agent.begin(deadman_s=SHORT_S if way is say_nothing else PATIENCE_S)
     log = tmp_path / "log"
     bring_up(agent, log)
-    long = agent.send("run", argv=["sleep", "60"], timeout_s=60)
+    script = 'echo $$ > "$1.new"; mv "$1.new" "$1"; exec sleep 60'
+    agent.send("run", argv=["sh", "-c", script, "sh", str(tmp_path / "pid")], timeout_s=60)
+    wait_for((tmp_path / "pid").exists, "a program that runs")
     assert len(list(state.glob("agent-target-*.jsonl"))) == 1
     way(agent)
     agent.await_exit()
     assert log.read_text(encoding="utf-8").split() == UNDONE
     assert agent.process.returncode == 0
     assert agent.last == [{"ended": True}]
-    assert agent.await_answer(long)["status"] == -signal.SIGKILL
+    pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    wait_for(lambda: not is_alive(pid), "the end of what ran")
     assert not state.exists(), "nothing is left of its own"
 
 

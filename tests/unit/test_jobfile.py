@@ -321,6 +321,7 @@ def test_what_the_harness_sets() -> None:
         "randseed": "7",
         "refill_buffers": None,
         "allow_file_create": "0",
+        "verify_state_save": "0",
         "thread": None,
         "group_reporting": None,
         "lat_percentiles": "1",

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
@@ -34,38 +32,17 @@ WITHIN_S = 60.0
 OVER_SSH = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.NIC}", "--backing=ramdisk")
 SHORT = ("--size=32M", f"--results={RESULTS}")
 ONE = (*SHORT, "--repeats=1", "--workload=rand-read-4k", "--runtime=0.3s")
-PROFILE = 'title = "as the cable"\nemulated = true\nrate_bit_s = 300_000_000\ndelay_us = 100\n'
-NETEM = "limit 10000 delay 100us rate 295320677bit"  # what links.netem makes of it
 
 
-def figure(record: dict[str, Any]) -> float:
-    io = record["read"] or record["write"]
-    return float(io["bytes"] / io["runtime_ns"])
-
-
-def the_same_figures() -> None:
-    """The document's matrix over SSH and directly, in turns; the cable has the direct link's shape."""
-    Path("/root/cable.toml").write_text(PROFILE, encoding="utf-8")
-    words = (*SHORT, "--link=local", "--ipsec=both", "--repeats=2", "--runtime=0.4s")
-    found: dict[str, list[dict[str, dict[str, Any]]]] = {"ssh": [], "direct": []}
-    for _ in range(2):
-        harness("run", *OVER_SSH, *words)
-        found["ssh"].append(records(newest_run()))
-        harness("run", "--testbed=host", "--link=/root/cable.toml", "--backing=ramdisk", *words)
-        found["direct"].append(records(newest_run()))
-    ratios = []
-    for key in sorted(found["ssh"][0]):
-        direct = key.replace("wired", "cable")
-        values = {
-            way: statistics.median(figure(run[name]) for run in found[way])
-            for way, name in (("ssh", key), ("direct", direct))
-        }
-        assert all(run[key]["status"] == "ok" for run in found["ssh"]), found["ssh"]
-        ratios.append(values["ssh"] / values["direct"])
-        print(f"{key}: {values['ssh'] * 1e3:.2f} / {values['direct'] * 1e3:.2f} MB/s = {ratios[-1]:.3f}")
-    overall = statistics.geometric_mean(ratios)
-    print(f"over SSH / directly: {overall:.3f} over {len(ratios)} cells")
-    assert 0.9 < overall < 1.1, ratios
+def the_whole_matrix() -> None:
+    """Every workload of the document, on the target's disk, on the cable, and on the cable with IPsec."""
+    words = (*SHORT, "--link=local", "--ipsec=both", "--repeats=1", "--runtime=0.3s")
+    harness("run", *OVER_SSH, *words)
+    found = records(newest_run())
+    assert len(found) == 24
+    assert {record["status"] for record in found.values()} == {"ok"}, found
+    assert {record["link_title"] for record in found.values()} == {f"wired ({nas.NIC})", "local disk"}
+    print("cells: 24")
 
 
 def record_of_the_path() -> None:
@@ -178,15 +155,67 @@ def refusals() -> None:
     print("refusals: 5")
 
 
+def loop_device() -> str:
+    """A disk of the target's with a file system on it."""
+    sh("modprobe", "loop")
+    Path("/root/disk.img").write_bytes(b"")
+    sh("truncate", "--size=64M", "/root/disk.img")
+    device = sh("losetup", "--find", "--show", "/root/disk.img").strip()
+    sh("mkfs.ext4", "-q", device)
+    return device
+
+
+def a_device_of_the_targets() -> None:
+    """Refused while something uses it, and while it bears something; measured once that is agreed to."""
+    device = loop_device()
+    words = ("run", *OVER_SSH[:3], f"--backing={device}", *ONE, "--ipsec=off")
+    mountpoint = Path("/root/mounted")
+    mountpoint.mkdir()
+    sh("mount", device, str(mountpoint))
+    said = harness(*words, status=2)
+    assert f"mounted on {mountpoint}" in said and f"umount {mountpoint}" in said, said
+    sh("umount", str(mountpoint))
+    said = harness(*words, status=2)
+    assert "ext4" in said and f"--destroy {device}" in said, said
+    harness(*words, f"--destroy={device}")
+    assert {record["status"] for record in records(newest_run()).values()} == {"ok"}
+    environment = json.loads((newest_run() / "environment.json").read_bytes())
+    assert environment["device"]["node"] == device and environment["device"]["serial"], environment["device"]
+    sh("losetup", "--detach", device)
+    print("a device: refused twice, measured once")
+
+
+def a_device_that_is_swapped() -> None:
+    """Another disk under the same name, in the middle of a run: no job writes to it."""
+    device = loop_device()
+    Path("/root/other.img").write_bytes(b"")
+    sh("truncate", "--size=64M", "/root/other.img")
+    words = ["run", *OVER_SSH[:2], "--link=local", f"--backing={device}", f"--destroy={device}", *SHORT]
+    for file in RESULTS.rglob("events.jsonl"):
+        file.unlink()
+    with started([*words, "--repeats=20", "--runtime=0.5s", "--workload=seq-write-256k"]) as process:
+        wait_for(measuring, "a measured cell", deadline_s=60)
+        sh("losetup", "--detach", device)
+        wait_for(lambda: "/root" not in sh("losetup", "--list"), "the disk to be free", deadline_s=20)
+        sh("losetup", device, "/root/other.img")
+        assert process.wait(timeout=120) == 1
+    found = records(newest_run()).values()
+    bad = {record["reason"] for record in found if record["status"] != "ok"}
+    assert bad and all("disk.img" in reason or "sequence number" in reason for reason in bad), bad
+    assert Path("/root/other.img").read_bytes() == bytes(64 << 20), "nothing was written to it"
+    sh("losetup", "--detach", device)
+    print("swapped: " + bad.pop())
+
+
 def main(part: str) -> None:
     make_the_user_s_own()
     # The user's own target has port 3260 of every address; a run on machines has to live beside it or say so.
     nas.make_network()
-    nas.shape(NETEM)
+    nas.shape("limit 10000 delay 100us rate 300mbit")
     nas.make_keys()
     with nas.sshd():
-        if part == "figures":
-            the_same_figures()
+        if part == "matrix":
+            the_whole_matrix()
         elif part == "broken":
             broken_in_the_middle(kill_ssh, lambda: None, survives=True)
             broken_in_the_middle(cut_the_cable, join_the_cable, survives=True)
@@ -194,6 +223,8 @@ def main(part: str) -> None:
         else:
             record_of_the_path()
             refusals()
+            a_device_of_the_targets()
+            a_device_that_is_swapped()
 
 
 if __name__ == "__main__":

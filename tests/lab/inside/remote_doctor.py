@@ -1,0 +1,192 @@
+"""`harness doctor` and `harness clean` over a real sshd: a machine that lacks things, and a killed run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import programs
+from tests.lab.inside import nas
+from tests.lab.inside.kernel import (
+    RESULTS,
+    arguments,
+    differences,
+    events,
+    harness,
+    make_the_user_s_own,
+    newest_run,
+    processes,
+    sh,
+    snapshot,
+    started,
+    wait_for,
+)
+
+BOTH = ("--target=ssh://nas", "--initiator=local")
+BARE = "ssh://root@192.0.2.2:23"
+PYTHON = str(Path(programs.PYTHON).resolve())
+RTSLIB = sh(programs.PYTHON, "-c", "import rtslib_fb; print(rtslib_fb.__path__[0])").strip()
+HIDE = f"""
+mount --bind /dev/null "$(readlink -f "$(command -v tcpdump)")"
+mount -t tmpfs tmpfs {RTSLIB}
+mount --bind /root/modprobe "$(readlink -f "$(command -v modprobe)")"
+"""
+"""In a mount namespace of one sshd alone, which so stands for a machine that lacks things."""
+
+MODPROBE = '#!/bin/sh\ncase "$*" in *target_core_mod*) exit 1 ;; esac\n'
+LISTEN_ON_500 = (
+    "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 500)); time.sleep(60)"
+)
+
+
+def all_is_well() -> None:
+    said = harness("doctor", *BOTH)
+    print(said)
+    assert "missing" not in said, said
+    assert "nas0 192.0.2.2/25" in said and "nic0 192.0.2.1/25" in said, said
+    assert said.count("its kernel has all modules") == 2, said
+    assert "the machines are ready" in said, said
+
+
+@contextlib.contextmanager
+def bare_machine(script: str) -> Iterator[None]:
+    """A second sshd beside the first, at port 23, that sees what the script does to its files."""
+    sshd = "exec nsenter --net=/run/netns/nas -- /usr/sbin/sshd -D -e -p 23 -f /root/nas/sshd_config"
+    argv = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"{script}\n{sshd}"]
+    with Path("/root/nas/bare.log").open("wb") as log:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_for(
+            lambda: "listening on" in Path("/root/nas/bare.log").read_text(encoding="utf-8"),
+            "the second sshd",
+            deadline_s=20,
+        )
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def what_is_missing_is_named() -> None:
+    modprobe = Path("/root/modprobe")
+    modprobe.write_text(MODPROBE, encoding="utf-8")
+    modprobe.chmod(0o755)
+    known = Path("/root/.ssh/known_hosts")
+    keys = known.read_text(encoding="utf-8")
+    with bare_machine(HIDE):
+        known.write_text("", encoding="utf-8")
+        said = harness("doctor", f"--target={BARE}", "--initiator=local", status=2)
+        assert "missing target    the target could not be reached" in said and "compare the finger" in said
+        assert "initiator local: reached as root" in said, said
+        known.write_text(keys, encoding="utf-8")
+        said = harness("doctor", f"--target={BARE}", "--initiator=local", status=2)
+        print(said)
+        assert "packages are missing: python3-rtslib-fb (the target (LIO)), tcpdump (" in said, said
+        assert "apt-get install --no-install-recommends python3-rtslib-fb tcpdump\n" in said, said
+        assert "lacks target_core_mod\n" in said, said
+        run = (
+            "run",
+            f"--target={BARE}",
+            f"--link=wired={nas.NIC}",
+            "--backing=ramdisk",
+            f"--results={RESULTS}",
+        )
+        said = harness(*run, status=2)
+        for words in ("the target is not ready", "rtslib-fb", "tcpdump", "target_core_mod", "apt-get"):
+            assert words in said, said
+    with bare_machine(f"mount --bind /dev/null {PYTHON}"):
+        said = harness("doctor", f"--target={BARE}", "--initiator=local", status=2)
+        assert "packages are missing: python3 (" in said and "reached as root" in said, said
+    print("missing: named")
+
+
+def another_ike_daemon_is_named() -> None:
+    argv = ["nsenter", "--net=/run/netns/nas", "--", programs.PYTHON, "-c", LISTEN_ON_500]
+    with subprocess.Popen(argv) as process:
+        wait_for(lambda: ":01F4 " in sh("nsenter", *argv[1:3], "cat", "/proc/net/udp"), "it", deadline_s=20)
+        said = harness("doctor", *BOTH, status=2)
+        assert f"target    UDP port 500 is taken by python3 (process {process.pid})" in said, said
+        assert said.count("UDP port 500") == 1, said
+        one = (
+            "--repeats=1",
+            "--workload=rand-read-4k",
+            "--runtime=0.2s",
+            "--size=32M",
+            f"--results={RESULTS}",
+        )
+        said = harness(
+            "run", *BOTH, f"--link=wired={nas.NIC}", "--backing=ramdisk", "--ipsec=on", *one, status=2
+        )
+        assert "UDP port 500 is taken by python3" in said and "stop process" in said, said
+        process.kill()
+    print("port 500: named")
+
+
+def agents() -> list[int]:
+    """The agents' processes, process 1 of their namespaces each."""
+    return [
+        pid
+        for pid, name in processes().items()
+        if name.startswith("python") and "import sys; i = sys.stdin" in " ".join(arguments(pid))
+    ]
+
+
+def measuring() -> bool:
+    return RESULTS.is_dir() and any(e["event"] == "cell-started" for e in events(newest_run()))
+
+
+def what_killed_agents_left_is_removed() -> None:
+    for file in RESULTS.rglob("events.jsonl"):
+        file.unlink()
+    before = snapshot()
+    words = (
+        "--repeats=50",
+        "--workload=rand-read-4k",
+        "--runtime=0.5s",
+        "--size=32M",
+        "--ipsec=on",
+        "--backing=ramdisk",
+    )
+    with started(["run", *BOTH, f"--link=wired={nas.NIC}", *words, f"--results={RESULTS}"]) as process:
+        wait_for(measuring, "a cell", deadline_s=60)
+        said = harness("doctor", *BOTH)
+        assert "note    target    it is in use by run " in said, said
+        assert "is in use by run" in harness("clean", *BOTH, status=2)
+        killed = agents()
+        assert len(killed) >= 2, killed
+        for pid in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert process.wait(timeout=90) == 1
+    assert differences(before, snapshot()), "something is left"
+    said = harness("doctor", *BOTH)
+    print(said)
+    assert said.count("a killed run has left things there") == 2, said
+    said = harness("clean", *BOTH)
+    print(said)
+    assert "removed, left by an earlier run: target: " in said, said
+    assert "removed, left by an earlier run: initiator: IscsiSession" in said, said
+    changed = differences(before, snapshot())
+    assert not changed, changed
+    said = harness("clean", *BOTH)
+    assert said == "initiator: nothing was left behind\ntarget: nothing was left behind\n", said
+    print("clean: as before")
+
+
+def main() -> None:
+    make_the_user_s_own()
+    nas.make_network()
+    nas.make_keys()
+    with nas.sshd():
+        all_is_well()
+        what_is_missing_is_named()
+        another_ike_daemon_is_named()
+        what_killed_agents_left_is_removed()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Runs on "machines": over a real sshd, to a target that is another host as far as the network goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.cli import run_inside
+
+pytestmark = pytest.mark.lab
+
+
+def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
+    done = run_inside("inside.over_ssh", "refusals")
+    assert done.status == 0, done
+    assert "refusals: 5" in done.out
+    assert "a device: refused twice, measured once" in done.out
+    assert "swapped: " in done.out
+
+
+def test_the_whole_matrix_is_measured() -> None:
+    done = run_inside("inside.over_ssh", "matrix")
+    assert done.status == 0, done
+    assert "cells: 24" in done.out
+
+
+def test_both_sides_are_as_before_when_the_connection_breaks() -> None:
+    done = run_inside("inside.over_ssh", "broken")
+    assert done.status == 0, done
+    for how in ("kill_ssh", "cut_the_cable", "kill_harness"):
+        assert f"{how}: as before after " in done.out

@@ -1,0 +1,452 @@
+"""What is said of the machines of a run: from what a look at them prints, and the look itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness import cli, doctor, programs, requirements
+from harness.doctor import Machine, judge, machine_findings, machines, require
+from harness.errors import RequirementError, UsageError
+from harness.hosts import Host
+from harness.profiles import data_folder
+from harness.remote import Address
+from harness.requirements import parse_facts
+from tests.unit.agents import agent_source
+from tests.unit.fakes import World
+from tests.unit.test_remote import SSH, UNSHARE, script
+
+FINE = """\
+Welcome to nas! 3 updates can be applied.
+harness-facts
+login root
+uid 0
+kernel 6.1.0-28-amd64
+distribution Debian GNU/Linux 12 (bookworm)
+family debian
+python 3.11
+free 1048576
+interface eth0 192.168.1.10/24
+interface wlan0 192.168.1.11/24 (WiFi)
+"""
+NAS = Machine(role="target", name="target", address=Address("ssh://root@nas"))
+LAPTOP = Machine(role="initiator", name="initiator", address=Address("local"))
+NEEDS = {"", "ipsec", *doctor.OPTIONAL, "several"}
+ROLES = {"lab", "target", "initiator", "controller", "make"}
+
+
+def said(text: str, machine: Machine = NAS, sudo: str = "") -> list[str]:
+    """The findings that a look's output gives, each on a line as people see it."""
+    facts = parse_facts(text)
+    assert facts is not None
+    return [
+        f"{finding.verdict}: {finding.text}" + f" -> {finding.mend}" * bool(finding.mend)
+        for finding in judge(machine, facts, sudo)
+    ]
+
+
+def only_problem(lines: str, machine: Machine = NAS, base: str = FINE) -> str:
+    (problem,) = (line for line in said(base + lines, machine) if line.startswith("missing: "))
+    return problem.removeprefix("missing: ")
+
+
+# packages.txt
+
+
+def test_every_line_of_the_list_says_who_needs_the_package_and_when() -> None:
+    packages = requirements.packages()
+    text = (data_folder() / "packages.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert len(packages) == len(lines) == len({package.name for package in packages})
+    for package in packages:
+        assert package.needed_by and package.needed_by.keys() <= ROLES, package
+        assert set(package.needed_by.values()) <= NEEDS, package
+        assert package.purpose, package
+    for need in NEEDS - {""}:
+        assert f"{need} (" in text, "it is explained at its head"
+
+
+def test_each_role_has_the_programs_that_it_is_known_to_start() -> None:
+    known = {
+        "target": {"python:rtslib_fb", "program:tcpdump", "program:ip", "program:modprobe", "program:fio"},
+        "initiator": {"program:iscsiadm", "program:tcpdump", "program:ip", "program:modprobe", "program:fio"},
+    }
+    for role, words in known.items():
+        assert words <= {package.word for package in requirements.wanted(role, {""})}
+        assert "program:/usr/sbin/charon-systemd" in {p.word for p in requirements.wanted(role, {"ipsec"})}
+    assert not {p.name for p in requirements.packages() if "sshd" in p.shown_by}, "it would open a service"
+
+
+# What is said
+
+
+def test_a_machine_that_has_everything() -> None:
+    assert said(FINE) == [
+        "ok: ssh://root@nas: reached as root; Debian GNU/Linux 12 (bookworm), Linux 6.1.0-28-amd64",
+        f"ok: all {len(requirements.wanted('target', {'', 'ipsec'}))} packages are installed",
+        "ok: its kernel has all modules",
+        "ok: 1 GiB are free in /var/tmp, for --backing file",
+        "ok: interfaces: eth0 192.168.1.10/24, wlan0 192.168.1.11/24 (WiFi)",
+    ]
+    assert not [line for line in said(FINE, LAPTOP) if not line.startswith("ok: ")]
+
+
+MISSING = "absent python:rtslib_fb\nabsent program:swanctl\nabsent program:/usr/sbin/charon-systemd\n"
+
+
+@pytest.mark.parametrize(
+    ("family", "command"),
+    [
+        (
+            "debian",
+            "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd strongswan-swanctl",
+        ),
+        ("raspbian debian", "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd"),
+        ("fedora", "dnf install python3-rtslib strongswan"),
+        ("rocky rhel centos fedora", "dnf install python3-rtslib strongswan"),
+        ("arch", "pacman -S strongswan, and install what brings Python's rtslib_fb"),
+        ("opensuse-leap suse opensuse", "zypper install python3-rtslib-fb strongswan"),
+        (
+            "alpine",
+            "install what brings Python's rtslib_fb, /usr/sbin/charon-systemd, swanctl",
+        ),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once_with_the_distribution_s_command(
+    family: str, command: str
+) -> None:
+    problem = only_problem(MISSING, base=FINE.replace("family debian", f"family {family}"))
+    assert problem.startswith("packages are missing: python3-rtslib-fb (the target (LIO)), charon-systemd (")
+    assert command in problem
+    assert "sudo" not in problem
+
+
+def test_a_machine_without_python() -> None:
+    problem = only_problem("absent program:/usr/bin/python3\n", base=FINE.replace("python 3.11\n", ""))
+    assert problem.endswith("apt-get install --no-install-recommends python3")
+
+
+def test_what_is_asked_of_debian_alone_counts_there_alone() -> None:
+    missing = "absent package:libstrongswan-standard-plugins\n"
+    assert "libstrongswan-standard-plugins" in only_problem(missing)
+    elsewhere = said(FINE.replace("family debian", "family fedora") + missing)
+    assert all(line.startswith("ok: ") for line in elsewhere)
+
+
+def test_who_is_not_root_gets_the_command_with_sudo() -> None:
+    base = FINE.replace("login root", "login joe")
+    assert "reached as joe, who may use sudo;" in said(base)[0]
+    assert "-> sudo apt-get install" in only_problem(MISSING, base=base)
+
+
+def test_who_may_not_become_root_is_told_so_and_all_else_as_well() -> None:
+    text = FINE.replace("login root\nuid 0", "login joe\nuid 1000") + MISSING
+    lines = said(text, sudo="Banner of the machine\nsudo: a password is required\n")
+    problems = [line for line in lines if line.startswith("missing: ")]
+    assert len(problems) == 2
+    assert "root's rights are needed: sudo: a password is required -> log in as root, or" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({}, "use a kernel that has these modules"),
+        ({"family debian": "family ubuntu debian"}, "apt-get install linux-modules-extra-6.1.0-28-amd64"),
+        ({"6.1.0-28-amd64": "6.1.0-28-cloud-amd64"}, "apt-get install linux-image-amd64, then boot"),
+        ({"family debian": "family debian\nmodules absent"}, "reboot, if the kernel was updated"),
+    ],
+)
+def test_missing_modules(changes: dict[str, str], advice: str) -> None:
+    base = FINE
+    for old, new in changes.items():
+        base = base.replace(old, new)
+    problem = only_problem("absent module:target_core_mod\nabsent module:esp4\n", base=base)
+    assert "lacks target_core_mod, esp4 -> " in problem
+    assert advice in problem
+
+
+def test_without_modprobe_nothing_is_said_of_modules() -> None:
+    assert not [line for line in said(FINE + "absent program:modprobe\n") if "its kernel" in line]
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "mend"),
+    [
+        (
+            "812 strongswan.service charon-systemd",
+            "charon-systemd (process 812)",
+            "systemctl stop strongswan",
+        ),
+        ("812 - pluto", "pluto (process 812)", "stop process 812;"),
+        ("- - ", "taken by a process,", "stop it;"),
+        (
+            "7 a.service x y\nike 8 a.service z",
+            "x y (process 7), z (process 8)",
+            "-> systemctl stop a.service;",
+        ),
+    ],
+)
+def test_another_ike_daemon(line: str, text: str, mend: str) -> None:
+    problem = only_problem(f"ike {line}\n")
+    assert problem.startswith("UDP port 500 is taken by ")
+    assert text in problem and mend in problem
+
+
+@pytest.mark.parametrize(
+    ("lines", "machine", "note"),
+    [
+        ("absent program:ethtool\n", NAS, "without ethtool ("),
+        ("absent program:iw\n", LAPTOP, "--link wifi=IFACE is not possible -> apt-get install"),
+        ("absent program:pki\n", LAPTOP, "--auth cert is not possible"),
+        ("iscsid running\n", LAPTOP, "iscsid is running"),
+        ("journal agent-target-17.jsonl\n", NAS, "-> harness clean with the same --target"),
+        ("busy target run-7\nike 9 - charon-systemd\n", NAS, "in use by run run-7 (target) -> wait"),
+    ],
+)
+def test_what_is_no_failure_is_a_note(lines: str, machine: Machine, note: str) -> None:
+    found = said(FINE + lines, machine)
+    assert not [line for line in found if line.startswith("missing: ")]
+    (line,) = (line for line in found if line.startswith("note: "))
+    assert note in line
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "iscsid running\n",
+        "journal agent-initiator-17.jsonl\n",
+        "busy target r\njournal agent-target-1.jsonl\n",
+    ],
+)
+def test_what_does_not_concern_the_role_is_not_said(lines: str) -> None:
+    assert not [line for line in said(FINE + lines) if "left" in line or "iscsid" in line]
+
+
+def test_an_old_python_and_a_container() -> None:
+    assert "3.9 or later" in only_problem("", base=FINE.replace("python 3.11", "python 3.7"))
+    problem = only_problem("unshare unshare: unshare failed: Operation not permitted\n")
+    assert "no namespaces can be made" in problem and "container" in problem
+
+
+def test_a_machine_cannot_drive_the_terminal() -> None:
+    lines = said(FINE.replace("Debian", "\x1b[31mDebian") + "interface \x1b[2J 10.0.0.1/8\n")
+    assert all(line.isprintable() for line in lines)
+
+
+def test_what_is_no_answer() -> None:
+    assert parse_facts("This account is currently not available.\n") is None
+
+
+# What a run demands
+
+
+def host_that_says(text: str) -> World:
+    return World(answers=[(("sh", "-s"), (0, text, ""))])
+
+
+def test_a_run_demands_what_its_columns_need() -> None:
+    charon = FINE + "absent program:/usr/sbin/charon-systemd\nike 812 - pluto\nabsent module:esp4\n"
+    require(host_that_says(charon).host("target"), "target", ipsec=False)
+    with pytest.raises(RequirementError) as refused:
+        require(host_that_says(charon).host("target"), "target", ipsec=True)
+    for word in ("the target is not ready", "charon-systemd (IPsec", "lacks esp4", "pluto (process 812)"):
+        assert word in refused.value.message
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith("there: apt-get install --no-install-recommends charon-systemd; ")
+    assert "stop process 812" in refused.value.hint
+
+
+def test_a_run_does_not_demand_what_is_only_noted() -> None:
+    notes = (
+        "absent program:iw\nabsent program:ethtool\nabsent program:pki\nabsent module:target_core_iblock\n"
+    )
+    require(host_that_says(FINE + notes).host("initiator"), "initiator", ipsec=True)
+
+
+# The look itself, on this machine, some of whose programs are scripts
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs found before the machine's own, where all is well and root is there."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    users = f'users:(("charon",pid={os.getpid()},fd=12))'
+    for name, text in {
+        "ssh": SSH,
+        "id": 'test "$1" = -u && echo 0 || echo root',
+        "unshare": UNSHARE.replace("/usr/bin/python3", "true"),
+        "modprobe": 'test "$3" != esp4',
+        "ss": f"echo 'UNCONN 0 0 0.0.0.0:500 0.0.0.0:* {users}'",
+        "ip": "echo '1: lo    inet 127.0.0.1/8 scope host lo'; echo '2: eth7    inet 10.1.2.3/8 brd x'",
+        "iw": "",
+    }.items():
+        script(folder, name, text)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def of(where: str, found: Iterator[doctor.Finding] | list[doctor.Finding]) -> list[str]:
+    return [f"{f.verdict}: {f.text} -> {f.mend}" for f in found if f.where == where]
+
+
+def test_a_look_at_a_machine(tools: Path) -> None:
+    del tools
+    found = list(machine_findings(machines("ssh://nas", ["local", "ssh://b"])))
+    assert {finding.where for finding in found} >= {"target", "initiator", "initiator2"}
+    for where in ("target", "initiator", "initiator2"):
+        lines = "\n".join(of(where, found))
+        assert "reached as root; " in lines and os.uname().release in lines
+        assert "lacks esp4" in lines
+        assert f"(process {os.getpid()})" in lines
+        assert "interfaces: eth7 10.1.2.3/8" in lines and "127.0.0.1" not in lines
+        assert ("are free in /var/tmp" in lines) is (where == "target")
+
+
+def test_a_look_without_root(tools: Path) -> None:
+    script(tools, "id", 'test "$1" = -u && echo 1000 || echo joe')
+    script(tools, "sudo", 'test "$1" = -n || exit 9; echo "sudo: a password is required" >&2; exit 1')
+    lines = "\n".join(of("target", machine_findings(machines("ssh://nas", []))))
+    assert "reached as joe;" in lines and "NOPASSWD" in lines and "lacks esp4" in lines
+    script(tools, "sudo", 'test "$1" = -n || exit 9; shift; IS_ROOT=1 exec "$@"')
+    script(tools, "id", 'if test "$1" != -u; then echo joe; else test "$IS_ROOT" && echo 0 || echo 1000; fi')
+    lines = "\n".join(of("target", machine_findings(machines("ssh://nas", []))))
+    assert "reached as joe, who may use sudo;" in lines and "root's rights" not in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("Host key verification failed.", "compare the fingerprint"),
+        ("root@nas: Permission denied (publickey).", "ssh-add"),
+        ("ssh: Could not resolve hostname nas: Name or service not known", "check the name"),
+    ],
+)
+def test_a_machine_out_of_reach_does_not_hide_the_others(tools: Path, words: str, hint: str) -> None:
+    script(tools, "ssh", f"echo '{words}' >&2; exit 255")
+    found = list(machine_findings(machines("ssh://nas", ["local"])))
+    (line,) = of("target", found)
+    assert line.startswith(f"missing: the target could not be reached: {words}") and hint in line
+    assert "reached as root" in of("initiator", found)[0]
+
+
+def test_a_login_shell_that_refuses(tools: Path) -> None:
+    script(tools, "ssh", "echo This account is currently not available.; exit 1")
+    (line,) = of("target", machine_findings(machines("ssh://nas", [])))
+    assert "This account is currently not available." in line
+
+
+def test_here_ssh_is_needed_for_other_machines_alone(monkeypatch: pytest.MonkeyPatch, tools: Path) -> None:
+    del tools
+    look_on = requirements.look_on
+    words: list[str] = []
+
+    def look(host: Host, asked: list[str]) -> requirements.Facts:
+        words.extend(asked)
+        facts = look_on(host, asked)
+        return parse_facts(FINE + "".join(f"absent {word}\n" for word in asked)) or facts
+
+    monkeypatch.setattr(doctor, "look_on", look)
+    assert not of(doctor.CONTROLLER, machine_findings(machines("local", ["local"])))
+    (line,) = of(doctor.CONTROLLER, machine_findings(machines("ssh://nas", ["local"])))
+    assert "openssh-client" in line and "fio" not in line
+    (line,) = of(doctor.CONTROLLER, machine_findings(machines("local", ["local", "local"])))
+    assert "fio" in line and "openssh-client" not in line
+
+
+def test_addresses_are_checked_before_anything_is_reached() -> None:
+    with pytest.raises(UsageError, match="initiator as ssh://"):
+        machines("ssh://nas", ["nas"])
+
+
+# The commands
+
+
+@pytest.fixture
+def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where agents keep their journals; they are started as a run does."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    source = agent_source(folder)
+    monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    for name, text in (("unshare", UNSHARE), ("mount", ""), ("umount", "")):
+        script(tools, name, text)
+    return folder
+
+
+def leave(state: Path, role: str, argv: list[str]) -> Path:
+    """A journal as a killed agent leaves it."""
+    journal = state / f"agent-{role}-17.jsonl"
+    entry = {"what": "NetworkNamespace own", "steps": [{"argv": argv}]}
+    journal.write_text(json.dumps({"id": 1, "entry": entry}) + "\n", encoding="utf-8")
+    return journal
+
+
+def command(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def test_clean_removes_what_killed_runs_left_on_the_machines(state: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "left"
+    mine.touch()
+    journal = leave(state, "target", ["rm", str(mine)])
+    status, text = command("clean", "--target", "ssh://nas")
+    assert status == 0, text
+    assert "removed, left by an earlier run: target: NetworkNamespace own" in text
+    assert "initiator: nothing was left behind" in text
+    assert not mine.exists() and not journal.exists()
+    assert command("clean", "--target", "ssh://nas", "--initiator", "ssh://a")[0] == 0
+
+
+def test_clean_says_what_it_could_not_remove(state: Path) -> None:
+    journal = leave(state, "initiator", ["false"])
+    status, text = command("clean", "--initiator", "local", "--initiator", "ssh://b")
+    assert status == 1, text
+    assert "could not be removed: initiator: NetworkNamespace own" in text
+    assert journal.exists()
+
+
+def test_clean_of_a_machine_out_of_reach(state: Path, tools: Path) -> None:
+    leave(state, "initiator", ["true"])
+    script(tools, "ssh", "echo 'ssh: connect to host nas port 22: No route to host' >&2; exit 255")
+    status, text = command("clean", "--target", "ssh://nas")
+    assert status == 2, text
+    assert "the target could not be reached: ssh: connect to host nas port 22" in text
+    assert "hint: is the machine on" in text
+    assert "initiator: NetworkNamespace own" in text, "the others are cleaned all the same"
+
+
+def test_the_command_ends_with_2_unless_all_is_there(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, text = command("doctor", "--target", "ssh://nas")
+    assert status == 2
+    assert "missing target    " in text and "mend it: " in text and "the machines are not ready" in text
+    facts = parse_facts(FINE)
+    monkeypatch.setattr(doctor, "look_at", lambda *_: (facts, ""))
+    status, text = command("doctor", "--target", "ssh://nas")
+    assert status == 0, text
+    assert text.endswith("the machines are ready: harness run\n")
+    del tools
+
+
+def test_the_list_is_what_gets_installed(tmp_path: Path) -> None:
+    """tools/install-packages.sh takes the first word of each line, whatever stands behind it."""
+    script(
+        tmp_path, "dpkg-query", 'for last; do :; done; echo "$last" >> "$0.asked"; echo install ok installed'
+    )
+    project = Path(__file__).resolve().parents[2]
+    subprocess.run(
+        ["sh", "tools/install-packages.sh", "packages.txt"],
+        cwd=project,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=True,
+    )
+    asked = (tmp_path / "dpkg-query.asked").read_text(encoding="utf-8").split()
+    assert asked == [package.name for package in requirements.packages()]

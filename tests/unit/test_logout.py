@@ -1,0 +1,209 @@
+"""The program that ends a session: with an iscsid of its own if none runs, and what is absent is no error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness import programs
+
+IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
+REQUEST = {
+    "iqn": IQN,
+    "portal": "198.18.0.2:3260",
+    "interface": "",
+    "bound_to": "",
+    "initiator_iqn": "iqn.x:me",
+}
+NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260"
+
+ISCSIADM = """\
+echo "$*" >> "$HERE/said"
+case "$*" in
+*--logout)
+    status=$(head -n 1 "$HERE/logout")
+    sed -i 1d "$HERE/logout"
+    test "$status" = 0 && rm -r "$HERE"/sessions/session1
+    exit "$status";;
+*"node "*"--op delete") exit "$(cat "$HERE/delete")";;
+esac
+"""
+ISCSID = """\
+echo "iscsid $*" >> "$HERE/said"
+trap 'echo "iscsid ends" >> "$HERE/said"; exit' TERM
+echo "0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE" >> "$HERE/unix"
+while :; do sleep 0.02; done
+"""
+
+
+@dataclass
+class Machine:
+    """Sessions, sockets and open-iscsi's programs, all in a folder."""
+
+    here: Path
+
+    def have_sessions(self, *iqns: str) -> None:
+        for number, iqn in enumerate(iqns, 1):
+            folder = self.here / "sessions" / f"session{number}"
+            folder.mkdir(parents=True)
+            (folder / "targetname").write_text(f"{iqn}\n", encoding="utf-8")
+
+    def answer(self, *, logout: tuple[int, ...] = (0,), delete: int = 0) -> None:
+        (self.here / "logout").write_text("".join(f"{status}\n" for status in logout), encoding="utf-8")
+        (self.here / "delete").write_text(str(delete), encoding="utf-8")
+
+    def run_iscsid(self) -> None:
+        (self.here / "unix").write_text("0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE\n", encoding="utf-8")
+
+    def log_out(self, **changes: str) -> tuple[int, str]:
+        source = programs.source("logout")
+        for path, name in (
+            ("/sys/class/iscsi_session", "sessions"),
+            ("/proc/net/unix", "unix"),
+            ("/etc/iscsi", "etc"),
+        ):
+            assert source.count(f'"{path}"') == 1
+            source = source.replace(f'"{path}"', f'"{self.here / name}"')
+        source = source.replace("DEADLINE_S = 10.0", "DEADLINE_S = 0.5")
+        done = subprocess.run(
+            [programs.PYTHON, "-c", source],
+            input=json.dumps(REQUEST | changes),
+            capture_output=True,
+            text=True,
+            env={"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)},
+            timeout=20,
+            check=False,
+        )
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+    @property
+    def said(self) -> list[str]:
+        file = self.here / "said"
+        return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    for name, text in (("iscsiadm", ISCSIADM), ("iscsid", ISCSID)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "unix").write_text("", encoding="utf-8")
+    made = Machine(tmp_path)
+    made.answer()
+    return made
+
+
+def test_a_session_is_ended_by_the_iscsid_that_runs(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    assert machine.log_out() == (0, "")
+    assert machine.said == [f"{NODE} --op new", f"{NODE} --logout", f"{NODE} --op delete"]
+    assert list((machine.here / "etc").iterdir()) == []
+
+
+def test_without_an_iscsid_one_runs_meanwhile(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    assert machine.log_out() == (0, "")
+    assert machine.said == [
+        f"{NODE} --op new",  # it reads the records of the sessions that it finds
+        "iscsid --foreground",
+        f"{NODE} --logout",
+        f"{NODE} --op delete",
+        "iscsid ends",
+    ]
+    assert (machine.here / "etc" / "initiatorname.iscsi").read_text(encoding="utf-8") == (
+        "InitiatorName=iqn.x:me\n"
+    )
+
+
+def test_the_name_that_is_there_stays(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    name = machine.here / "etc" / "initiatorname.iscsi"
+    name.write_text("InitiatorName=iqn.x:mine\n", encoding="utf-8")
+    assert machine.log_out() == (0, "")
+    assert name.read_text(encoding="utf-8") == "InitiatorName=iqn.x:mine\n"
+
+
+def test_sessions_to_others_are_left_alone(machine: Machine) -> None:
+    machine.have_sessions("iqn.2020-01.org.example:mine", f"{IQN}.more", IQN[:-1])
+    assert machine.log_out() == (0, "")
+    assert machine.said == [f"{NODE} --op delete"]
+    assert len(list((machine.here / "sessions").iterdir())) == 3
+
+
+def test_what_is_absent_needs_no_ending(machine: Machine) -> None:
+    machine.answer(delete=21)
+    assert machine.log_out() == (0, "")
+    assert machine.said == [f"{NODE} --op delete"]
+
+
+def test_a_session_that_has_just_ended_is_no_error(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    machine.answer(logout=(21,), delete=21)
+    script = machine.here / "iscsiadm"
+    text = script.read_text(encoding="utf-8").replace('test "$status" = 0 &&', 'test "$status" = 21 &&')
+    script.write_text(text, encoding="utf-8")
+    assert machine.log_out() == (0, "")
+
+
+def test_a_session_that_is_being_connected_anew_is_waited_for(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.answer(logout=(32, 32, 0))
+    assert machine.log_out() == (0, "")
+    assert machine.said.count(f"{NODE} --logout") == 3
+
+
+@pytest.mark.parametrize(("statuses", "told"), [((8,), 8), ((21,), 21), ((32,) * 99, 32)])
+def test_a_session_that_does_not_end_is_told_and_its_record_stays(
+    machine: Machine, statuses: tuple[int, ...], told: int
+) -> None:
+    machine.have_sessions(IQN)
+    machine.answer(logout=statuses)
+    began = time.monotonic()
+    message = f"session1 to {IQN} could not be logged out (iscsiadm said {told})\n"
+    assert machine.log_out() == (1, message)
+    assert time.monotonic() - began < 10
+    assert f"{NODE} --op delete" not in machine.said, "without its record it could not be ended later"
+    assert machine.said[-1] == "iscsid ends"
+
+
+def test_a_record_that_stays_is_told(machine: Machine) -> None:
+    machine.answer(delete=6)
+    assert machine.log_out() == (1, f"the record of {IQN} could not be deleted (iscsiadm said 6)\n")
+
+
+def test_a_session_that_was_bound_to_an_interface_takes_its_iface_record_along(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    assert machine.log_out(interface="harness-eth0", bound_to="eth0") == (0, "")
+    bound, iface = f"{NODE} --interface harness-eth0", "--mode iface --interface harness-eth0"
+    assert machine.said == [
+        f"{iface} --op new",
+        f"{iface} --op update --name iface.net_ifacename --value eth0",
+        f"{bound} --op new",
+        f"{bound} --logout",
+        f"{bound} --op delete",
+        f"{iface} --op delete",
+    ]
+
+
+def test_without_its_iface_record_nothing_is_found_to_be_absent(machine: Machine) -> None:
+    """iscsiadm then says 3, and not 21, of a node record that is not there."""
+    machine.answer(delete=21)
+    assert machine.log_out(interface="harness-eth0", bound_to="eth0") == (0, "")
+    iface = "--mode iface --interface harness-eth0"
+    assert machine.said == [
+        f"{iface} --op new",
+        f"{iface} --op update --name iface.net_ifacename --value eth0",
+        f"{NODE} --interface harness-eth0 --op delete",
+        f"{iface} --op delete",
+    ]

@@ -17,6 +17,7 @@ from harness.errors import DeviceRefused, RequirementError
 from harness.files import TomlFile, read_text
 from harness.hosts import Host
 from harness.journal import Journal
+from harness.model import DiskProfile, Flash
 from harness.undo import Step
 
 FLASH_DEVICE = "/dev/nullb0"
@@ -24,44 +25,6 @@ HARD_DISK_DEVICE = "/dev/nbd0"
 MIB = 1 << 20
 LARGEST_COMMAND_SECTORS = 2048
 """1 MiB, in the 512 bytes of a sector: what the device takes at once, so LIO splits nothing for it."""
-
-
-class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A disk of ``pages_at_once`` chips, each of which reads or writes ``page_bytes`` in ``page_us``.
-
-    So one small command takes ``page_us``, and the whole disk moves pages_at_once * page_bytes in that time.
-    """
-
-    page_bytes: int
-    page_us: float
-    pages_at_once: int
-
-
-class MovingParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An arm and a platter. ``average_seek_us`` is the mean over all pairs of places on the disk.
-
-    ``rate_bytes_s`` is what passes below the head, in the zone where the volume lies, which is at the
-    beginning of the disk; ``capacity_bytes`` is that of the disk, of which the volume is a part.
-    """
-
-    rpm: int
-    rate_bytes_s: int
-    command_us: float
-    track_seek_us: float
-    average_seek_us: float
-    capacity_bytes: int
-    read_ahead_bytes: int
-
-
-class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A disk as data; with neither ``flash`` nor ``moving`` it is memory that takes no time of its own."""
-
-    name: str
-    title: str
-    description: str = ""
-    source: str = ""
-    flash: Flash | None = None
-    moving: MovingParts | None = None
 
 
 def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:

@@ -12,7 +12,7 @@ from harness import run as runner
 from harness.profiles import data_folder
 
 KERNEL = "packages-kernel.txt"
-"""What building the lab's own kernel, and using it, needs on top of packages.txt (``harness.requirements``)."""
+"""What building and using it needs on top of packages.txt (``harness.requirements``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ class Outcome:
     counts: dict[Status, int] = field(default_factory=dict)
     failure: Failed | None = None
     leaks: tuple[str, ...] = ()
+    virtual_time: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -71,7 +72,9 @@ class Outcome:
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
         lines = [f"{total} cells ({cells or 'none measured'}) in {format_duration(wall_s)}"]
-        if self.first_fio_unix_s is not None:
+        if self.virtual_time:
+            lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
+        elif self.first_fio_unix_s is not None:
             lines.append(
                 f"fio began {self.first_fio_unix_s - self.started_unix_s:.1f} s after the start and measured "
                 f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
@@ -109,10 +112,16 @@ def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
 
 
 def follow(
-    events: Iterable[Event], *, cells: int, cell_estimate_s: float, console: Console, started_unix_s: float
+    events: Iterable[Event],
+    *,
+    cells: int,
+    cell_estimate_s: float,
+    console: Console,
+    started_unix_s: float,
+    virtual_time: bool = False,
 ) -> Outcome:
     """Show the events as they come; returns what they add up to."""
-    outcome = Outcome(started_unix_s=started_unix_s)
+    outcome = Outcome(started_unix_s=started_unix_s, virtual_time=virtual_time)
     progress = Progress(
         TextColumn("{task.fields[now]}"),
         BarColumn(),

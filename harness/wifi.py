@@ -9,7 +9,6 @@ is, and ``share_airtime`` makes both directions wait for it. It needs the lab's 
 from __future__ import annotations
 
 import contextlib
-import enum
 import secrets
 import struct
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.links import LinkPath, NetworkNamespace
-from harness.model import LinkProfile, Standard
+from harness.model import LinkProfile, Security, Standard
 from harness.undo import Step
 
 MODULE = "mac80211_hwsim"
@@ -37,14 +36,6 @@ REGULATORY_DOMAIN = "US"
 CIPHER = "CCMP"
 
 PCAP_HEADER_BYTES = 24
-
-
-class Security(enum.StrEnum):
-    """What protects the air: WPA2 with a pre-shared key, WPA3 (SAE, management frames protected), nothing."""
-
-    WPA2 = "wpa2"
-    WPA3 = "wpa3"
-    OPEN = "open"
 
 
 CHANNELS: dict[Standard, tuple[int, str]] = {

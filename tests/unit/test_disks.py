@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from harness import disks
-from harness.disks import Flash, FlashDisk, NbdModule, load_disk
+from harness.disks import FlashDisk, NbdModule, load_disk
 from harness.errors import DeviceRefused, RequirementError, UsageError
 from harness.journal import Journal
+from harness.model import Flash
 from harness.profiles import data_folder
 from harness.programs import harddisk
 from harness.programs.harddisk import Mechanics

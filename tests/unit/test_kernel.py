@@ -44,7 +44,7 @@ class Workshop:
         self.builds = 0
         self.during: Callable[[Path], None] = lambda _work: None
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        monkeypatch.setattr(packages, "missing", lambda _name: self.missing)
+        monkeypatch.setattr(packages, "missing", lambda: self.missing)
         monkeypatch.setattr(kernel, "recipe", lambda: RECIPE)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=self.free_bytes))
         monkeypatch.setattr(kernel, "_build", self._build)

@@ -9,7 +9,8 @@ import pytest
 
 from harness import wifi
 from harness.errors import CommandFailed, DeviceRefused
-from harness.wifi import Air, Association, Network, Radios, Security
+from harness.model import Security
+from harness.wifi import Air, Association, Network, Radios
 from tests.unit.fakes import World
 
 WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)

@@ -16,8 +16,8 @@ from typing import cast
 from harness import wifi, wireless
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import Duplex, LinkProfile, Standard
-from harness.wifi import Network, Radios, Security
+from harness.model import Duplex, LinkProfile, Security, Standard
+from harness.wifi import Network, Radios
 
 RATE_BIT_S = 50_000_000
 PROFILE = LinkProfile(

@@ -7,6 +7,7 @@ brought up when their first cell comes and stay up, so that cells of all columns
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import secrets
 import time
@@ -29,6 +30,7 @@ from harness import (
     links,
     measure,
     trunk,
+    wifi,
     wireless,
 )
 from harness.backing import Storage
@@ -63,6 +65,9 @@ from harness.target import PORT, Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
+
+RADIOS_PER_PATH = 3
+"""The station's, the access point's, and one that listens."""
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
@@ -248,6 +253,9 @@ class Bench:
                     log=self.folder.path / f"iscsid-{host.name}.log",
                 )
             )
+        if self._paths_aloft:
+            radios = wifi.Radios(RADIOS_PER_PATH * len(self._paths_aloft))
+            stack.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
         self._shared = stack.enter_context(contextlib.ExitStack())
 
     def _initiator_iqn(self, number: int) -> str:
@@ -291,6 +299,9 @@ class Bench:
                 "link": [_describe(lane.path) for lane in lanes],
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
+                "association": [
+                    msgspec.to_builtins(lane.aloft.association) for lane in lanes if lane.aloft is not None
+                ],
             }
             self.folder.save_environment(self._facts)
         return up
@@ -312,7 +323,8 @@ class Bench:
         if number:
             raw /= host.name
         raw.mkdir(parents=True, exist_ok=True)
-        path = stack.enter_context(self._link(column, number))
+        aloft = self._aloft(column, number, stack, raw) if plan.has_radio(plan.links[column.link]) else None
+        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number))
         protected = column.ipsec != IPSEC_OFF
         esp = self._protect(column, path, stack, raw) if protected else {}
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
@@ -351,7 +363,46 @@ class Bench:
             session=initiator.negotiated(disk),
             esp=esp,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
+            aloft=aloft,
         )
+
+    def _aloft(self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path) -> wifi.Aloft:
+        """A link through the air: a radio for each end, and one that listens."""
+        plan, host = self.plan, self.hosts.initiators[number]
+        profile = plan.links[column.link]
+        if profile.radio is None:
+            raise AssertionError(f"{profile.name} has no radio")
+        index = self._paths.index((column, number))
+        radio = RADIOS_PER_PATH * self._paths_aloft.index((column, number))
+        network = wifi.Network(
+            ssid=f"harness-{self.tag}-{index}", standard=profile.radio, security=plan.wifi_security
+        )
+        path, association = stack.enter_context(
+            wifi.bring_up(
+                self.journal,
+                host,
+                profile,
+                network,
+                tag=self.tag,
+                index=index,
+                folder=self.private / f"wifi-{index}",
+                logs=logs,
+                first_radio=radio,
+                frame_by_frame=plan.virtual_time,
+            )
+        )
+        listening = f"h{self.tag}s{index}"
+        wifi.place_radio(host, radio + 2, listening, None)
+        file = next(f for n in itertools.count(1) if not (f := logs / f"air-{n}.pcap").exists())
+        listener = stack.enter_context(
+            wifi.sniffer(host, listening, network.frequency_mhz, association.bssid, file=file)
+        )
+        return wifi.Aloft(path=path, association=association, listener=listener)
+
+    @property
+    def _paths_aloft(self) -> list[tuple[Column, int]]:
+        links = self.plan.links
+        return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 
     def _link(self, column: Column, number: int) -> contextlib.AbstractContextManager[links.LinkPath]:
         """The link of one initiator, real or made as its profile says."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import proof, together, wireless
+from harness import proof, together, wifi, wireless
 from harness.capture import Capture
 from harness.errors import HarnessError
 from harness.hosts import Host
@@ -31,6 +31,7 @@ class Lane:
     session: dict[str, str]
     esp: dict[str, str]
     is_wireless: bool = False
+    aloft: wifi.Aloft | None = None
 
 
 @dataclass(kw_only=True)
@@ -112,6 +113,11 @@ def over_lanes(
             for number, lane in enumerate(lanes)
             if lane.is_wireless
         }
+        aloft = {
+            number: stack.enter_context(wifi.proved(lane.aloft))
+            for number, lane in enumerate(lanes)
+            if lane.aloft is not None
+        }
         before = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
         if len(lanes) == 1:
             (lane,) = lanes
@@ -130,6 +136,12 @@ def over_lanes(
         )
         part.reasons += failures
         part.warnings += doubts
+    for number, (air,) in aloft.items():
+        part = done.parts[number]
+        moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
+        part.reasons += wifi.judge(air, moved, lanes[number].path.profile.mtu_bytes)
+        if part.proof is not None:
+            part.proof = msgspec.structs.replace(part.proof, air=air)
     for number, watch in watched.items():
         part = done.parts[number]
         part.wifi = tuple(watch.states())

@@ -9,6 +9,7 @@ is, and ``share_airtime`` makes both directions wait for it. It needs the lab's 
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import struct
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.links import LinkPath, NetworkNamespace
-from harness.model import LinkProfile, Security, Standard
+from harness.model import AirProof, LinkProfile, Security, Standard
 from harness.undo import Step
 
 MODULE = "mac80211_hwsim"
@@ -36,6 +37,11 @@ REGULATORY_DOMAIN = "US"
 CIPHER = "CCMP"
 
 PCAP_HEADER_BYTES = 24
+SAMPLING = 16
+"""Of so many encrypted frames the sniffer keeps one."""
+
+ENOUGH_FRAMES = 32
+"""So many samples are to be expected before it proves something that there is none."""
 
 
 CHANNELS: dict[Standard, tuple[int, str]] = {
@@ -138,16 +144,32 @@ class Radios(msgspec.Struct, frozen=True):
         return (Step(("modprobe", "-r", MODULE)),)
 
 
+def radio_address(number: int) -> str:
+    """Of the ``number``-th radio: that is the fifth byte (mac80211_hwsim_new_radio())."""
+    return f"02:00:00:00:{number:02x}:00"
+
+
 def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
     """Move the ``number``-th radio (from 0) to a network namespace, and name its interface ``iface``.
 
     It comes back by itself when that namespace goes.
     """
-    # The radio's number is the fifth byte of its address (mac80211_hwsim_new_radio()).
-    address = f"02:00:00:00:{number:02x}:00"
+    address = radio_address(number)
     script = 'grep -lFx -- "$1" /sys/class/net/*/address'
-    found = host.run(["sh", "-c", script, "sh", address]).stdout.split("/")[4]
-    host.run(["ip", "link", "set", "dev", found, "name", iface])
+    found: list[str] = []
+
+    def is_here() -> bool:
+        # From the namespace of a column that has just been taken down it comes back in the kernel's own time.
+        found[:] = host.run(["sh", "-c", script, "sh", address], check=False).stdout.split("/")[4:5]
+        return bool(found)
+
+    what = f"radio {number} of {MODULE} to be free"
+    runner.await_condition(is_here, deadline_s=DEADLINE_S, what=what, interval_s=0.1)
+    # It may bear the addresses and the queue of a column before; with the link down nothing else stays.
+    host.run(["ip", "-batch", "-"], input=f"link set dev {found[0]} down\naddress flush dev {found[0]}\n")
+    host.run(["tc", "qdisc", "del", "dev", found[0], "root"], check=False)
+    if found[0] != iface:
+        host.run(["ip", "link", "set", "dev", found[0], "name", iface])
     if netns is not None:
         phy = host.run(["cat", f"/sys/class/net/{iface}/phy80211/name"]).stdout.strip()
         host.run(["iw", "phy", phy, "set", "netns", "name", netns])
@@ -240,8 +262,10 @@ def bring_up(
     index: int,
     folder: Path,
     logs: Path,
+    first_radio: int = 0,
+    frame_by_frame: bool = False,
 ) -> Iterator[tuple[LinkPath, Association]]:
-    """Build the ``index``-th link of a run on radios 2 * ``index`` (the station's) and the next one.
+    """Build the ``index``-th link of a run on the radio ``first_radio`` (the station's) and the next one.
 
     The radios must be held for as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
     ``folder`` is private; ``logs`` gets what hostapd and wpa_supplicant print.
@@ -260,8 +284,8 @@ def bring_up(
     links.refuse_used_network(initiator, index)
     with contextlib.ExitStack() as stack:
         stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
-        place_radio(initiator, 2 * index, path.initiator_iface, None)
-        place_radio(initiator, 2 * index + 1, path.target_iface, netns)
+        place_radio(initiator, first_radio, path.initiator_iface, None)
+        place_radio(initiator, first_radio + 1, path.target_iface, netns)
         for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
             host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
         log = logs / "hostapd.log"
@@ -270,7 +294,8 @@ def bring_up(
         agreed = stack.enter_context(
             station(initiator, path.initiator_iface, network, folder=folder, log=log)
         )
-        yield stack.enter_context(links.ready(journal, path, tag=tag)), agreed
+        ready = links.ready(journal, path, tag=tag, frame_by_frame=frame_by_frame)
+        yield stack.enter_context(ready), agreed
 
 
 @dataclass(kw_only=True)
@@ -298,9 +323,75 @@ class Sniffer:
         return air
 
 
+def station_bytes(host: Host, iface: str) -> int:
+    """What the 802.11 stack of one end counts for the other: bytes sent and received, added up."""
+    text = host.run(["iw", "dev", iface, "station", "dump"]).stdout
+    return sum(map(int, re.findall(r"^\s*[rt]x bytes:\s*(\d+)", text, re.MULTILINE)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aloft:
+    """A link through the air: what its ends agreed on, and the radio that listens."""
+
+    path: LinkPath
+    association: Association
+    listener: Sniffer
+
+    def counters(self) -> tuple[int, int]:
+        """Station bytes at the initiator's and the target's end, up to now."""
+        path = self.path
+        return (
+            station_bytes(path.initiator, path.initiator_iface),
+            station_bytes(path.target, path.target_iface),
+        )
+
+
 @contextlib.contextmanager
-def sniffer(host: Host, iface: str, frequency_mhz: int, *, file: Path) -> Iterator[Sniffer]:
+def proved(aloft: Aloft) -> Iterator[list[AirProof]]:
+    """Prove what goes through the air in the length of the context: the list then holds that one proof."""
+    aloft.listener.look()
+    before = aloft.counters()
+    found: list[AirProof] = []
+    yield found
+    after = aloft.counters()
+    air = aloft.listener.look()
+    found.append(
+        AirProof(
+            key_management=aloft.association.key_management,
+            cipher=aloft.association.cipher,
+            station_bytes_initiator=after[0] - before[0],
+            station_bytes_target=after[1] - before[1],
+            protected_frames_sampled=air.protected,
+            clear_frames=air.clear,
+            sampling=SAMPLING,
+        )
+    )
+
+
+def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
+    """What speaks against ``moved`` bytes having gone through the air, protected as it was agreed on."""
+    reasons = [
+        f"fio moved {moved} bytes, but the {end}'s station counted only {counted}"
+        for end, counted in (
+            ("initiator", found.station_bytes_initiator),
+            ("target", found.station_bytes_target),
+        )
+        if counted < moved
+    ]
+    is_open = found.cipher != CIPHER
+    if found.clear_frames and not is_open:
+        reasons.append(f"{found.clear_frames} data frames were on the air in clear")
+    heard = found.clear_frames if is_open else found.protected_frames_sampled * found.sampling
+    if not heard and moved > ENOUGH_FRAMES * found.sampling * mtu_bytes:
+        reasons.append("the radio that listens heard none of the data frames")
+    return reasons
+
+
+@contextlib.contextmanager
+def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Path) -> Iterator[Sniffer]:
     """Listen with a radio that takes no part in anything: what it cannot read, nobody without the key can.
+
+    Only the network of ``bssid`` counts, which may have to share its channel with others.
 
     ``iface`` is that radio's (``place_radio``); ``file`` becomes a pcap of IEEE 802.11 with radiotap headers.
     """
@@ -312,9 +403,11 @@ def sniffer(host: Host, iface: str, frequency_mhz: int, *, file: Path) -> Iterat
     data = "wlan[0] & 0x4c = 0x08"
     # The upper half of byte 22 is the lowest four bits of the sequence number.
     clear, sample = "wlan[1] & 0x40 = 0", "wlan[22] & 0xf0 = 0"
+    # Sent to the access point, or by it.
+    ours = f"(wlan addr1 {bssid} or wlan addr2 {bssid})"
     with host.daemon(
         ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root", "-s", "96", "-w", "-"]
-        + ["-y", "IEEE802_11_RADIO", f"{data} and ({clear} or {sample})"],
+        + ["-y", "IEEE802_11_RADIO", f"{data} and {ours} and ({clear} or {sample})"],
         log=file.with_suffix(".log"),
         output=file,
         ready=lambda: file.exists() and file.stat().st_size >= PCAP_HEADER_BYTES,

@@ -66,7 +66,7 @@ def main(standard: str, security: str) -> None:
         told.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
         assert found.management_frames_protected == (network.security is Security.WPA3)
         heard = stack.enter_context(
-            wifi.sniffer(near, "hts0", network.frequency_mhz, file=FOLDER / "air.pcap")
+            wifi.sniffer(near, "hts0", network.frequency_mhz, found.bssid, file=FOLDER / "air.pcap")
         )
         with socket.create_server((path.initiator_address, 0)) as server:
             rate_bit_s = 8 * flow(server, path.target)

@@ -1,6 +1,6 @@
 # `make run` measures the whole matrix, `make test` passes every test; both install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help run test install packages clean
+.PHONY: help run test lab-kernel install packages clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,6 +8,7 @@ VENV := .venv
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table (about 5 minutes)'
 	@echo 'make test   install what is missing, pass every test'
+	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
 
 run: install
 	@echo 'The command is $(CURDIR)/$(VENV)/bin/harness; to have it as `harness`: . $(VENV)/bin/activate'
@@ -16,6 +17,10 @@ run: install
 test: install
 	@sh tools/install-packages.sh packages-test.txt
 	$(VENV)/bin/tox
+
+lab-kernel: install
+	@sh tools/install-packages.sh packages-kernel.txt
+	$(VENV)/bin/harness kernel build
 
 install: packages $(VENV)/installed
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
-from harness import guard
+from harness import disks, guard
 from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host
 from harness.journal import Journal
-from harness.model import Backing, BackingKind
+from harness.model import Backing, BackingKind, DiskProfile
 from harness.undo import Step
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -138,6 +139,16 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
         for path in paths:
             _fill(host, path, backing.size_bytes)
         yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
+
+
+@contextlib.contextmanager
+def model(
+    journal: Journal, host: Host, disk: DiskProfile, size_bytes: int, *, folder: Path, log: Path
+) -> Iterator[Storage]:
+    """Make a modelled disk on a host, and fill it; ``folder`` and ``log`` as for ``disks.bring_up``."""
+    with disks.bring_up(journal, host, disk, size_bytes, folder=folder, log=log) as path:
+        _fill(host, path, size_bytes)
+        yield Storage(path=path, size_bytes=size_bytes)
 
 
 def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | BackingFile) -> None:

@@ -7,6 +7,7 @@ brought up when their first cell comes and stay up, so that cells of all columns
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import secrets
 import time
@@ -18,6 +19,7 @@ import msgspec
 
 from harness import (
     backing,
+    calibration,
     capture,
     environment,
     guard,
@@ -28,13 +30,21 @@ from harness import (
     links,
     measure,
     trunk,
+    wifi,
     wireless,
 )
 from harness.backing import Storage
 from harness.errors import CellInvalid, CommandFailed, HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host
-from harness.jobfile import block_bytes, job_file, moves_write, repeat_seed, wall_estimate_s
+from harness.jobfile import (
+    block_bytes,
+    is_repeatable,
+    job_file,
+    moves_write,
+    repeat_seed,
+    wall_estimate_s,
+)
 from harness.journal import Journal
 from harness.kernellog import complaints
 from harness.measure import Lane
@@ -55,6 +65,9 @@ from harness.target import PORT, Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
+
+RADIOS_PER_PATH = 3
+"""The station's, the access point's, and one that listens."""
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
@@ -136,6 +149,7 @@ class Bench:
         self._workloads = {workload.name: workload for workload in plan.workloads}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
+        self._fio_env: dict[str, str] = {}
 
     def execute(self, todo: list[tuple[int, Cell]]) -> None:
         """Measure the cells in ``todo`` (place in the order, cell) and write a record for each.
@@ -162,16 +176,17 @@ class Bench:
         with contextlib.ExitStack() as stack:
             stack.callback(self._look_for_leftovers)
             self.emit(Phase("making and filling the disk"))
-            self._storage = stack.enter_context(
-                backing.bring_up(self.journal, target, plan.backing, count=luns)
-            )
+            self._storage = self._make_storage(stack, luns)
             if plan.local_device is not None:
                 host = self.hosts.initiators[0]
                 (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.local_device))
                 self._local = LocalDisk(host=host, storage=own, title=f"{own.path} of the initiator")
             else:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
+                title = plan.disk.title if plan.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
+            if plan.virtual_time:
+                self._fio_env = calibration.shim(target, self.private)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -181,6 +196,16 @@ class Bench:
                 self._start_sides(stack, max(column.initiators for column in remote))
             stack.callback(self._close_columns)
             yield
+
+    def _make_storage(self, stack: contextlib.ExitStack, luns: int) -> list[Storage]:
+        plan, target = self.plan, self.hosts.target
+        if plan.disk is None:
+            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=luns))
+        log = self.folder.path / "disk.log"
+        made = backing.model(
+            self.journal, target, plan.disk, plan.backing.size_bytes, folder=self.private, log=log
+        )
+        return [stack.enter_context(made)]
 
     def _kernel_messages(self) -> list[str]:
         """What the kernels of all hosts said since the last call."""
@@ -228,6 +253,9 @@ class Bench:
                     log=self.folder.path / f"iscsid-{host.name}.log",
                 )
             )
+        if self._paths_aloft:
+            radios = wifi.Radios(RADIOS_PER_PATH * len(self._paths_aloft))
+            stack.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
         self._shared = stack.enter_context(contextlib.ExitStack())
 
     def _initiator_iqn(self, number: int) -> str:
@@ -271,6 +299,9 @@ class Bench:
                 "link": [_describe(lane.path) for lane in lanes],
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
+                "association": [
+                    msgspec.to_builtins(lane.aloft.association) for lane in lanes if lane.aloft is not None
+                ],
             }
             self.folder.save_environment(self._facts)
         return up
@@ -292,7 +323,8 @@ class Bench:
         if number:
             raw /= host.name
         raw.mkdir(parents=True, exist_ok=True)
-        path = stack.enter_context(self._link(column, number))
+        aloft = self._aloft(column, number, stack, raw) if plan.has_radio(plan.links[column.link]) else None
+        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number))
         protected = column.ipsec != IPSEC_OFF
         esp = self._protect(column, path, stack, raw) if protected else {}
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
@@ -331,7 +363,46 @@ class Bench:
             session=initiator.negotiated(disk),
             esp=esp,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
+            aloft=aloft,
         )
+
+    def _aloft(self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path) -> wifi.Aloft:
+        """A link through the air: a radio for each end, and one that listens."""
+        plan, host = self.plan, self.hosts.initiators[number]
+        profile = plan.links[column.link]
+        if profile.radio is None:
+            raise AssertionError(f"{profile.name} has no radio")
+        index = self._paths.index((column, number))
+        radio = RADIOS_PER_PATH * self._paths_aloft.index((column, number))
+        network = wifi.Network(
+            ssid=f"harness-{self.tag}-{index}", standard=profile.radio, security=plan.wifi_security
+        )
+        path, association = stack.enter_context(
+            wifi.bring_up(
+                self.journal,
+                host,
+                profile,
+                network,
+                tag=self.tag,
+                index=index,
+                folder=self.private / f"wifi-{index}",
+                logs=logs,
+                first_radio=radio,
+                frame_by_frame=plan.virtual_time,
+            )
+        )
+        listening = f"h{self.tag}s{index}"
+        wifi.place_radio(host, radio + 2, listening, None)
+        file = next(f for n in itertools.count(1) if not (f := logs / f"air-{n}.pcap").exists())
+        listener = stack.enter_context(
+            wifi.sniffer(host, listening, network.frequency_mhz, association.bssid, file=file)
+        )
+        return wifi.Aloft(path=path, association=association, listener=listener)
+
+    @property
+    def _paths_aloft(self) -> list[tuple[Column, int]]:
+        links = self.plan.links
+        return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 
     def _link(self, column: Column, number: int) -> contextlib.AbstractContextManager[links.LinkPath]:
         """The link of one initiator, real or made as its profile says."""
@@ -354,7 +425,9 @@ class Bench:
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
             )
-        return links.bring_up(self.journal, host, profile, tag=self.tag, index=index)
+        return links.bring_up(
+            self.journal, host, profile, tag=self.tag, index=index, frame_by_frame=plan.virtual_time
+        )
 
     def _protect(
         self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
@@ -428,6 +501,9 @@ class Bench:
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
             ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+            clock=plan.clock,
+            lab_kernel=plan.lab_kernel,
+            disk=plan.disk.name if plan.disk is not None else "",
         )
         try:
             up = self.column(column)
@@ -451,6 +527,20 @@ class Bench:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
+    def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
+        """What keeps a cell from being the same again in virtual time."""
+        if not self.plan.virtual_time:
+            return []
+        link = self.plan.links.get(cell.column.link)
+        found = []
+        if link is not None and link.loss_percent:
+            found.append("its link loses packets at random")
+        if link is not None and link.jitter_us:
+            found.append("its link delays packets by random jitter")
+        if not is_repeatable(workload):
+            found.append("its workload has randrepeat=0")
+        return [f"this cell does not repeat to the last digit: {what}" for what in found]
+
     def _recheck_device(self, up: ColumnUp, workload: Workload) -> None:
         """A device of the user's has to be the very one that was asked for, before each job that writes."""
         local = self._local
@@ -473,16 +563,20 @@ class Bench:
                 size_bytes=plan.backing.size_bytes,
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=plan.runtime_s,
+                clock=plan.clock,
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         if up.lanes:
+            protected = cell.column.ipsec != IPSEC_OFF
             done = measure.over_lanes(
-                up.lanes, job, raw, protected=cell.column.ipsec != IPSEC_OFF, timeout_s=timeout_s
+                up.lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
             )
         elif local is not None:
-            done = measure.on_disk(local.host, job(local.storage.path), raw, timeout_s=timeout_s)
+            path = local.storage.path
+            done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
         return msgspec.structs.replace(
             measure.summarise(done, workload, record),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -28,9 +29,19 @@ from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
-from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Status, TestbedKind
+from harness.lab import kernel
+from harness.model import (
+    BackingKind,
+    IkeAuth,
+    IpsecMode,
+    LabKernel,
+    Plan,
+    Security,
+    Status,
+    TestbedKind,
+)
 from harness.parse import fio, hping3, iperf2, iperf3, ping
-from harness.progress import follow, process_started_unix_s
+from harness.progress import bar, follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.state import exclusive
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
@@ -38,6 +49,7 @@ from harness.units import check_name, format_duration, format_size, parse_percen
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
+OWN_KERNEL = "The lab's own kernel (harness kernel build)"
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
@@ -73,8 +85,10 @@ app = typer.Typer(
 )
 lab_app = typer.Typer(no_args_is_help=True, help="Use the lab's kernel by hand.")
 parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
+kernel_app = typer.Typer(no_args_is_help=True, help="The lab's own kernel: WiFi, disks, virtual time.")
 config_app = typer.Typer(no_args_is_help=True, help="Configuration files for `harness run --config`.")
 app.add_typer(lab_app, name="lab")
+app.add_typer(kernel_app, name="kernel")
 app.add_typer(config_app, name="config")
 app.add_typer(parse_app, name="parse")
 
@@ -194,6 +208,40 @@ def run(
         int | None,
         typer.Option(help="How many initiators the lab has, with --kernels apart.", show_default="1"),
     ] = None,
+    virtual_time: Annotated[
+        bool | None,
+        typer.Option(
+            "--virtual-time",
+            help="The processor costs nothing, only links and disks do: what the protocols cost, "
+            "the same again in every run.",
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(
+            help="The target's disk: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file.",
+            show_default=f"none; in virtual time {plan.DEFAULT_VIRTUAL_DISK}",
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    lab_kernel: Annotated[
+        plan.KernelChoice | None,
+        typer.Option(
+            help="auto takes the lab's own, if it is built, for links with a radio: its wifi is 802.11, "
+            "Debian's is emulated.",
+            show_default=DEFAULTS.lab_kernel.value,
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    wifi_security: Annotated[
+        Security | None,
+        typer.Option(
+            help="What protects the air, on the lab's own kernel.",
+            show_default=DEFAULTS.wifi_security.value,
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
     ipsec_mode: Annotated[
         IpsecMode | None, typer.Option(help="ESP mode.", show_default=DEFAULTS.ipsec_mode.value)
     ] = None,
@@ -242,6 +290,10 @@ def run(
         "shared_lun": shared_lun,
         "kernels": kernels,
         "lab_initiators": lab_initiators,
+        "lab_kernel": lab_kernel,
+        "virtual_time": virtual_time,
+        "disk": disk,
+        "wifi_security": wifi_security,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
         "results": results,
@@ -320,7 +372,10 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         err.print("nothing is left to measure")
         return 0
     err.print(
-        f"run {made.run_id} in the {made.testbed} testbed: {cells} cells, results in {folder.path}",
+        f"run {made.run_id} in the {made.testbed} testbed"
+        + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
+        + (" in virtual time" if made.virtual_time else "")
+        + f": {cells} cells, results in {folder.path}",
         soft_wrap=True,
     )
     journal = Journal(state / f"journal-{made.run_id}.jsonl")
@@ -332,6 +387,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
             cell_estimate_s=cell_s,
             console=err,
             started_unix_s=started_unix_s,
+            virtual_time=made.virtual_time,
         )
     finally:
         journal.end()
@@ -353,9 +409,12 @@ def _as_error(message: str, hint: str | None, exit_code: int) -> HarnessError:
 
 
 def _print_plan(made: Plan) -> None:
+    storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
+    kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
+    clock = ", virtual time" if made.virtual_time else ""
     out.print(
-        f"testbed {made.testbed}, storage {made.backing.kind} of {format_size(made.backing.size_bytes)}, "
-        f"seed {made.seed}",
+        f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
+        f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
     out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
     out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
@@ -580,6 +639,23 @@ def _tell_recovery(removed: list[str], failed: list[str]) -> None:
         err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
 
 
+@kernel_app.command("build")
+def build_kernel() -> None:
+    """Build the lab's own kernel from Debian's linux-source-6.1, unless it is there already.
+
+    It is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME) by all that went into it.
+    """
+    with bar("looking for what it needs", err) as report:
+        found, new = kernel.build(report)
+    built = found.built
+    took = f"built in {format_duration(built.seconds)}" if new else "was built before"
+    out.print(
+        f"kernel {built.release} of {kernel.SOURCE_PACKAGE} {built.source_version} {took}: {found.folder}",
+        soft_wrap=True,
+    )
+    out.print(f"sha256 of linux: {built.sha256}", soft_wrap=True)
+
+
 @lab_app.command("exec", context_settings={"ignore_unknown_options": True})
 def lab_exec(
     command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
@@ -587,6 +663,13 @@ def lab_exec(
         Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
     ] = None,
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    kernel_name: Annotated[
+        LabKernel, typer.Option("--kernel", help="debian, or own (made by `harness kernel build`).")
+    ] = LabKernel.DEBIAN,
+    virtual_time: Annotated[
+        bool,
+        typer.Option("--virtual-time", help="Its clock passes only while all wait; with --kernel own."),
+    ] = False,
     apart: Annotated[
         int,
         typer.Option(
@@ -600,13 +683,25 @@ def lab_exec(
     ] = 0,
 ) -> None:
     """Boot the lab's kernel, run a command in it as root, and print what it says."""
+    chosen = kernel.own_kernel() if kernel_name is LabKernel.OWN else None
+    if virtual_time:
+        if chosen is None:
+            raise UsageError(
+                "virtual time needs the lab's own kernel, but Debian's was chosen", hint="add --kernel own"
+            )
+        chosen = dataclasses.replace(chosen, options=kernel.VIRTUAL_TIME)
     with exclusive("harness lab exec") as state:
         journal = Journal(state / "journal-lab-exec.jsonl")
         console = state / "lab-exec.log"
         try:
             boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot
             with boot(
-                command, journal=journal, console=console, results=writable, storage_bytes=memory << 20
+                command,
+                journal=journal,
+                console=console,
+                results=writable,
+                storage_bytes=memory << 20,
+                kernel=chosen,
             ) as booted:
                 shown = 0
                 while booted.process.poll() is None:

@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness import lab, programs, remote
+from harness import packages as kernel_packages
 from harness.errors import HarnessError, RequirementError
 from harness.escape import printable
 from harness.hosts import Host, NamespaceHost
+from harness.lab import kernel
 from harness.requirements import (
     ALWAYS,
     BACKEND_MODULES,
@@ -93,6 +95,7 @@ def findings() -> Iterator[Finding]:
         count = sum(_is_for_here(package) for package in packages())
         yield Finding(where="both", verdict=Verdict.OK, text=f"all {count} packages are installed")
     yield from _lab_findings()
+    yield _kernel_finding()
     yield _host_finding(facts)
 
 
@@ -115,6 +118,22 @@ def _lab_findings() -> Iterator[Finding]:
             verdict=Verdict.OK,
             text="this processor has AMX; the kernel gets a ptrace() that can deal with it",
         )
+
+
+def _kernel_finding() -> Finding:
+    build = "harness kernel build"
+    absent = kernel_packages.missing()
+    if absent:
+        names = ", ".join(package.name for package in absent)
+        text = f"the lab's own kernel cannot be built without {names}"
+        mend = f"{kernel_packages.install_command(absent)} && {build}"
+        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=mend)
+    found = kernel.cached(kernel.recipe())
+    if found is None:
+        text = "the lab's own kernel, for real WiFi, modelled disks and virtual time, is not built"
+        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=build)
+    text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
+    return Finding(where="kernel", verdict=Verdict.OK, text=text)
 
 
 def _host_finding(facts: Facts) -> Finding:

@@ -18,6 +18,7 @@ from harness import run as runner
 from harness.bench import Bench, Hosts, order_of_cells
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
+from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
@@ -37,15 +38,17 @@ def modules(plan: Plan) -> dict[str, list[str]]:
         names["target"] += ["target_core_mod", "iscsi_target_mod"]
         names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
         shaping: list[str] = []
-        if any(link.interface is None for link in plan.links.values()):
+        if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
             shaping += ["macvlan" if plan.kernels_apart else "veth", "sch_netem"]
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
             shaping += ["ifb", "sch_ingress", "cls_matchall", "act_mirred"]
         if any(column.ipsec != IPSEC_OFF for column in plan.columns):
             shaping += ["xfrm_user", "esp4"]
+        if any(plan.has_radio(link) for link in plan.links.values()):
+            shaping.append("sch_netem")
         for role in names:
-            names[role] += shaping
-    if plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None:
+            names[role] += dict.fromkeys(shaping)
+    if plan.disk is None and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None):
         names["target"].append("brd")
     return names
 
@@ -138,7 +141,8 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     if plan.testbed is not TestbedKind.MACHINES:
         mount_private()
     emit(Phase("reaching the hosts"))
-    with hosts(plan, folder, emit) as taking_part:
+    heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
+    with heart, hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
         Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE).execute(todo)
 

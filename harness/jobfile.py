@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import read_text, shown_path
-from harness.model import Workload
+from harness.model import Clock, Workload
 from harness.profiles import data_folder
 from harness.units import LARGEST, check_name, closest, format_size, shown, slug, unknown_name
 
@@ -330,13 +330,15 @@ def job_file(
     size_bytes: int,
     seed: int,
     runtime_s: float | None = None,
+    clock: Clock = Clock.REAL,
 ) -> str:
     """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
 
     ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size`` gets all of it
     behind ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``); a profile's randrepeat=0
     asks for fresh randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the
-    job run for that many seconds, whatever the profile says.
+    job run for that many seconds, whatever the profile says. In virtual time fio is told to ask the kernel
+    what time it is: its own clock is the processor's (tsc), which goes on while virtual time stands.
 
     UsageError if the job reaches beyond the device, or if either argument is out of range.
     """
@@ -374,6 +376,8 @@ def job_file(
     settings["verify_state_save"] = "0"
     # Threads of one process, which ends whole when it is killed; fio's job processes leave its session.
     settings["thread"] = None
+    if clock is Clock.VIRTUAL:
+        settings["clocksource"] = "clock_gettime"
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
     lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
     return "\n".join([f"[{workload.name}]", *lines, ""])
@@ -387,6 +391,11 @@ def repeat_seed(seed: int, repeat: int, workload: str) -> int:
     """
     digest = hashlib.blake2b(f"{seed}:{repeat}:{workload}".encode(), digest_size=8).digest()
     return 1 + int.from_bytes(digest) % (2**31 - 1)
+
+
+def is_repeatable(workload: Workload) -> bool:
+    """Whether the job takes the seed it is given (randrepeat=0 asks for other offsets every time)."""
+    return dict(workload.options).get("randrepeat", "1") == "1"
 
 
 def block_bytes(workload: Workload) -> int | None:

@@ -85,7 +85,7 @@ class VethPair(msgspec.Struct, frozen=True):
         return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
-def netem(profile: LinkProfile) -> str | None:
+def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
     """The netem parameters of a profile, or None if it shapes nothing.
 
     netem takes a GSO super-packet of up to 64 KB for one frame and would charge the overhead of one for
@@ -93,7 +93,7 @@ def netem(profile: LinkProfile) -> str | None:
     has to a full frame: exact for full frames, whether they come alone or as a super-packet; a small
     frame is charged up to ``frame_overhead_bytes`` too little, 0.2 us at 1 Gbit/s. (Forbidding
     super-packets would be exact for all, but costs the lab's processor a fifth of the throughput it is
-    to measure.)
+    to measure.) Where the processor costs nothing, in virtual time, they are forbidden: ``frame_by_frame``.
     """
     words: list[str] = []
     if profile.delay_us or profile.jitter_us:
@@ -105,7 +105,10 @@ def netem(profile: LinkProfile) -> str | None:
     if profile.rate_bit_s is not None:
         frame_bytes = profile.mtu_bytes + ETHERNET_HEADER_BYTES
         share = frame_bytes / (frame_bytes + profile.frame_overhead_bytes)
-        words += ["rate", f"{round(profile.rate_bit_s * share)}bit"]
+        if frame_by_frame:
+            words += ["rate", f"{profile.rate_bit_s}bit", f"{profile.frame_overhead_bytes}"]
+        else:
+            words += ["rate", f"{round(profile.rate_bit_s * share)}bit"]
     return " ".join(["limit", str(QUEUE_PACKETS), *words]) if words else None
 
 
@@ -131,7 +134,7 @@ class Airtime(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def ready(journal: Journal, path: LinkPath, *, tag: str) -> Iterator[LinkPath]:
+def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = False) -> Iterator[LinkPath]:
     """Give both ends of a link that is there their addresses, and shape it as its profile says."""
     ends = (
         (path.initiator, path.initiator_iface, path.initiator_address),
@@ -140,14 +143,15 @@ def ready(journal: Journal, path: LinkPath, *, tag: str) -> Iterator[LinkPath]:
     for host, iface, address in ends:
         host.run(
             ["ip", "-batch", "-"],
-            input=f"link set dev {iface} up\naddress add {address}/24 dev {iface}\n",
+            input=f"link set dev {iface} up\naddress add {address}/24 dev {iface}\n"
+            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else ""),
         )
     with contextlib.ExitStack() as stack:
         queues = [(host, iface) for host, iface, _ in ends]
         if path.profile.duplex is Duplex.HALF:
             airtime = Airtime(f"h{tag}a{path.index}", path.target_iface)
             queues = [(path.target, stack.enter_context(journal.hold(path.target, airtime)).iface)]
-        parameters = netem(path.profile)
+        parameters = netem(path.profile, frame_by_frame=frame_by_frame)
         if parameters is not None:
             for host, iface in queues:
                 host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
@@ -156,7 +160,13 @@ def ready(journal: Journal, path: LinkPath, *, tag: str) -> Iterator[LinkPath]:
 
 @contextlib.contextmanager
 def bring_up(
-    journal: Journal, initiator: Host, profile: LinkProfile, *, tag: str, index: int
+    journal: Journal,
+    initiator: Host,
+    profile: LinkProfile,
+    *,
+    tag: str,
+    index: int,
+    frame_by_frame: bool = False,
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
 
@@ -177,7 +187,7 @@ def bring_up(
     with contextlib.ExitStack() as stack:
         netns = stack.enter_context(journal.hold(initiator, NetworkNamespace(f"harness-{tag}-{index}"))).name
         stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
-        yield stack.enter_context(ready(journal, path, tag=tag))
+        yield stack.enter_context(ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))
 
 
 def refuse_used_network(host: Host, index: int) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from harness import proof, together, wireless
+from harness import proof, together, wifi, wireless
 from harness.capture import Capture
 from harness.errors import HarnessError
 from harness.hosts import Host
@@ -31,6 +31,7 @@ class Lane:
     session: dict[str, str]
     esp: dict[str, str]
     is_wireless: bool = False
+    aloft: wifi.Aloft | None = None
 
 
 @dataclass(kw_only=True)
@@ -63,9 +64,12 @@ class Done:
     warnings: list[str] = field(default_factory=list)
 
 
-def on_disk(host: Host, job: str, raw: Path, *, timeout_s: float) -> Done:
+def on_disk(
+    host: Host, job: str, raw: Path, *, timeout_s: float, env: Mapping[str, str] | None = None
+) -> Done:
     """Run one fio job on a host; ``raw`` is the folder for its input and output."""
-    done = host.run(["fio", "--output-format=json+", "-"], input=job, timeout_s=timeout_s, check=False)
+    argv = ["fio", "--output-format=json+", "-"]
+    done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=env)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")
@@ -87,7 +91,13 @@ def on_disk(host: Host, job: str, raw: Path, *, timeout_s: float) -> Done:
 
 
 def over_lanes(
-    lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, protected: bool, timeout_s: float
+    lanes: Sequence[Lane],
+    job: Callable[[str], str],
+    raw: Path,
+    *,
+    protected: bool,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
@@ -103,9 +113,15 @@ def over_lanes(
             for number, lane in enumerate(lanes)
             if lane.is_wireless
         }
+        aloft = {
+            number: stack.enter_context(wifi.proved(lane.aloft))
+            for number, lane in enumerate(lanes)
+            if lane.aloft is not None
+        }
         before = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
         if len(lanes) == 1:
-            done = on_disk(lanes[0].path.initiator, job(lanes[0].disk.device), raw, timeout_s=timeout_s)
+            (lane,) = lanes
+            done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)
         else:
             done = _together(lanes, job, raw, timeout_s=timeout_s)
         after = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
@@ -120,6 +136,12 @@ def over_lanes(
         )
         part.reasons += failures
         part.warnings += doubts
+    for number, (air,) in aloft.items():
+        part = done.parts[number]
+        moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
+        part.reasons += wifi.judge(air, moved, lanes[number].path.profile.mtu_bytes)
+        if part.proof is not None:
+            part.proof = msgspec.structs.replace(part.proof, air=air)
     for number, watch in watched.items():
         part = done.parts[number]
         part.wifi = tuple(watch.states())

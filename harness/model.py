@@ -61,8 +61,31 @@ class IkeAuth(enum.StrEnum):
     CERT = "cert"
 
 
+class LabKernel(enum.StrEnum):
+    """Which kernel the lab boots: of the package user-mode-linux, or built by ``harness.lab.kernel``."""
+
+    DEBIAN = "debian"
+    OWN = "own"
+
+
+class Clock(enum.StrEnum):
+    """``virtual``: time passes only while everything waits; the processor costs nothing."""
+
+    REAL = "real"
+    VIRTUAL = "virtual"
+
+
+class Security(enum.StrEnum):
+    """What protects the air: WPA2 with a pre-shared key, WPA3 (SAE, management frames protected), nothing."""
+
+    WPA2 = "wpa2"
+    WPA3 = "wpa3"
+    OPEN = "open"
+
+
 IPSEC_OFF = "off"
 LINK_LOCAL = "local"
+Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,6 +95,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     None means unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
     ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
     payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
+    ``radio``: real 802.11 of that standard (``harness.wifi``) where the lab has its own kernel.
 
     With ``interface`` it is no profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).
@@ -89,6 +113,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     mtu_bytes: int = 1500
     duplex: Duplex = Duplex.FULL
     frame_overhead_bytes: int = 24
+    radio: Standard | None = None
     interface: str | None = None
     portal: str | None = None
 
@@ -108,6 +133,47 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     encrypts: bool = True
     description: str = ""
     charon_plugins: tuple[str, ...] = ()
+
+
+class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A disk of ``pages_at_once`` chips, each of which reads or writes ``page_bytes`` in ``page_us``.
+
+    So one small command takes ``page_us``, and the whole disk moves pages_at_once * page_bytes in that time.
+    """
+
+    page_bytes: int
+    page_us: float
+    pages_at_once: int
+
+
+class MovingParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An arm and a platter. ``average_seek_us`` is the mean over all pairs of places on the disk.
+
+    ``rate_bytes_s`` is what passes below the head, in the zone where the volume lies, which is at the
+    beginning of the disk; ``capacity_bytes`` is that of the disk, of which the volume is a part.
+    """
+
+    rpm: int
+    rate_bytes_s: int
+    command_us: float
+    track_seek_us: float
+    average_seek_us: float
+    capacity_bytes: int
+    read_ahead_bytes: int
+
+
+class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A disk as data (``profiles/disks/*.toml``).
+
+    With neither ``flash`` nor ``moving`` it is memory that takes no time of its own.
+    """
+
+    name: str
+    title: str
+    description: str = ""
+    source: str = ""
+    flash: Flash | None = None
+    moving: MovingParts | None = None
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +235,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives the lab's
     hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column ``local`` in
     place of the target's storage. With ``shared_lun`` all initiators read one LUN.
+
+    ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
+    ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     """
 
     run_id: str
@@ -186,11 +255,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kernels_apart: bool = False
     local_device: Backing | None = None
     shared_lun: bool = False
+    lab_kernel: LabKernel | None = None
+    virtual_time: bool = False
+    disk: DiskProfile | None = None
+    wifi_security: Security = Security.WPA2
     profile: str = "document"
     runtime_s: float | None = None
     created_unix_s: float = 0.0
     harness_version: str = ""
     schema: int = SCHEMA_VERSION
+
+    @property
+    def clock(self) -> Clock:
+        return Clock.VIRTUAL if self.virtual_time else Clock.REAL
+
+    def has_radio(self, link: LinkProfile) -> bool:
+        """Whether a link is 802.11 over simulated radios: its own kernel has them, Debian's has none."""
+        return link.radio is not None and self.lab_kernel is LabKernel.OWN
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +303,23 @@ class Io(msgspec.Struct, frozen=True, kw_only=True):
         return self.ios * 1e9 / self.runtime_ns if self.runtime_ns else 0.0
 
 
+class AirProof(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence that a cell's bytes went through the air, protected as its network says.
+
+    Station bytes are what the 802.11 stack counted for the other end, both directions added up. A radio that
+    takes no part heard ``protected_frames_sampled`` encrypted data frames (one in ``sampling`` is looked at)
+    and ``clear_frames`` others (of all).
+    """
+
+    key_management: str
+    cipher: str
+    station_bytes_initiator: int
+    station_bytes_target: int
+    protected_frames_sampled: int
+    clear_frames: int
+    sampling: int
+
+
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
@@ -241,6 +339,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     cleartext_segments: int = 0
     rekeys: int = 0
     tcp_retransmits: int | None = None
+    air: AirProof | None = None
 
 
 class WifiState(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,6 +384,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
     ``order`` is the cell's place in the randomised sequence of its run, from 0.
+    ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
     """
 
     run_id: str
@@ -314,6 +414,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     initiators: int = 1
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
-    clock: Literal["real", "virtual"] = "real"
+    clock: Clock = Clock.REAL
+    lab_kernel: LabKernel | None = None
+    disk: str = ""
     source: str = "harness"
     schema: int = SCHEMA_VERSION

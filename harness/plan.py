@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from harness import __version__, testbed
+from harness import __version__, disks, testbed
 from harness import run as runner
-from harness.errors import UsageError
+from harness.errors import RequirementError, UsageError
 from harness.files import TomlFile, read_text
 from harness.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
+from harness.lab import kernel
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
     Backing,
     BackingKind,
     Column,
+    DiskProfile,
     IkeAuth,
     IpsecMode,
+    LabKernel,
     LinkProfile,
     Machines,
     Plan,
     Proposal,
+    Security,
     TestbedKind,
     Workload,
 )
 from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.remote import LOCAL, parse_address
-from harness.units import format_size, parse_duration_s, parse_size, shown, unknown_name
+from harness.units import check_name, format_size, parse_duration_s, parse_size, shown, unknown_name
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -63,6 +68,23 @@ class Kernels(enum.StrEnum):
     APART = "apart"
 
 
+class KernelChoice(enum.StrEnum):
+    """Which kernel the lab boots; ``auto``: its own for what Debian's cannot do, if it is built."""
+
+    AUTO = "auto"
+    DEBIAN = "debian"
+    OWN = "own"
+
+
+KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
+
+DEFAULT_VIRTUAL_DISK = "sata-ssd"
+"""What virtual time measures if no storage is named: with one that takes no time a cell would hardly end."""
+
+DEFAULT_VIRTUAL_SEED = 1
+"""Virtual time is there to be repeated: so is the order, unless a seed is given."""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of ``harness run`` as typed; empty means the default.
 
@@ -87,6 +109,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kernels: Kernels = Kernels.ONE
     lab_initiators: int = 1
     shared_lun: bool = False
+    lab_kernel: KernelChoice = KernelChoice.AUTO
+    virtual_time: bool = False
+    disk: str | None = None
+    wifi_security: Security = Security.WPA2
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
     results: str = "results"
@@ -124,6 +150,7 @@ def make_plan(request: Request) -> Plan:
         )
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
+    disk = _disk(request)
     backing, local_device = _storage(request, kind, run_id)
     if backing.path is not None and kind is TestbedKind.LAB:
         raise UsageError(
@@ -131,8 +158,13 @@ def make_plan(request: Request) -> Plan:
             hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
         )
     columns, links, proposals = _columns(request, kind, machines)
+    lab_kernel = _lab_kernel(request, kind, links, disk)
+    if lab_kernel is LabKernel.OWN:
+        columns, links = _on_the_air(columns, links, request.wifi_security)
     _require_possible(request, backing, workloads, columns)
-    seed = secrets.randbelow(2**31) if request.seed is None else request.seed
+    seed = request.seed
+    if seed is None:
+        seed = DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
     if not 0 <= seed < 2**63:
         raise UsageError(f"expected a seed from 0 to 2^63-1, found {seed}", hint="try --seed 1")
     _try_job_files(workloads, backing.size_bytes, runtime_s)
@@ -152,6 +184,10 @@ def make_plan(request: Request) -> Plan:
         kernels_apart=request.kernels is Kernels.APART,
         local_device=local_device,
         shared_lun=request.shared_lun,
+        lab_kernel=lab_kernel,
+        virtual_time=request.virtual_time,
+        disk=disk,
+        wifi_security=request.wifi_security,
         profile=profile,
         runtime_s=runtime_s,
         created_unix_s=time.time(),
@@ -204,6 +240,90 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
         parse_address(text, what)
     return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
+
+
+def _disk(request: Request) -> DiskProfile | None:
+    """The modelled disk that was asked for, or that virtual time measures by default."""
+    if request.disk is not None and request.backing is not None:
+        raise UsageError(
+            f"a disk was named, {request.disk}, and also --backing {request.backing}", hint="leave one out"
+        )
+    if request.disk is not None:
+        return disks.load_disk(request.disk)
+    return disks.load_disk(DEFAULT_VIRTUAL_DISK) if request.virtual_time and request.backing is None else None
+
+
+def _lab_kernel(
+    request: Request, kind: TestbedKind, links: Mapping[str, LinkProfile], disk: DiskProfile | None
+) -> LabKernel | None:
+    """The kernel that the lab is to boot; None outside of the lab.
+
+    UsageError if what was asked for cannot be had together; RequirementError if it needs the lab's own
+    kernel, and that has not been built.
+    """
+    needing = ["--lab-kernel own"] if request.lab_kernel is KernelChoice.OWN else []
+    needing += ["--virtual-time"] if request.virtual_time else []
+    needing += ["--disk"] if disk is not None and not request.virtual_time else []
+    if kind is not TestbedKind.LAB:
+        if needing or request.lab_kernel is not KernelChoice.AUTO:
+            what = needing[0] if needing else "--lab-kernel"
+            raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
+        return None
+    apart = request.kernels is Kernels.APART
+    if apart and needing:
+        raise UsageError(
+            f"{needing[0]} needs one kernel for all, found --kernels apart",
+            hint="each kernel has a clock, radios and disks of its own: leave one out",
+        )
+    if request.lab_kernel is KernelChoice.DEBIAN and needing:
+        raise UsageError(
+            f"{needing[0]} needs the lab's own kernel, but Debian's was chosen",
+            hint="leave --lab-kernel out",
+        )
+    if needing:
+        kernel.own_kernel()
+        return LabKernel.OWN
+    has_radio = any(link.radio is not None for link in links.values())
+    if request.lab_kernel is KernelChoice.AUTO and has_radio and not apart:
+        with contextlib.suppress(RequirementError):
+            kernel.own_kernel()
+            return LabKernel.OWN
+    return LabKernel.DEBIAN
+
+
+MOST_COLUMNS_ALOFT = 30
+"""Each takes three radios, of which mac80211_hwsim makes at most a hundred."""
+
+
+def _on_the_air(
+    columns: Sequence[Column], links: Mapping[str, LinkProfile], security: Security
+) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
+    """Columns and links, those over simulated radios called what they are: of WPA2 wifi stays wifi."""
+    aloft = sum(column.link != LINK_LOCAL and links[column.link].radio is not None for column in columns)
+    if aloft > MOST_COLUMNS_ALOFT:
+        raise UsageError(
+            f"expected at most {MOST_COLUMNS_ALOFT} columns over WiFi, found {aloft}",
+            hint="use fewer links or proposals",
+        )
+    renamed = {
+        name: msgspec.structs.replace(
+            link,
+            name=name if security is Security.WPA2 else check_name("link", f"{name}-{security}"),
+            title=f"WiFi (hwsim, {security.upper() if security is not Security.OPEN else security})",
+        )
+        if link.radio is not None
+        else link
+        for name, link in links.items()
+    }
+    return (
+        tuple(
+            column
+            if column.link == LINK_LOCAL
+            else Column(renamed[column.link].name, column.ipsec, column.initiators)
+            for column in columns
+        ),
+        {link.name: link for link in renamed.values()},
+    )
 
 
 def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing, Backing | None]:
@@ -362,9 +482,14 @@ def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: fl
             )
 
 
+REAL_PER_VIRTUAL = 3.0
+"""Seconds that a virtual second takes, about: it depends on how much happens in it."""
+
+
 def cell_s(plan: Plan, workload: Workload) -> float:
     """How long fio measures one cell of a workload, estimated."""
-    return wall_estimate_s(workload, plan.runtime_s)
+    estimate_s = wall_estimate_s(workload, plan.runtime_s)
+    return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
 
 
 def estimate_s(plan: Plan) -> float:

@@ -118,7 +118,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
         )
     if folders is None:
         folders = search_folders("profiles", "links")
-    path = Path(base) if base.endswith(".toml") else _find("link", base, folders, known=(LINK_LOCAL,))
+    path = Path(base) if base.endswith(".toml") else find("link", base, folders, known=(LINK_LOCAL,))
     file = TomlFile("link", path, read_text(path, "link"))
     # A profile is of an emulated link: real interfaces are named on the command line.
     profile = file.load_named(LinkProfile, interface=None, portal=None)
@@ -170,7 +170,7 @@ def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
     """
     if folders is None:
         folders = search_folders("ipsec")
-    path = _find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
+    path = find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
     file = TomlFile("proposal", path, read_text(path, "proposal"))
     return _check_proposal(file.load_named(Proposal), file)
 
@@ -191,7 +191,7 @@ def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -> Path:
+def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -> Path:
     """The first file ``NAME.toml`` in ``folders``; ``known`` are names that need no file."""
     check_name(kind, name)
     for folder in folders:

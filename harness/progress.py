@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from harness.events import CellEnded, CellStarted, Ended, Event, Failed, Phase
 from harness.model import Status
@@ -37,6 +45,7 @@ class Outcome:
     counts: dict[Status, int] = field(default_factory=dict)
     failure: Failed | None = None
     leaks: tuple[str, ...] = ()
+    virtual_time: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -63,7 +72,9 @@ class Outcome:
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
         lines = [f"{total} cells ({cells or 'none measured'}) in {format_duration(wall_s)}"]
-        if self.first_fio_unix_s is not None:
+        if self.virtual_time:
+            lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
+        elif self.first_fio_unix_s is not None:
             lines.append(
                 f"fio began {self.first_fio_unix_s - self.started_unix_s:.1f} s after the start and measured "
                 f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
@@ -71,11 +82,46 @@ class Outcome:
         return lines
 
 
+@contextlib.contextmanager
+def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
+    """Show one piece of work; yields what is to be told of it: what is being done, and which part is behind.
+
+    A console that is no terminal gets a line for each new thing done.
+    """
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with shown:
+        task = shown.add_task(first, total=1.0)
+        last = ""
+
+        def report(doing: str, part: float) -> None:
+            nonlocal last
+            if doing != last and not console.is_terminal:
+                console.print(doing, markup=False, highlight=False)
+            last = doing
+            shown.update(task, description=escape(doing), completed=part)
+
+        yield report
+
+
 def follow(
-    events: Iterable[Event], *, cells: int, cell_estimate_s: float, console: Console, started_unix_s: float
+    events: Iterable[Event],
+    *,
+    cells: int,
+    cell_estimate_s: float,
+    console: Console,
+    started_unix_s: float,
+    virtual_time: bool = False,
 ) -> Outcome:
     """Show the events as they come; returns what they add up to."""
-    outcome = Outcome(started_unix_s=started_unix_s)
+    outcome = Outcome(started_unix_s=started_unix_s, virtual_time=virtual_time)
     progress = Progress(
         TextColumn("{task.fields[now]}"),
         BarColumn(),

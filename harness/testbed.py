@@ -8,6 +8,7 @@ All run the same code, which tells of itself in a file.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import signal
@@ -20,9 +21,11 @@ from pathlib import Path
 from harness import lab, recovery
 from harness import run as runner
 from harness.errors import RequirementError, TestbedError
-from harness.events import Ended, Event, Reader
+from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
+from harness.heartbeat import HEARTBEAT
 from harness.journal import Journal
-from harness.model import Plan, TestbedKind
+from harness.lab import kernel
+from harness.model import LabKernel, Plan, TestbedKind
 from harness.units import format_size, unknown_name
 
 AUTO = "auto"
@@ -37,6 +40,11 @@ PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
 UNWIND_DEADLINE_S = 60
 """How long an interrupted run on the machine's own kernel may take to undo everything."""
+
+
+STALL_S = 90.0
+"""So long virtual time may stand still in a guest. A tenth of a virtual second, the time between two beats of
+its heart, takes it under a second of ours, and some 20 s on a machine that is badly overloaded."""
 
 
 def choose(wanted: str) -> TestbedKind:
@@ -64,17 +72,22 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     log = folder / "events.jsonl"
     reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
+    pulse = Pulse(folder) if plan.virtual_time else None
     with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
         while True:
             # Asked before reading, so that the last words of a process that has ended are still read.
             ended = process.poll() is not None
             for event in reader.read():
+                if pulse is not None:
+                    pulse.told(event)
                 yield event
                 if isinstance(event, Ended):
                     _await_exit(process)
                     return
             if ended:
                 break
+            if pulse is not None:
+                pulse.require()
             time.sleep(POLL_S)
     free = shutil.disk_usage(folder).free
     if free < ROOM_FOR_LAST_WORDS_BYTES:
@@ -86,6 +99,44 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
         f"the {plan.testbed} testbed ended without finishing the run: {runner.tail(console)}",
         hint=f"its console is in {console}; go on with: harness run --resume {plan.run_id}",
     )
+
+
+class Pulse:
+    """Whether virtual time passes in a guest.
+
+    It stands still for ever as soon as something there waits for nothing, and with it every deadline that
+    the guest has. The one clock that goes on is ours, so a stalled guest is found from here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / HEARTBEAT
+        self._last = b""
+        self._since = time.monotonic()
+        self._doing = "it had not begun"
+
+    def told(self, event: Event) -> None:
+        """Take note of what the guest is doing."""
+        self._since = time.monotonic()
+        match event:
+            case CellStarted():
+                self._doing = f"it was measuring the cell {event.key}"
+            case CellEnded():
+                self._doing = f"it had measured the cell {event.key}"
+            case Phase():
+                self._doing = f"it was {event.text}"
+
+    def require(self) -> None:
+        """TestbedError if the heart has not beaten, and nothing was told, for ``STALL_S``."""
+        with contextlib.suppress(OSError):
+            beat = self._file.read_bytes()
+            if beat != self._last:
+                self._last, self._since = beat, time.monotonic()
+        if time.monotonic() - self._since > STALL_S:
+            raise TestbedError(
+                f"the guest has stalled: its virtual time stood still for {STALL_S:g} s of ours, "
+                f"for something in it is busy without end; {self._doing}",
+                hint="its kernel was ended; the console and logs in the run's folder may tell what was busy",
+            )
 
 
 def _await_exit(process: subprocess.Popen[bytes]) -> None:
@@ -105,6 +156,11 @@ def _in_lab(
     lab.require_visible(Path(sys.prefix), "the Python environment")
     lab.require_visible(Path(__file__).resolve(), "the harness")
     command = _command("/run/results", "/run/harness/journal.jsonl")
+    chosen = None
+    if plan.lab_kernel is LabKernel.OWN:
+        chosen = kernel.own_kernel()
+        if plan.virtual_time:
+            chosen = dataclasses.replace(chosen, options=kernel.VIRTUAL_TIME)
     initiators = len(plan.machines.initiators) if plan.machines else 1
     storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
     if plan.kernels_apart:
@@ -115,11 +171,17 @@ def _in_lab(
             console=console,
             results=folder,
             storage_bytes=storage_bytes,
+            kernel=chosen,
             mtu_bytes=max((link.mtu_bytes for link in plan.links.values()), default=1500),
         )
     else:
         booting = lab.boot(
-            command, journal=journal, console=console, results=folder, storage_bytes=storage_bytes
+            command,
+            journal=journal,
+            console=console,
+            results=folder,
+            storage_bytes=storage_bytes,
+            kernel=chosen,
         )
     with booting as booted:
         yield booted.process

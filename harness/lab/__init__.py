@@ -1,4 +1,6 @@
-"""The lab: Debian's user-mode-linux, a real kernel that runs as an ordinary process of the user's.
+"""The lab: a user-mode kernel, a real one that runs as an ordinary process of the user's.
+
+It is Debian's package user-mode-linux, or one of our own (``harness.lab.kernel``).
 
 It boots with the machine's own root file system read-only under a tmpfs overlay, so every program of
 the machine is there, and nothing of the machine can be changed but one results folder. It needs no root.
@@ -44,10 +46,34 @@ BASE_MEMORY_BYTES = 384 * MIB
 """Kernel, daemons, fio and the page cache of hostfs; storage comes on top."""
 
 SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
-"""Benchmarks that the kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
+"""Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
 
 HIDDEN = ("/run", "/dev", "/proc", "/sys")
 """Folders of the machine that the lab has its own of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A user-mode kernel: its program, the folder of its modules, and words for its command line.
+
+    ``sets_any_xstate``: it runs on processors with AMX as it is, without ``xstate.c``.
+    """
+
+    binary: Path
+    modules: Path
+    options: tuple[str, ...] = ()
+    sets_any_xstate: bool = False
+
+
+def debian_kernel() -> Kernel:
+    """The kernel of the package user-mode-linux. RequirementError if it is not installed."""
+    binary = shutil.which(KERNEL)
+    if binary is None or not MODULES.is_dir():
+        raise RequirementError(
+            "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
+            hint="`harness doctor` lists all that is missing and the command that installs it",
+        )
+    return Kernel(binary=Path(binary), modules=MODULES, options=(f"initcall_blacklist={SLOW_INITIALISERS}",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,15 +189,17 @@ def boot(
     console: Path,
     results: Path | None = None,
     storage_bytes: int = 0,
+    kernel: Kernel | None = None,
 ) -> Iterator[Lab]:
     """Boot the lab, run ``command`` in it as root, and halt; leaving the context ends it in any case.
 
     ``results`` (a folder of the machine) is /run/results in the lab, and the one place it can write to.
+    ``kernel`` is Debian's, unless another is given.
     """
     memory_bytes = _memory(storage_bytes)
-    with _workshop(journal, memory_bytes) as workshop:
+    with _workshop(journal, kernel or debian_kernel(), memory_bytes) as workshop:
         folder = workshop.make_folder("lab")
-        _write_settings(folder, command, results=results)
+        _write_settings(folder, workshop.kernel, command, results=results)
         core = max(os.sched_getaffinity(0))
         with workshop.start(folder, console, memory_bytes=memory_bytes, core=core) as lab:
             yield lab
@@ -187,6 +215,7 @@ def boot_apart(
     results: Path | None = None,
     storage_bytes: int = 0,
     mtu_bytes: int = 1500,
+    kernel: Kernel | None = None,
 ) -> Iterator[Lab]:
     """Boot a kernel for the target and one for each initiator, and run ``command`` in the first initiator's.
 
@@ -194,7 +223,8 @@ def boot_apart(
     The first initiator's ``trunk_name(0)`` leads to the target's ``trunk_name(0)``, the second's to its
     ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and ``console`` are the
     first initiator's; beside ``console.log`` there is a ``console-target.log`` for the target's, and so on.
-    The storage's memory is the target's. Raises TestbedError if a kernel does not come up.
+    The storage's memory is the target's, ``kernel`` as for ``boot``. Raises TestbedError if one does not
+    come up.
     """
     management.require_ssh()
     target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
@@ -203,15 +233,17 @@ def boot_apart(
     memory = {management.TARGET: _memory(storage_bytes), **dict.fromkeys(names, _memory(0))}
     core = {management.TARGET: target_core, **dict(zip(names, itertools.cycle(cores or [target_core])))}
     with contextlib.ExitStack() as stack:
-        workshop = stack.enter_context(_workshop(journal, sum(memory.values()), are_joined=True))
+        workshop = stack.enter_context(
+            _workshop(journal, kernel or debian_kernel(), sum(memory.values()), are_joined=True)
+        )
         folders = {name: workshop.make_folder(name) for name in memory}
         client = folders[names[0]] / "ssh"
         management.make_client(client)
         servers = {peer: folders[peer] / "sshd" for peer in peers}
         for peer, folder in servers.items():
-            _write_settings(folders[peer], management.serve(folder, client))
+            _write_settings(folders[peer], workshop.kernel, management.serve(folder, client))
         management.introduce(client, servers)
-        _write_settings(folders[names[0]], command, results=results, peers=peers)
+        _write_settings(folders[names[0]], workshop.kernel, command, results=results, peers=peers)
         _write_network(folders[management.TARGET], management.target_network(initiators))
         for number, name in enumerate(names, 1):
             _write_network(folders[name], management.initiator_network(number))
@@ -261,6 +293,7 @@ def _await_peers(kernels: dict[str, Lab], first: str) -> Lab:
 class _Workshop:
     """Where kernels are made ready: a private folder, one for their memory, and how they are wrapped."""
 
+    kernel: Kernel
     folder: Path
     memory_folder: Path
     wrapper: tuple[str, ...]
@@ -289,10 +322,10 @@ class _Workshop:
             # Unpinned, the kernel's helper threads and its processes chase each other over the cores,
             # and runs swing by a factor of two.
             *("taskset", "-c", str(core)),
-            KERNEL,
+            str(self.kernel.binary),
             f"mem={memory_bytes // MIB}M",
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
-            *(f"uml_dir={folder}/", "umid=lab", f"initcall_blacklist={SLOW_INITIALISERS}"),
+            *(f"uml_dir={folder}/", "umid=lab", *self.kernel.options),
             *(f"{management.trunk_name(vec)}:{wire},fd={fd}" for vec, fd in enumerate(trunks)),
             # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
             # cannot be gained at all.
@@ -306,20 +339,17 @@ class _Workshop:
 
 
 @contextlib.contextmanager
-def _workshop(journal: Journal, memory_bytes: int, *, are_joined: bool = False) -> Iterator[_Workshop]:
+def _workshop(
+    journal: Journal, kernel: Kernel, memory_bytes: int, *, are_joined: bool = False
+) -> Iterator[_Workshop]:
     """Make ready for kernels with ``memory_bytes`` together; those that are joined wait for each other."""
-    if shutil.which(KERNEL) is None or not MODULES.is_dir():
-        raise RequirementError(
-            "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
-            hint="`harness doctor` lists all that is missing and the command that installs it",
-        )
     machine = NamespaceHost(name="machine")
     # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
     scratch = ScratchFolder(str(roomy_folder(MIB, DISK_FOLDERS) / f"harness-lab-{os.urandom(4).hex()}"))
     with journal.hold(machine, scratch):
         folder = Path(scratch.path)
         wrapper = sandbox()
-        shims = ["xstate.c"] * needs_xstate_shim() + ["idle.c"] * are_joined
+        shims = ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate) + ["idle.c"] * are_joined
         if shims:
             library = folder / "shims.so"
             sources = [str(HERE / shim) for shim in shims]
@@ -327,6 +357,7 @@ def _workshop(journal: Journal, memory_bytes: int, *, are_joined: bool = False) 
             # For the kernel alone: setpriv and unshare are better off without.
             wrapper += ["env", f"LD_PRELOAD={library}"]
         yield _Workshop(
+            kernel=kernel,
             folder=folder,
             memory_folder=roomy_folder(memory_bytes, MEMORY_FOLDERS),
             wrapper=tuple(wrapper),
@@ -334,13 +365,18 @@ def _workshop(journal: Journal, memory_bytes: int, *, are_joined: bool = False) 
 
 
 def _write_settings(
-    folder: Path, command: Sequence[str], *, results: Path | None = None, peers: Sequence[str] = ()
+    folder: Path,
+    kernel: Kernel,
+    command: Sequence[str],
+    *,
+    results: Path | None = None,
+    peers: Sequence[str] = (),
 ) -> None:
     shutil.copy(HERE / "init.sh", folder)
     if results is not None:
         (folder / "results").symlink_to(results.resolve())
     settings = {
-        "MODULES": str(MODULES),
+        "MODULES": str(kernel.modules),
         "RESULTS": "yes" if results is not None else "",
         "STATE": str(folder),
         "NAME": folder.name,

@@ -2,6 +2,7 @@
 
 They come to it through standard input or a command line, so nothing of ours is installed there, and they
 import nothing of the harness and nothing beyond the standard library (``lio.py``: and rtslib).
+``calibrate.c`` is compiled where it is needed.
 """
 
 from __future__ import annotations

@@ -113,14 +113,13 @@ def build(
 def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
     """The records of each column, by workload, in the order they came."""
     samples: dict[ColumnKey, dict[str, list[Record]]] = {}
-    keys: dict[tuple[str | int, ...], ColumnKey] = {}
+    keys: dict[tuple[Setting | str | int, ...], ColumnKey] = {}
     for record in records:
         mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
-        where = (record.source, record.testbed, record.clock)
-        facts = (*where, record.link, record.ipsec, mode, record.initiators)
+        setting = Setting.of(record)
+        facts = (setting, record.link, record.ipsec, mode, record.initiators)
         key = keys.get(facts)
         if key is None:
-            setting = Setting(record.source, record.testbed.value, record.clock)
             key = keys[facts] = ColumnKey(
                 setting, record.link, record.ipsec, mode or None, record.initiators
             )
@@ -171,7 +170,7 @@ def _headed(
         mode = "" if key.ipsec_mode in (None, IpsecMode.TRANSPORT) else f" {key.ipsec_mode}"
         says_ipsec = key.link != LINK_LOCAL and key.setting.source == notes.HARNESS_SOURCE
         protection = f"IPsec {key.ipsec}{mode}" if says_ipsec or key.ipsec != IPSEC_OFF else ""
-        origin = notes.setting_name(key.setting) if several else ""
+        origin = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
         column = Column(key.link, key.ipsec, key.initiators)
         remarks = ["emulated"] if emulated[key] else []
         remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harness.model import Plan, Record, Status
+from harness.model import Clock, Plan, Record, Status
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
@@ -37,7 +37,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 def setting_name(setting: Setting) -> str:
     if setting.source != HARNESS_SOURCE:
         return f"{setting.source} output"
-    return setting.testbed if setting.clock == "real" else f"{setting.testbed}, {setting.clock} time"
+    words = [setting.testbed]
+    words += ["own kernel"] if setting.kernel and setting.clock == Clock.REAL else []
+    words += [f"{setting.clock} time"] if setting.clock != Clock.REAL else []
+    words += [setting.disk] if setting.disk else []
+    return ", ".join(words)
 
 
 def gravest(records: Iterable[Record]) -> Status:
@@ -123,19 +127,25 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 
 
 def _origins(context: Context) -> Iterable[str]:
-    by_setting: dict[Setting, list[str]] = {}
-    found = dict.fromkeys((r.source, r.testbed.value, r.clock, r.run_id) for r in context.records)
-    for source, testbed, clock, run in found:
-        by_setting.setdefault(Setting(source, testbed, clock), []).append(run)
+    by_setting: dict[Setting, dict[str, None]] = {}
+    for record in context.records:
+        by_setting.setdefault(Setting.of(record), {})[record.run_id] = None
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
-        runs = by_setting[setting]
+        runs = list(by_setting[setting])
         if setting.source != HARNESS_SOURCE:
             yield f"{setting_name(setting)}: {_listed(runs, 'file')}; nothing is known of the testbed."
             continue
         profiles = dict.fromkeys(plans[run].profile for run in runs if run in plans)
         about = [f"profile {', '.join(profiles)}"] if profiles else []
+        disks = dict.fromkeys(plans[run].disk for run in runs if run in plans)
+        about += [f"disk {disk.title}: {disk.description}" for disk in disks if disk is not None]
         yield f"Testbed {setting_name(setting)}: {'; '.join([_listed(runs, 'run'), *about])}."
+    if any(setting.clock == Clock.VIRTUAL for setting in by_setting):
+        yield (
+            "Virtual time: the processor costs nothing, only links and disks do; these are the costs of the "
+            "protocols, and no measurements of a machine."
+        )
     if len(by_setting) > 1:
         yield "The columns of different testbeds are kept apart: their numbers do not compare."
     kernels = _kernels(context.environments)
@@ -183,7 +193,12 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
     backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in plans}
     unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
     unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
+    disks: dict[str, set[object]] = {}
+    for plan in plans:
+        if plan.disk is not None:
+            disks.setdefault(plan.disk.name, set()).add(plan.disk)
     unlike += ["backing storage"] if len(backings) > 1 else []
+    unlike += [f"disk {name}" for name, variants in disks.items() if len(variants) > 1]
     unlike += ["runtime"] if len({plan.runtime_s for plan in plans}) > 1 else []
     unlike += ["authentication"] if len({plan.ike_auth for plan in plans}) > 1 else []
     unlike += ["version of the harness"] if len({plan.harness_version for plan in plans}) > 1 else []

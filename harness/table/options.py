@@ -8,7 +8,7 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.escape import printable
-from harness.model import Status
+from harness.model import Clock, LabKernel, Record, Status
 from harness.references import Reference
 
 
@@ -100,11 +100,31 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, order=True):
-    """Where numbers come from. Those of two settings never share a column."""
+    """Where numbers come from. Those of two settings never share a column.
+
+    ``kernel`` is "own" for the lab's own, else empty; ``disk`` the name of a modelled one, or empty.
+    """
 
     source: str
     testbed: str
     clock: str
+    kernel: str = ""
+    disk: str = ""
+
+    @classmethod
+    def of(cls, record: Record) -> Setting:
+        return cls(
+            source=record.source,
+            testbed=str(record.testbed),
+            clock=str(record.clock),
+            kernel=str(LabKernel.OWN) if record.lab_kernel is LabKernel.OWN else "",
+            disk=record.disk,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Measured in real time, on a kernel and a disk as they come."""
+        return self.clock == Clock.REAL and not self.kernel and not self.disk
 
 
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):

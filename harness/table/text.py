@@ -339,6 +339,8 @@ def _json(table: Table) -> str:
                     "proof": cell.proof,
                     "testbed": column.setting.testbed,
                     "clock": column.setting.clock,
+                    "kernel": column.setting.kernel,
+                    "disk": column.setting.disk,
                     "source": column.setting.source,
                     "runs": list(cell.runs),
                     "reasons": list(cell.reasons),

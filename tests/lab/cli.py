@@ -190,10 +190,14 @@ def alive(processes: dict[int, str]) -> dict[int, str]:
     }
 
 
-def run_inside(module: str, *words: str, storage_mib: int = 512) -> Done:
-    """Run a module of `tests.lab` as root on the lab's kernel, as if that were a machine of its own."""
-    return harness(
-        *("lab", "exec", "--memory", str(storage_mib), "--"),
+def python_inside(module: str, *words: str) -> tuple[str, ...]:
+    """A command that runs a module of `tests.lab` as root in the lab, as if it were a machine of its own."""
+    return (
         *("env", f"PYTHONPATH={PROJECT}", f"PATH={os.environ['PATH']}:/usr/sbin:/sbin"),
         *(sys.executable, "-m", f"tests.lab.{module}", *words),
     )
+
+
+def run_inside(module: str, *words: str, storage_mib: int = 512) -> Done:
+    """Run a module of `tests.lab` on the lab's kernel."""
+    return harness("lab", "exec", "--memory", str(storage_mib), "--", *python_inside(module, *words))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def one(text: str) -> Workload:
     return workload
 
 
-def rendered(workload: Workload, size_bytes: int = 64 * MIB, **more: float) -> dict[str, str | None]:
+def rendered(workload: Workload, size_bytes: int = 64 * MIB, **more: Any) -> dict[str, str | None]:
     """The options of the cell's job file, in its only section."""
     text = job_file(workload, device="/dev/sdb", size_bytes=size_bytes, seed=7, **more)
     head, *lines = text.splitlines()

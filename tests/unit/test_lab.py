@@ -22,6 +22,9 @@ from tests.unit.fakes import World
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
 
 
+KERNEL = lab.Kernel(binary=Path("/usr/bin/linux.uml"), modules=lab.MODULES)
+
+
 @pytest.fixture(autouse=True)
 def _no_tmpdir(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TMPDIR", raising=False)
@@ -129,7 +132,7 @@ def test_the_command_reaches_the_lab_word_by_word(tmp_path: Path, word: str) -> 
     state, results = tmp_path / "state", tmp_path / "res ults"
     state.mkdir()
     results.mkdir()
-    lab._write_settings(state, ["printf", "%s|", word, "last"], results=results)
+    lab._write_settings(state, KERNEL, ["printf", "%s|", word, "last"], results=results)
     script = '. "$1/settings"; test "$STATE" = "$1" || exit 9; printf "%s/" "$RESULTS"; eval "$COMMAND"'
     done = subprocess.run(
         ["/bin/sh", "-euc", script, "sh", str(state)],
@@ -148,7 +151,7 @@ def test_hostile_folders_of_state_are_quoted(tmp_path: Path) -> None:
     for number, word in enumerate(HOSTILE):
         state = tmp_path / f"{number}{word}".replace("/", "_")
         state.mkdir()
-        lab._write_settings(state, ["true"])
+        lab._write_settings(state, KERNEL, ["true"])
         done = subprocess.run(
             ["/bin/sh", "-euc", '. "$1/settings"; printf "%s|%s" "$STATE" "$RESULTS"', "sh", str(state)],
             capture_output=True,

@@ -38,7 +38,7 @@ def refusal(folder: Path, content: str | bytes) -> str:
 
 
 def test_what_ships_is_complete() -> None:
-    assert LINKS == ["10g", "fast-ethernet", "wan", "wifi", "wired"]
+    assert LINKS == ["10g", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
     assert PROPOSALS == ["aes128-sha256", "aes128gcm16", "aes256gcm16", "chacha20poly1305", "null-sha256"]
 
 
@@ -126,7 +126,7 @@ def test_unknown_names_say_what_there_is(elsewhere: Path) -> None:
     with pytest.raises(UsageError) as error:
         load_link("wierd")
     assert error.value.hint == (
-        "did you mean wired? there are 10g, fast-ethernet, lab-5, local, wan, wifi, wired"
+        "did you mean wired? there are 10g, fast-ethernet, lab-5, local, wan, wifi, wifi-ac, wifi-ax, wired"
     )
     with pytest.raises(UsageError, match="did you mean aes128gcm16"):
         load_proposal("aes128gcm")

@@ -1,0 +1,89 @@
+"""Two stations on simulated radios: associated, encrypted, and sharing the air. Needs the lab's own kernel.
+
+`python -m tests.lab.inside.on_the_air STANDARD SECURITY`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import cast
+
+from harness import wifi, wireless
+from harness.hosts import Host, NamespaceHost
+from harness.journal import Journal
+from harness.model import Duplex, LinkProfile, Security, Standard
+from harness.wifi import Network, Radios
+
+RATE_BIT_S = 50_000_000
+PROFILE = LinkProfile(
+    name="air", title="", emulated=True, rate_bit_s=RATE_BIT_S, delay_us=700, duplex=Duplex.HALF
+)
+SECONDS = 2.0
+FOLDER = Path("/run/wifi")
+SENDER = """
+import contextlib, socket, sys
+with contextlib.suppress(OSError), socket.create_connection((sys.argv[1], int(sys.argv[2]))) as peer:
+    while True:
+        peer.sendall(bytes(1 << 16))
+"""
+"""Sends until its peer has had enough."""
+
+
+def flow(server: socket.socket, host: Host) -> float:
+    """Bytes a second that ``host`` sends to ``server`` over TCP."""
+    address, port = server.getsockname()
+    sender = threading.Thread(
+        target=host.run, args=([sys.executable, "-c", SENDER, address, str(port)],), daemon=True
+    )
+    sender.start()
+    peer, _ = server.accept()
+    started, received = time.monotonic(), 0
+    with peer:
+        while (data := peer.recv(1 << 20)) and time.monotonic() < started + SECONDS:
+            received += len(data)
+    sender.join(timeout=30)
+    return received / SECONDS
+
+
+def main(standard: str, security: str) -> None:
+    near = NamespaceHost("initiator")
+    journal = Journal(FOLDER / "journal.jsonl")
+    FOLDER.mkdir()
+    network = Network(ssid="harness-t", standard=cast(Standard, standard), security=Security(security))
+    told: list[object] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(journal.hold(near, Radios(3)))
+        wifi.place_radio(near, 2, "hts0", None)
+        started = time.monotonic()
+        path, found = stack.enter_context(
+            wifi.bring_up(journal, near, PROFILE, network, tag="test", index=0, folder=FOLDER, logs=FOLDER)
+        )
+        told.append(f"associated in {time.monotonic() - started:.2f} s: {found}")
+        assert found.management_frames_protected == (network.security is Security.WPA3)
+        heard = stack.enter_context(
+            wifi.sniffer(near, "hts0", network.frequency_mhz, found.bssid, file=FOLDER / "air.pcap")
+        )
+        with socket.create_server((path.initiator_address, 0)) as server:
+            rate_bit_s = 8 * flow(server, path.target)
+        told.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
+        assert 0.6 * RATE_BIT_S < rate_bit_s < RATE_BIT_S
+        air = heard.look()
+        told.append(air)
+        if network.security is Security.OPEN:
+            assert air.clear > 100 and not air.protected, air
+        else:
+            assert air.protected > 100 and not air.clear, air
+        assert wireless.observe(near, path.initiator_iface).bssid == found.bssid
+        assert network.secret not in "".join(f.read_text() for f in FOLDER.glob("*.log"))
+    sys.stdout.write("; ".join(map(str, told)) + "\n")
+    assert not journal.leaks and not journal.open_entries(), journal.leaks
+    assert not Path("/sys/module/mac80211_hwsim").exists()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

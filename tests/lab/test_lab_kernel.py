@@ -1,0 +1,80 @@
+"""The lab's own kernel, where `make lab-kernel` has built it; on CI, where it must have been built."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from harness.errors import RequirementError
+from harness.lab import kernel
+from tests.lab.cli import Done, harness, python_inside
+
+pytestmark = pytest.mark.lab
+
+BUILT_IN = (
+    "veth sch_netem target_core_iblock target_core_file iscsi_target_mod iscsi_tcp sd_mod bridge ifb "
+    "sch_ingress cls_matchall act_mirred xfrm_user esp4 8021q macvlan pppoe openvswitch dummy tun"
+)
+LOADED = "brd null_blk nbd mac80211_hwsim"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lab_kernel_is_built() -> None:
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
+        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
+
+
+def own(*words: str, virtual_time: bool = False) -> Done:
+    """A command on the lab's own kernel."""
+    clock = ["--virtual-time"] if virtual_time else []
+    return harness("lab", "exec", "--kernel", "own", *clock, "--", *words)
+
+
+def test_it_boots_and_says_which_one_it_is() -> None:
+    done = own("uname", "-rv")
+    assert done.status == 0, done
+    key = kernel.recipe().key
+    assert done.out == f"6.1.{done.out.split('.')[2].split('-')[0]}-harness #{key} {kernel.TIMESTAMP}\n"
+
+
+def test_modprobe_knows_what_is_built_in_and_loads_the_rest() -> None:
+    done = own("sh", "-euc", f"for m in {BUILT_IN}; do modprobe $m; done; cat /proc/modules")
+    assert (done.status, done.out) == (0, ""), done
+    script = f"for m in {LOADED}; do modprobe --first-time $m; done; cut -d' ' -f1 /proc/modules"
+    done = own("sh", "-euc", script)
+    assert done.status == 0 and set(LOADED.split()) <= set(done.out.split()), done
+
+
+def test_the_whole_stack_runs_on_it() -> None:
+    done = harness(
+        "lab", "exec", "--kernel", "own", "--memory", "512", "--", *python_inside("inside.host_testbed")
+    )
+    assert done.status == 0, done
+
+
+def test_virtual_time_waits_for_nobody() -> None:
+    done = own("sh", "-c", "date +%s; sleep 3600; date +%s", virtual_time=True)
+    assert done.status == 0, done
+    first, last = map(int, done.out.split())
+    assert 3600 <= last - first <= 3601
+
+
+@pytest.mark.parametrize("pair", ["802.11n wpa2", "802.11ac open", "802.11ax wpa3"])
+@pytest.mark.parametrize("virtual_time", [False, True], ids=["real time", "virtual time"])
+def test_stations_associate_encrypt_and_share_the_air(pair: str, virtual_time: bool) -> None:
+    done = own(*python_inside("inside.on_the_air", *pair.split()), virtual_time=virtual_time)
+    assert done.status == 0, done
+    sys.stdout.write(done.out)
+
+
+def test_disks_take_the_time_of_their_profiles() -> None:
+    done = own(*python_inside("inside.modelled_disks"), virtual_time=True)
+    assert done.status == 0, done
+    again = own(*python_inside("inside.modelled_disks"), virtual_time=True)
+    assert again.out == done.out, "virtual time repeats to the last digit"

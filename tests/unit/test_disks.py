@@ -1,0 +1,223 @@
+"""Modelled disks: profiles, what is told to the kernel, and the mechanics of the one with moving parts."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness import disks
+from harness.disks import FlashDisk, NbdModule, load_disk
+from harness.errors import DeviceRefused, RequirementError, UsageError
+from harness.journal import Journal
+from harness.model import Flash
+from harness.profiles import data_folder
+from harness.programs import harddisk
+from harness.programs.harddisk import Mechanics
+from tests.unit.fakes import DONE, World
+
+MS = 1_000_000
+TURN_NS = 60 * 10**9 // 7200
+GB = 10**9
+
+
+def hard_disk(**other: Any) -> Mechanics:
+    moving = load_disk("hdd-7200").moving
+    assert moving is not None
+    return Mechanics(**{**msgspec.to_builtins(moving), **other})
+
+
+# Profiles
+
+
+@pytest.mark.parametrize(
+    "file", sorted((data_folder() / "profiles/disks").glob("*.toml")), ids=lambda f: f.stem
+)
+def test_what_ships_is_right(file: Path) -> None:
+    profile = load_disk(file.stem, [file.parent])
+    assert profile.name == file.stem and profile.title
+    assert profile.name == "ram" or profile.source
+
+
+def test_flash_moves_what_its_data_sheet_says() -> None:
+    for name, reads_s, bytes_s in (("sata-ssd", 10_000, 540e6), ("nvme", 19_000, 600_000 * 4096)):
+        flash = load_disk(name).flash
+        assert flash is not None
+        assert 1e6 / flash.page_us == pytest.approx(reads_s, rel=0.01)
+        moved = flash.pages_at_once * flash.page_bytes * 1e6 / flash.page_us
+        assert moved == pytest.approx(bytes_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            'title = "x"\n[flash]\npage_bytes = 4096\npage_us = 0\npages_at_once = 1\n',
+            "line 4, page_us",
+        ),
+        ('title = "x"\n[flash]\npage_bytes = 512\npage_us = 1\npages_at_once = 1\n', "multiple of 4096"),
+        ('title = "x"\n[flash]\npage_bytes = 4096\npage_us = nan\npages_at_once = 1\n', "found nan"),
+        ('title = "x"\n[moving]\nrpm = 7200\n', "missing required field"),
+        ('title = "x"\nrpm = 7200\n', "rpm"),
+    ],
+)
+def test_a_wrong_profile_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=words) as refused:
+        load_disk("own", [tmp_path])
+    assert "own.toml" in refused.value.message and refused.value.hint
+
+
+def test_an_unknown_disk_says_what_there_is() -> None:
+    with pytest.raises(UsageError) as refused:
+        load_disk("hdd")
+    assert "hdd-7200, nvme, ram, sata-ssd" in (refused.value.hint or "")
+
+
+# What the kernel is told
+
+
+def test_flash_is_null_blk_with_a_timer() -> None:
+    world = World()
+    flash = Flash(page_bytes=4096, page_us=52.6, pages_at_once=32)
+    FlashDisk(64 << 20, flash).acquire(world.host("target"))
+    loaded, made, limited = [command.argv for command in world.commands]
+    assert loaded == ("modprobe", "--first-time", "null_blk", "nr_devices=0")
+    assert {"size=64", "memory_backed=1", "irqmode=2", "completion_nsec=52600", "hw_queue_depth=32"} < set(
+        made
+    )
+    assert limited[-2:] == ("4", "/sys/block/nullb0/queue/max_sectors_kb")
+
+
+def test_memory_answers_at_once() -> None:
+    world = World()
+    FlashDisk(64 << 20).acquire(world.host("target"))
+    assert "irqmode=0" in world.commands[-1].argv
+    assert not any(word.startswith("completion_nsec") for word in world.commands[-1].argv)
+
+
+@pytest.mark.parametrize("resource", [FlashDisk(1 << 20), NbdModule()])
+def test_a_module_in_use_is_left_alone(resource: FlashDisk | NbdModule) -> None:
+    said = "modprobe: ERROR: could not insert 'nbd': Module already in kernel"
+    world = World(answers=[(("modprobe", "--first-time"), (1, "", said))])
+    with pytest.raises(DeviceRefused, match="already loaded"):
+        resource.acquire(world.host("target"))
+    assert len(world.commands) == 1
+
+
+def test_a_kernel_without_the_module_is_named() -> None:
+    world = World(answers=[(("modprobe",), (1, "", "modprobe: FATAL: Module nbd not found"))])
+    with pytest.raises(RequirementError, match="nbd") as refused:
+        NbdModule().acquire(world.host("target"))
+    assert "make lab-kernel" in (refused.value.hint or "")
+
+
+def test_a_disk_with_moving_parts_is_served_by_its_program(tmp_path: Path) -> None:
+    world = World(answers=[(("test", "-e"), DONE)])
+    journal = Journal(tmp_path / "journal")
+    profile = load_disk("hdd-7200")
+    with disks.bring_up(
+        journal, world.host("target"), profile, 1 << 20, folder=tmp_path, log=tmp_path / "log"
+    ) as path:
+        assert path == "/dev/nbd0"
+    argv = next(command.argv for command in world.commands if command.argv[0] == "daemon")
+    assert argv[1:3] == ("/usr/bin/python3", str(tmp_path / "harddisk.py"))
+    assert msgspec.json.decode(argv[3])["size_bytes"] == 1 << 20
+    assert world.commands[-1].argv == ("modprobe", "-r", "nbd")
+
+
+# Mechanics
+
+
+def test_in_sequence_the_medium_sets_the_pace() -> None:
+    disk = hard_disk()
+    now_ns = start_ns = disk.done_ns(10**9, 1 << 18, 1 << 18)
+    for number in range(2, 1002):
+        now_ns = disk.done_ns(now_ns, number << 18, 1 << 18)
+    assert 1000 * (1 << 18) * 1e9 / (now_ns - start_ns) == pytest.approx(78e6, rel=1e-4)
+
+
+def test_the_buffer_is_read_ahead_of_the_reader_and_no_further() -> None:
+    disk = hard_disk(read_ahead_bytes=1 << 20)
+    now_ns = disk.done_ns(10**9, 0, 1 << 20) + 10**9
+    first_ns = disk.done_ns(now_ns, 1 << 20, 1 << 20)
+    assert first_ns - now_ns == 50_000
+    second_ns = disk.done_ns(first_ns, 2 << 20, 1 << 20)
+    assert second_ns - now_ns == pytest.approx((1 << 20) / 78e6 * 1e9, rel=0.01)
+
+
+def test_at_random_a_turn_and_a_seek_are_waited_for() -> None:
+    disk, places = hard_disk(), random.Random(1)  # noqa: S311
+    now_ns, waits = 10**9, []
+    for _ in range(4000):
+        offset = places.randrange(0, 320 * GB, 4096)
+        done_ns = disk.done_ns(now_ns, offset, 4096)
+        waits.append(done_ns - now_ns)
+        now_ns = done_ns
+    assert max(waits) < 50_000 + disk.seek_ns(320 * GB) + TURN_NS + 60_000
+    # Command, mean seek, half a turn, 4 KiB below the head.
+    assert sum(waits) / len(waits) == pytest.approx(0.05 * MS + 8.5 * MS + TURN_NS / 2 + 0.053 * MS, rel=0.02)
+
+
+def test_a_seek_takes_longer_the_farther_it_is() -> None:
+    disk = hard_disk()
+    assert disk.seek_ns(4096) == 0, "the same track"
+    ways = [disk.seek_ns(GB * distance) for distance in (1, 10, 100, 320)]
+    assert ways == sorted(ways)
+    assert 0.8 * MS < ways[0] < 2 * MS
+    assert ways[-1] == pytest.approx((0.8 + 7.7 * 15 / 8) * MS, rel=1e-6)
+
+
+def test_the_platter_turns_by_the_clock() -> None:
+    """The byte a quarter of a track on passes a quarter of a turn later, whenever it is asked for."""
+    track_bytes = 78_000_000 * TURN_NS // 10**9
+    for now_ns in (10**9, 10**9 + 123_456):
+        disk = hard_disk(command_us=0)
+        done_ns = disk.done_ns(now_ns, track_bytes // 4, 0)
+        assert done_ns % TURN_NS == pytest.approx(TURN_NS / 4, abs=200)
+
+
+def test_the_same_commands_at_the_same_times_take_the_same_time() -> None:
+    def times() -> list[int]:
+        disk, places, now_ns = hard_disk(), random.Random(7), 10**9  # noqa: S311
+        found = []
+        for _ in range(100):
+            now_ns = disk.done_ns(now_ns, places.randrange(0, GB, 512), 512)
+            found.append(now_ns)
+        return found
+
+    assert times() == times()
+
+
+# Its protocol
+
+
+def test_what_is_written_is_read_back() -> None:
+    ours, kernels = socket.socketpair()
+    quick = hard_disk(rpm=6_000_000, command_us=0.001, track_seek_us=0.001, average_seek_us=0.001)
+    server = threading.Thread(
+        target=harddisk.serve, args=(ours, memoryview(bytearray(1 << 20)), quick), daemon=True
+    )
+    server.start()
+
+    def ask(kind: int, offset: int, length: int, data: bytes = b"") -> bytes:
+        request = harddisk.REQUEST.pack(harddisk.REQUEST_MAGIC, 0, kind, 0xABCDEF0123456789, offset, length)
+        kernels.sendall(request + data)
+        size = harddisk.REPLY.size + (length if kind == harddisk.READ else 0)
+        answer = bytearray(size)
+        assert harddisk.receive_into(kernels, memoryview(answer))
+        reply = harddisk.REPLY.unpack(answer[: harddisk.REPLY.size])
+        assert reply == (harddisk.REPLY_MAGIC, 0, 0xABCDEF0123456789)
+        return bytes(answer[harddisk.REPLY.size :])
+
+    assert ask(harddisk.READ, 4096, 4096) == bytes(4096)
+    ask(harddisk.WRITE, 4096, 8192, b"\x5a" * 8192)
+    assert ask(harddisk.READ, 8192, 8192) == b"\x5a" * 4096 + bytes(4096)
+    kernels.sendall(harddisk.REQUEST.pack(harddisk.REQUEST_MAGIC, 0, harddisk.DISCONNECT, 0, 0, 0))
+    server.join(timeout=5)
+    assert not server.is_alive()

@@ -1,0 +1,236 @@
+"""Building the lab's own kernel: its key, its cache, and what it refuses. Nothing is compiled here."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from harness import lab, packages
+from harness import run as runner
+from harness.errors import BusyError, CommandFailed, RequirementError
+from harness.lab import kernel
+from harness.lab.kernel import Built, Recipe
+from harness.packages import Package
+
+RECIPE = Recipe(
+    "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}
+)
+
+
+def built(wanted: Recipe) -> Built:
+    return Built(
+        key=wanted.key,
+        release="6.1.192-harness",
+        source_version=wanted.source_version,
+        compiler=wanted.compiler,
+        sha256="0" * 64,
+        seconds=1.0,
+    )
+
+
+class Workshop:
+    """A cache of the test's own, with all that is needed at hand; a build makes a folder and no more."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cache = tmp_path / "cache" / "harness" / "kernel"
+        self.missing: list[Package] = []
+        self.free_bytes = 10**12
+        self.builds = 0
+        self.during: Callable[[Path], None] = lambda _work: None
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(packages, "missing", lambda: self.missing)
+        monkeypatch.setattr(kernel, "recipe", lambda: RECIPE)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=self.free_bytes))
+        monkeypatch.setattr(kernel, "_build", self._build)
+
+    def _build(self, wanted: Recipe, work: Path, log: Path, report: kernel.Report) -> Path:
+        self.builds += 1
+        log.write_text("", encoding="utf-8")
+        report("compiling", 0.5)
+        result = work / "result"
+        (result / "modules").mkdir(parents=True)
+        self.during(work)
+        (result / "build.json").write_bytes(msgspec.json.encode(built(wanted)))
+        return result
+
+    def names(self) -> set[str]:
+        return {entry.name for entry in self.cache.iterdir()}
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    return Workshop(tmp_path, monkeypatch)
+
+
+def ignore(_doing: str, _part: float) -> None:
+    pass
+
+
+# The key
+
+
+def test_the_same_inputs_have_the_same_key() -> None:
+    again = Recipe(RECIPE.source_version, RECIPE.compiler, dict(reversed(RECIPE.files.items())))
+    assert again.key == RECIPE.key
+    assert len(RECIPE.key) == 12 and int(RECIPE.key, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        msgspec.structs.replace(RECIPE, source_version="6.1.193-1"),
+        msgspec.structs.replace(RECIPE, compiler="cc 13"),
+        msgspec.structs.replace(RECIPE, files={**RECIPE.files, "kernel.config": "CONFIG_NET=n\n"}),
+        msgspec.structs.replace(RECIPE, files={**RECIPE.files, "b.patch": ""}),
+        msgspec.structs.replace(RECIPE, files={"kernel.config": "", "a.patch": "CONFIG_NET=y\n"}),
+    ],
+)
+def test_every_input_is_in_the_key(other: Recipe) -> None:
+    assert other.key != RECIPE.key
+
+
+def test_a_recipe_is_of_the_shipped_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: list[str], *, check: bool = True) -> SimpleNamespace:
+        del check
+        return SimpleNamespace(stdout="6.1.192-2" if argv[0] == "dpkg-query" else "cc 12\nCopyright\n")
+
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(shutil, "which", lambda program, path: f"{path}/{program}")
+    found = kernel.recipe()
+    assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
+    assert set(found.files) == {"kernel.config", "xstate.patch"}
+
+
+# The cache
+
+
+def test_a_kernel_is_built_once(workshop: Workshop) -> None:
+    first, new = kernel.build(ignore)
+    assert new and workshop.builds == 1
+    second, new = kernel.build(ignore)
+    assert not new and workshop.builds == 1
+    assert first == second
+    assert first.folder == workshop.cache / RECIPE.key
+    assert kernel.own_kernel() == lab.Kernel(
+        binary=first.folder / "linux", modules=first.folder / "modules", sets_any_xstate=True
+    )
+    assert workshop.names() == {RECIPE.key, "lock", "build.log"}
+
+
+def test_another_recipe_is_another_kernel(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = kernel.build(ignore)
+    monkeypatch.setattr(kernel, "recipe", lambda: msgspec.structs.replace(RECIPE, compiler="cc 13"))
+    second, new = kernel.build(ignore)
+    assert new and workshop.builds == 2
+    assert first.folder != second.folder and first.folder.is_dir()
+
+
+@pytest.mark.parametrize("error", [CommandFailed("cc was killed"), KeyboardInterrupt()])
+def test_a_build_that_ends_early_leaves_nothing_that_counts(workshop: Workshop, error: BaseException) -> None:
+    def fail(_work: Path) -> None:
+        raise error
+
+    workshop.during = fail
+    with pytest.raises(type(error)):
+        kernel.build(ignore)
+    assert workshop.names() == {"lock", "build.log"}
+    assert kernel.cached(RECIPE) is None
+    with pytest.raises(RequirementError, match="has not been built") as refused:
+        kernel.own_kernel()
+    assert "make lab-kernel" in (refused.value.hint or "")
+
+
+def test_what_a_killed_build_left_is_cleared_away(workshop: Workshop) -> None:
+    left = workshop.cache / "building" / "result"
+    left.mkdir(parents=True)
+    (left / "build.json").write_bytes(msgspec.json.encode(built(RECIPE)))
+    (left / "of the killed one").touch()
+    found, new = kernel.build(ignore)
+    assert new
+    assert sorted(entry.name for entry in found.folder.iterdir()) == ["build.json", "modules"]
+
+
+def test_two_builds_at_once_are_refused(workshop: Workshop) -> None:
+    workshop.cache.mkdir(parents=True)
+    with (workshop.cache / "lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BusyError, match="is being built already") as refused:
+            kernel.build(ignore)
+    assert refused.value.hint and workshop.builds == 0
+    assert kernel.build(ignore)[1]
+
+
+# What is refused
+
+
+def test_all_that_is_missing_is_named_at_once(workshop: Workshop) -> None:
+    workshop.missing = [
+        Package(name=name, shown_by=name, needed_by="the kernel: its build") for name in ("bc", "flex")
+    ]
+    with pytest.raises(RequirementError) as refused:
+        kernel.build(ignore)
+    assert "bc (the kernel: its build), flex (the kernel: its build)" in refused.value.message
+    assert (refused.value.hint or "").endswith("apt-get install --no-install-recommends bc flex")
+    assert workshop.builds == 0 and not workshop.cache.exists()
+
+
+def test_too_little_room_is_refused_before_anything_is_unpacked(workshop: Workshop) -> None:
+    workshop.free_bytes = 100 * lab.MIB
+    with pytest.raises(RequirementError, match="but there are 100") as refused:
+        kernel.build(ignore)
+    assert "XDG_CACHE_HOME" in (refused.value.hint or "")
+    assert workshop.builds == 0
+
+
+def test_a_line_that_the_source_drops_is_refused() -> None:
+    kernel.require_taken("# why\nCONFIG_A=y\nCONFIG_B=m\n", "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n")
+    with pytest.raises(RequirementError, match="not: CONFIG_B=m, CONFIG_D=y"):
+        kernel.require_taken("CONFIG_A=y\nCONFIG_B=m\nCONFIG_D=y\n", "CONFIG_A=y\nCONFIG_B=y\n")
+
+
+def test_every_group_of_the_configuration_says_who_needs_it() -> None:
+    blocks = kernel.CONFIG.read_text(encoding="utf-8").split("\n\n")
+    assert all(block.startswith("#") for block in blocks)
+    lines = [line for block in blocks for line in block.splitlines() if not line.startswith("#")]
+    assert len(lines) == len({line.partition("=")[0] for line in lines}), "an option is there twice"
+
+
+# The steps of a build
+
+
+def steps(tmp_path: Path, told: list[tuple[str, float]]) -> kernel._Steps:
+    return kernel._Steps(wrapper=(), log=tmp_path / "log", report=lambda *what: told.append(what))
+
+
+def test_a_step_sees_no_environment_but_the_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log").touch()
+    for name in ("CFLAGS", "MAKEFLAGS", "KBUILD_BUILD_TIMESTAMP"):
+        monkeypatch.setenv(name, "of the user")
+    told: list[tuple[str, float]] = []
+    steps(tmp_path, told).run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
+    seen = dict(line.split("=", 1) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines())
+    assert seen == {**kernel.ENVIRONMENT, "MORE": "1"}
+    assert told and told[0] == ("looking", 0.5)
+
+
+def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    with pytest.raises(CommandFailed, match="compiling failed: no such register") as failed:
+        steps(tmp_path, []).run("compiling", "sh", "-c", "echo no such register; exit 2", until=(0, 1))
+    assert str(tmp_path / "log") in (failed.value.hint or "")
+
+
+def test_progress_follows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "POLL_S", 0.01)
+    (tmp_path / "log").write_text("of the step before\n", encoding="utf-8")
+    told: list[tuple[str, float]] = []
+    script = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.03; done"
+    steps(tmp_path, told).run("compiling", "sh", "-c", script, until=(0.2, 0.6), lines=4)
+    parts = [part for _, part in told]
+    assert parts == sorted(parts) and parts[0] >= 0.2 and parts[-1] == 0.6

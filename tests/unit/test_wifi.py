@@ -1,0 +1,157 @@
+"""WiFi before anything is on the air: what both ends are told, what they agreed on, what a sniffer heard."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from harness import wifi
+from harness.errors import CommandFailed, DeviceRefused
+from harness.model import Security
+from harness.wifi import Air, Association, Network, Radios
+from tests.unit.fakes import World
+
+WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)
+WPA3 = Network(ssid="harness-ab12", standard="802.11ax", security=Security.WPA3)
+OPEN = Network(ssid="harness-ab12", standard="802.11ac", security=Security.OPEN)
+
+STATUS = """\
+bssid=02:00:00:00:01:00
+freq=2437
+ssid=harness-ab12
+id=0
+mode=station
+wifi_generation=4
+pairwise_cipher=CCMP
+group_cipher=CCMP
+key_mgmt=WPA2-PSK
+wpa_state=COMPLETED
+address=02:00:00:00:00:00
+"""
+"""What wpa_cli of wpa_supplicant 2.10 says of an associated station."""
+
+AGREED = Association(
+    ssid="harness-ab12",
+    bssid="02:00:00:00:01:00",
+    frequency_mhz=2437,
+    key_management="WPA2-PSK",
+    cipher="CCMP",
+    group_cipher="CCMP",
+    generation=4,
+)
+
+
+# What they are told
+
+
+def test_the_secret_is_fresh_and_out_of_sight() -> None:
+    other = Network(ssid=WPA2.ssid, standard=WPA2.standard, security=WPA2.security)
+    assert other.secret != WPA2.secret and len(bytes.fromhex(WPA2.secret)) == 32
+    assert WPA2.secret not in repr(WPA2)
+
+
+@pytest.mark.parametrize("network", [WPA2, WPA3, OPEN])
+def test_both_ends_are_told_the_same(network: Network) -> None:
+    point = network.access_point_conf("htt0", Path("/run/w/hostapd")).splitlines()
+    station = network.station_conf(Path("/run/w/wpa_supplicant"))
+    assert f"ssid={network.ssid}" in point and f'    ssid="{network.ssid}"\n' in station
+    assert f"    scan_freq={network.frequency_mhz}\n" in station
+    protected = network.security is not Security.OPEN
+    assert ("rsn_pairwise=CCMP" in point) == ("pairwise=CCMP" in station) == protected
+    assert any(network.secret in line for line in point) == (network.secret in station) == protected
+    assert any(line.startswith("wpa=") for line in point) == protected
+
+
+def test_wpa3_protects_management_frames() -> None:
+    assert "ieee80211w=2" in WPA3.access_point_conf("htt0", Path("/run/w")).splitlines()
+    assert "    ieee80211w=2\n" in WPA3.station_conf(Path("/run/w"))
+
+
+# What they agreed on
+
+
+def test_an_association_is_read() -> None:
+    assert wifi.parse_association(STATUS) == AGREED
+    open_network = STATUS.replace("=CCMP", "=NONE").replace("WPA2-PSK", "NONE") + "pmf=1\n"
+    found = wifi.parse_association(open_network)
+    assert (found.cipher, found.key_management, found.management_frames_protected) == ("NONE", "NONE", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("pairwise_cipher=CCMP", "pairwise_cipher=TKIP"),
+        ("key_mgmt=WPA2-PSK", "key_mgmt=NONE"),
+        ("ssid=harness-ab12", "ssid=the neighbours"),
+        ("freq=2437", "freq=2412"),
+        (STATUS, "wpa_state=SCANNING\n"),
+    ],
+)
+def test_another_agreement_than_asked_for_is_refused(line: str, other: str) -> None:
+    wifi.require_agreed(wifi.parse_association(STATUS), WPA2)
+    with pytest.raises(CommandFailed, match="harness-ab12, 2437 MHz, WPA2-PSK, CCMP, but the ends agreed on"):
+        wifi.require_agreed(wifi.parse_association(STATUS.replace(line, other)), WPA2)
+
+
+# What is brought up
+
+
+def test_radios_go_with_their_module() -> None:
+    world = World()
+    radios = Radios(count=2)
+    radios.acquire(world.host("initiator"))
+    assert [command.argv for command in world.commands] == [
+        ("modprobe", "--first-time", "mac80211_hwsim", "radios=2"),
+        ("iw", "reg", "set", "US"),
+    ]
+    assert [step.argv for step in radios.undo()] == [("modprobe", "-r", "mac80211_hwsim")]
+
+
+def test_radios_of_somebody_else_are_left_alone() -> None:
+    world = World(answers=[(("modprobe", "--first-time"), (1, "", "Module already in kernel."))])
+    with pytest.raises(DeviceRefused, match="Module already in kernel") as refused:
+        Radios(count=2).acquire(world.host("initiator"))
+    assert "make lab-kernel" in (refused.value.hint or "")
+
+
+def test_a_radio_is_found_by_its_address_and_moved() -> None:
+    world = World(
+        answers=[
+            (("sh", "-c"), (0, "/sys/class/net/wlan3/address\n", "")),
+            (("cat",), (0, "phy7\n", "")),
+        ]
+    )
+    wifi.place_radio(world.host("initiator"), 3, "htt1", "harness-t-1")
+    asked, renamed, _, moved = [command.argv for command in world.commands]
+    assert asked[-1] == "02:00:00:00:03:00"
+    assert renamed == ("ip", "link", "set", "dev", "wlan3", "name", "htt1")
+    assert moved == ("iw", "phy", "phy7", "set", "netns", "name", "harness-t-1")
+
+
+# What a sniffer heard
+
+
+def frame(control: int, *, radiotap_bytes: int = 13) -> bytes:
+    """A pcap record of one 802.11 frame, its frame control's second byte as given."""
+    captured = struct.pack("<BBH", 0, 0, radiotap_bytes).ljust(radiotap_bytes, b"\0")
+    captured += bytes([0x88, control]).ljust(40, b"\0")
+    return struct.pack("<IIII", 0, 0, len(captured), len(captured)) + captured
+
+
+def test_frames_in_clear_are_told_from_encrypted_ones() -> None:
+    data = frame(0x41) + frame(0x01) + frame(0x42, radiotap_bytes=36) + frame(0x02)[:-1]
+    air = Air()
+    assert wifi.count_air(data, air) == len(data) - len(frame(0x02)) + 1
+    assert air == Air(protected=2, clear=1)
+
+
+def test_a_capture_is_read_as_it_grows(tmp_path: Path) -> None:
+    file = tmp_path / "air.pcap"
+    file.write_bytes(b"\0" * wifi.PCAP_HEADER_BYTES + frame(0x41)[:20])
+    heard = wifi.Sniffer(file=file)
+    assert heard.look() == Air()
+    file.write_bytes(b"\0" * wifi.PCAP_HEADER_BYTES + frame(0x41) + frame(0x01))
+    assert heard.look() == Air(protected=1, clear=1)
+    assert heard.look() == Air()

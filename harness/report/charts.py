@@ -113,7 +113,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
 def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
     """The heat-mapped matrix as one picture; as wide as it has columns."""
     room = max((len(row_name(row)) for row in table.rows), default=0)
-    labels, wide, high, head = min(250.0, 20 + room * 6.2), 74.0, 24.0, 96.0
+    labels, wide, high, head = min(290.0, 20 + room * 6.2), 106.0, 24.0, 76.0
     metric = table.options.metric
     parts = []
     for index, fact in enumerate(facts):

@@ -57,7 +57,7 @@ _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
 }
 """Shapes of marks, by series; that of series 0 is a circle."""
 
-_CHARACTER = 6.1  # mean width of a character at 11 px
+_CHARACTER = 6.7  # width of a character at 11 px, of the wider ones
 
 
 def style(colours: Mapping[str, str]) -> str:

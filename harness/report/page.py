@@ -189,6 +189,7 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
     )
     return (
         f'<section id="matrix"><h2>Matrix</h2>{_legend(facts)}'
+        "<p>Shade: the figure beside the best of its row, by logarithm, over three decades.</p>"
         f'<div class="bar"><fieldset><legend>Figures</legend>{radios}</fieldset>'
         '<label>Rows with <input type="search" id="search" placeholder="words, e.g. read 4k"></label></div>'
         f"<details><summary>Columns</summary><fieldset><legend>Shown</legend>{boxes}</fieldset></details>"
@@ -224,8 +225,7 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
     )
     return (
         f'<div class="scroll" role="region" aria-label="{for_html(table.title)}"><table class="matrix">'
-        f"<caption>{for_html(table.title)}; {better} is better. Shade: the figure beside the best of its "
-        f"row, by logarithm, over three decades.</caption><thead><tr>{corner}{head}</tr></thead>"
+        f"<caption><span>{for_html(table.title)}; {better} is better</span></caption><thead><tr>{corner}{head}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
         + (f"<h3>Why a figure is missing</h3><ul>{reasons}</ul>" if reasons else "")
         + (f"<h3>Warnings</h3><ul>{doubts}</ul>" if doubts else "")

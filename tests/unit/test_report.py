@@ -34,62 +34,12 @@ NAMES = [
     "",
 ]
 VOID = {"meta", "input", "br", "link", "img", "hr"}
-ELEMENTS = set(
-    [
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "header",
-        "main",
-        "section",
-        "nav",
-        "div",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "p",
-        "ul",
-        "li",
-        "a",
-        "label",
-        "select",
-        "option",
-        "fieldset",
-        "legend",
-        "input",
-        "details",
-        "summary",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "button",
-        "span",
-        "small",
-        "figure",
-        "figcaption",
-        "svg",
-        "rect",
-        "line",
-        "text",
-        "polyline",
-        "polygon",
-        "circle",
-        "dl",
-        "dt",
-        "dd",
-        "pre",
-        "code",
-        "script",
-    ]
-)
+_OURS = """
+    html head meta title style body header main section nav div h1 h2 h3 h4 p ul li a label select option
+    fieldset legend input details summary table caption thead tbody tr th td button span small figure
+    figcaption svg rect line text polyline polygon circle dl dt dd pre code script
+"""
+ELEMENTS = set(_OURS.split())
 
 
 class Page(HTMLParser):

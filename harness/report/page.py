@@ -15,7 +15,7 @@ from typing import Any
 
 from harness import __version__
 from harness.escape import as_json, for_html
-from harness.model import LinkProfile, Plan
+from harness.model import LINK_LOCAL, LinkProfile, Plan
 from harness.report import charts, content, draw
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
@@ -225,7 +225,8 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
     )
     return (
         f'<div class="scroll" role="region" aria-label="{for_html(table.title)}"><table class="matrix">'
-        f"<caption><span>{for_html(table.title)}; {better} is better</span></caption><thead><tr>{corner}{head}</tr></thead>"
+        f"<caption><span>{for_html(table.title)}; {better} is better</span></caption>"
+        f"<thead><tr>{corner}{head}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
         + (f"<h3>Why a figure is missing</h3><ul>{reasons}</ul>" if reasons else "")
         + (f"<h3>Warnings</h3><ul>{doubts}</ul>" if doubts else "")
@@ -294,7 +295,13 @@ def _column(fact: ColumnFacts) -> str:
         )
         if known
     ]
-    found = "".join(parts) or "<p>Nothing is known of its link, session or protection.</p>"
+    network = fact.column.link != LINK_LOCAL
+    none = (
+        "Nothing is known of its link, session or protection."
+        if network
+        else "The storage, without a network."
+    )
+    found = "".join(parts) or f"<p>{none}</p>"
     name = for_html(f"{fact.origin.sign} {fact.origin}: {fact.column.label}")
     return f"<details><summary>{name}</summary>{found}</details>"
 

@@ -45,21 +45,22 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a cell can move, in bytes per second; None: the profile sets no such bound.
 
     ``in_flight_bytes`` is what is under way at once, ``round_trips`` how often one I/O crosses the
-    link and back. ``serial`` is true for one request at a time, which pays for both in turn.
+    link and back. ``alone`` is true for one request at a time, which crosses the link at least once for
+    nothing but itself, and whose bytes are all sent in that time.
     """
 
     in_flight_bytes: int
     round_trips: int
     by_round_trip: float | None
     by_rate: float | None
-    serial: bool
+    alone: bool
 
     @property
     def bytes_per_s(self) -> float | None:
         found = [bound for bound in (self.by_round_trip, self.by_rate) if bound is not None]
-        if not found:
-            return None
-        return 1 / sum(1 / bound for bound in found) if self.serial else min(found)
+        if self.alone and self.by_round_trip is not None and self.by_rate is not None:
+            found.append(1 / (1 / (self.by_round_trip * self.round_trips) + 1 / self.by_rate))
+        return min(found, default=None)
 
 
 def of_cell(
@@ -89,7 +90,7 @@ def of_cell(
         round_trips=trips,
         by_round_trip=in_flight / (trips * rtt_s) if rtt_s else None,
         by_rate=goodput * iscsi if goodput else None,
-        serial=depth == 1 and in_flight == piece,
+        alone=depth == 1,
     )
 
 
@@ -132,7 +133,7 @@ def esp_packet(mtu_bytes: int, framing: EspFraming, *, tunnel: bool) -> tuple[in
 
 
 def write_round_trips(command_bytes: int, session: Mapping[str, str]) -> int:
-    """How often a write of so many bytes crosses the link and back (RFC 7143, sections 4.2.4 and 13.10 on).
+    """How often a write of so many bytes crosses the link and back (RFC 7143, sections 11.8 and 13).
 
     The command takes one, with as much data as may go unasked; each further burst waits for an R2T. A
     parameter that is not known counts as if it let everything through.

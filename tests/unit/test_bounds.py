@@ -96,8 +96,11 @@ def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
 def test_pieces_of_a_block_travel_side_by_side() -> None:
     session = {**SESSION, "max_sectors_kb": "124"}
     found = bounds.of_cell(WIRED, None, None, session, depth=1, block_bytes=262144, writes=True)
-    assert (found.round_trips, found.serial) == (2, False)
-    assert found.in_flight_bytes == 262144
+    assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
+    rate = found.by_rate
+    assert rate is not None
+    assert found.by_round_trip == pytest.approx(262144 / 200e-6)
+    assert found.bytes_per_s == pytest.approx(1 / (100e-6 / 262144 + 1 / rate))
 
 
 def test_what_a_profile_does_not_say_bounds_nothing() -> None:

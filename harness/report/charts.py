@@ -25,7 +25,7 @@ WIDTH = 440
 """Of every picture, in px: as much as a telephone shows."""
 
 _LEFT = 58
-_LABELS = 150
+_LABELS = 164
 _VALUES = 74
 _TOP = 12
 _BAR = 21
@@ -253,8 +253,10 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
         if not curves:
             continue
         values = [us for _, curve in curves for _, us in _curve(curve.histogram)]
-        groups = range(0, len(curves), draw.SERIES)
-        found += [_curves_of(row, curves[first : first + draw.SERIES], values) for first in groups]
+        groups = [curves[first : first + draw.SERIES] for first in range(0, len(curves), draw.SERIES)]
+        for number_of, group in enumerate(groups, 1):
+            part = f", {number_of} of {len(groups)}" if len(groups) > 1 else ""
+            found.append(_curves_of(row, group, values, title=f"{row_name(row)}{part}"))
     return found
 
 
@@ -271,7 +273,10 @@ def _nines(q: float) -> float:
 
 
 def _curves_of(
-    row: TableRow, curves: Sequence[tuple[ColumnFacts, Distribution]], values: Sequence[float]
+    row: TableRow,
+    curves: Sequence[tuple[ColumnFacts, Distribution]],
+    values: Sequence[float],
+    title: str,
 ) -> Chart:
     legend = 16 * -(-len(curves) // 2)
     bottom = 230.0
@@ -308,7 +313,7 @@ def _curves_of(
             )
         )
     return Chart(
-        title=f"{row_name(row)}",
+        title=title,
         description="latency by percentile, one curve for each column; the table below has the figures",
         height=bottom + 44 + legend,
         body="".join(parts),

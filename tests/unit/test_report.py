@@ -231,6 +231,7 @@ def test_more_curves_than_colours_make_more_pictures(tmp_path: Path) -> None:
     table = shown.table(Metric.P99)
     charts = percentiles(table, content.columns(shown, table), shown.folders)
     assert [len(chart.lines) for chart in charts] == [8, 8, 4]
+    assert charts[2].title.endswith(", 3 of 3")
 
 
 def test_a_roofline_holds_cells_against_the_link(tmp_path: Path) -> None:
@@ -263,6 +264,23 @@ def test_scales_have_a_few_round_ticks_on_them(low: float, high: float, log: boo
     assert scale.at(low) == 10
     assert scale.at(high) == pytest.approx(410)
     assert scale.at(high * 100) == scale.at(high)
+
+
+@pytest.mark.parametrize("colours", [draw.LIGHT, draw.DARK])
+def test_colours_stand_out_as_wcag_asks(colours: dict[str, str]) -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted((luminance(colours[one]), luminance(colours[other])))
+        return (high + 0.05) / (low + 0.05)
+
+    for words in ("text", "muted", "c0"):
+        assert contrast(words, "page") >= 4.5
+    assert contrast("text", "heat1") >= 4.5
+    assert all(contrast(f"c{n}", "page") >= 3 for n in range(draw.SERIES))
 
 
 def test_names_are_shortened_in_the_middle() -> None:

@@ -18,6 +18,9 @@ from harness.model import Record, Status
 from harness.parse import fio
 from harness.results import FIO_SOURCE
 
+_OUTPUTS = ("fio.json", "fio-client.txt")
+"""What fio prints of one host, and of several at once."""
+
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """Latencies of ``merged`` of a cell's ``repeats`` that count: those whose histograms were found."""
@@ -71,6 +74,6 @@ def _outputs(record: Record, folders: Mapping[str, Path]) -> list[Path]:
     folder = folders.get(record.run_id)
     if folder is None:
         return []
-    files = [folder / name for name in record.raw if name.endswith("fio.json") and "\0" not in name]
+    files = [folder / name for name in record.raw if name.rpartition("/")[2] in _OUTPUTS and "\0" not in name]
     root = folder.resolve()
     return [file for file in files if file.resolve().is_relative_to(root) and file.is_file()]

@@ -35,8 +35,8 @@ _PLACES = (
     ("roofline", "Roofline"),
     ("environment", "Environment"),
 )
+_MANY = 24  # pictures in a section, from which on a browser lays out those in sight alone
 _DEEPEST = 6  # levels of an environment that are laid out; what is deeper is shown as JSON
-_WARNING_NOTES = ("Warning (", "more warnings: see")
 
 
 def render(results: Results) -> str:
@@ -137,7 +137,8 @@ def _header(results: Results) -> str:
 
 def _section(anchor: str, title: str, preface: str, drawn: Sequence[Chart], nothing: str) -> str:
     figures = "".join(_figure(chart) for chart in drawn)
-    shown = f'{preface}<div class="charts">{figures}</div>' if drawn else f"<p>Left out: {nothing}.</p>"
+    many = " many" if len(drawn) > _MANY else ""
+    shown = f'{preface}<div class="charts{many}">{figures}</div>' if drawn else f"<p>Left out: {nothing}.</p>"
     return f'<section id="{anchor}"><h2>{title}</h2>{shown}</section>'
 
 
@@ -199,16 +200,18 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
 
 def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
     metric = table.options.metric
-    warnings: dict[str, dict[str, None]] = {}
+    warnings: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
     lines = []
     for row, cells in zip(table.rows, table.cells, strict=True):
         shades = charts.goodness(cells, metric)
         shown = []
         for fact, cell, shade in zip(facts, cells, shades, strict=True):
             for warning in cell.warnings if cell is not None else ():
-                warnings.setdefault(warning, {})[f"{row_name(row)}, {fact.column.label}"] = None
-            numbers = [list(warnings).index(w) + 1 for w in cell.warnings] if cell is not None else []
-            shown.append(_cell(cell, metric, shade, numbers, prefix))
+                numbers.setdefault(warning, len(numbers) + 1)
+                warnings.setdefault(warning, []).append(f"{row_name(row)}, {fact.column.label}")
+            marks = [numbers[warning] for warning in cell.warnings] if cell is not None else []
+            shown.append(_cell(cell, metric, shade, marks, prefix))
         lines.append(f'<tr><th scope="row">{for_html(row_name(row))}</th>{"".join(shown)}</tr>')
     head = "".join(_heading(fact) for fact in facts)
     better = "lower" if metric.is_latency else "higher"
@@ -217,12 +220,10 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         f'<li id="{prefix}r{n}">[{n}] {for_html(text)}</li>' for n, text in enumerate(table.footnotes, 1)
     )
     doubts = "".join(
-        f'<li id="{prefix}w{n}">⚠{n} {for_html(text)} <small>({for_html(_listed(list(cells)))})</small></li>'
+        f'<li id="{prefix}w{n}">⚠{n} {for_html(text)} <small>({for_html(_listed(cells))})</small></li>'
         for n, (text, cells) in enumerate(warnings.items(), 1)
     )
-    notes = "".join(
-        f"<li>{for_html(note)}</li>" for note in table.notes if not any(w in note for w in _WARNING_NOTES)
-    )
+    notes = "".join(f"<li>{for_html(note)}</li>" for note in table.notes if not _of_warnings(note))
     return (
         f'<div class="scroll" role="region" aria-label="{for_html(table.title)}"><table class="matrix">'
         f"<caption><span>{for_html(table.title)}; {better} is better</span></caption>"
@@ -232,6 +233,11 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         + (f"<h3>Warnings</h3><ul>{doubts}</ul>" if doubts else "")
         + f"<h3>Notes</h3><ul>{notes}</ul>"
     )
+
+
+def _of_warnings(note: str) -> bool:
+    """Whether a note of the table tells of warnings, of which the page has a list of its own, and all."""
+    return note.startswith("Warning (") or note.endswith("more warnings: see --format json.")
 
 
 def _listed(cells: Sequence[str]) -> str:

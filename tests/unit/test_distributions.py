@@ -56,6 +56,19 @@ def test_no_file_outside_the_run_is_opened(tmp_path: Path) -> None:
         assert distributions.of_cell([lying], {"r1": folder}, writes=False) is None
 
 
+def test_the_output_of_several_hosts_at_once_is_one_of_them(tmp_path: Path) -> None:
+    folder = write(tmp_path, [record(workload="seq-read-4k")], bins=BINS)
+    output = folder / "raw" / "wired.seq-read-4k.r1" / "fio.json"
+    job = fio_json("seq-read-4k", BINS).partition(b'"jobs":[')[2].removesuffix(b"]}")
+    both = b'{"fio version":"fio-3.33","client_stats":[%s,%s]}' % (job, job)
+    output.with_name("fio-client.txt").write_bytes(b"<initiator> Starting 1 thread\n" + both)
+    (whole,), folders = loaded(folder)
+    several = msgspec.structs.replace(whole, raw=("raw/wired.seq-read-4k.r1/fio-client.txt",))
+    found = distributions.of_cell([several], folders, writes=False)
+    assert found is not None
+    assert (found.merged, found.histogram.count) == (1, 200)
+
+
 def test_kinds_of_latency_do_not_mix(tmp_path: Path) -> None:
     folder = write(tmp_path, repeats(1.0, 2.0, workload="seq-read-4k"), bins=BINS)
     other = (folder / "raw" / "wired.seq-read-4k.r2" / "fio.json").read_bytes()

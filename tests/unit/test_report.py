@@ -159,6 +159,18 @@ def test_environments_of_any_shape_are_shown() -> None:
     assert "bottom" in render(results([record()], environments={"r1": {"probe": deep}}))
 
 
+def test_every_warning_is_listed_once_and_marked_in_its_cells() -> None:
+    found = [record(1.0, link=f"l{n}", warnings=(f"doubt {n:02}", "all share it")) for n in range(15)]
+    page = Page(render(results(found)))
+    said = "".join(page.text)
+    assert all(said.count(f"doubt {n:02} (") == 4 for n in range(15))  # one of each metric
+    assert "and 7 more cells" in said
+    assert "--format json" not in said
+    marks = [a["href"] for tag, a in page.tags if tag == "a" and (a["href"] or "").startswith("#m0w")]
+    assert len(marks) == 2 * 15
+    assert len(set(marks)) == 16
+
+
 def test_without_records_there_is_no_page() -> None:
     with pytest.raises(UsageError, match="no records"):
         render(results([]))

@@ -113,7 +113,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
 def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
     """The heat-mapped matrix as one picture; as wide as it has columns."""
     room = max((len(row_name(row)) for row in table.rows), default=0)
-    labels, wide, high, head = min(290.0, 20 + room * 6.2), 106.0, 24.0, 76.0
+    labels, wide, high, head = min(330.0, 20 + room * 6.9), 122.0, 24.0, 76.0
     metric = table.options.metric
     parts = []
     for index, fact in enumerate(facts):
@@ -199,9 +199,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
             f'width="{max(0.5, x - start):.1f}" height="{_BAR - 7}">{tip}</rect>'
         )
         if cell.low and cell.high and cell.n > 1:
-            low, high, middle = scale.at(cell.low), scale.at(cell.high), y + _BAR / 2 - 0.5
-            parts.append(draw.line(low, middle, high, middle, "wh"))
-            parts += [draw.line(at, middle - 4, at, middle + 4, "wh") for at in (low, high)]
+            parts += _whisker(scale.at(cell.low), scale.at(cell.high), y + _BAR / 2 - 0.5)
         parts.append(draw.text(WIDTH - 4, y + 14, number(cell.value, metric), "e b"))
     axis = f"{metric.unit}{', logarithmic axis' if spread_out else ''}"
     parts.append(draw.text((start + end) / 2, bottom + 30, axis, "m mu"))
@@ -214,6 +212,12 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         lines=tuple(lines),
         row=row_name(row),
     )
+
+
+def _whisker(low: float, high: float, y: float) -> list[str]:
+    """An interval across a bar, with a halo of the page's colour to stand out from the bar's."""
+    strokes = [(low, y, high, y), *((x, y - 4, x, y + 4) for x in (low, high))]
+    return [draw.line(*stroke, classes) for classes in ("ha", "wh") for stroke in strokes]
 
 
 def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:

@@ -71,6 +71,7 @@ def style(colours: Mapping[str, str]) -> str:
         f".mu{{fill:{colours['muted']}}}.e{{text-anchor:end}}.m{{text-anchor:middle}}.b{{font-weight:600}}"
         f".gr{{stroke:{colours['grid']};fill:none}}"
         f".li{{fill:none;stroke-width:1.8}}.wh{{stroke:{colours['text']};fill:none;stroke-width:1.2}}"
+        f".ha{{stroke:{colours['page']};fill:none;stroke-width:3.6}}"
         f".bo{{stroke:{colours['muted']};fill:none;stroke-width:1.4}}.da{{stroke-dasharray:5 3}}"
         f".do{{stroke-dasharray:1.5 2.5}}{series}"
         ".measured{fill-opacity:1;stroke-width:1.2}.emulated{fill-opacity:.3;stroke-width:1.2}"

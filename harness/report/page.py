@@ -22,7 +22,7 @@ from harness.report.content import ColumnFacts, Origin, Results
 from harness.table import Metric
 from harness.table.notes import NO_DIFFERENCE
 from harness.table.options import Table, TableCell
-from harness.table.text import number
+from harness.table.text import number, percent
 from harness.units import format_size
 
 METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
@@ -265,7 +265,7 @@ def _cell(
     if cell is None:
         return '<td class="none"><span aria-hidden="true">—</span><span class="hush">not measured</span></td>'
     value = for_html(number(cell.value, metric) if cell.value is not None else cell.status.upper())
-    spread = f" <small>±{100 * cell.spread:.2g}%</small>" if cell.spread is not None else ""
+    spread = f" <small>{for_html(percent(cell.spread))}</small>" if cell.spread is not None else ""
     same = f" {for_html(NO_DIFFERENCE)}" if cell.differs_from_no_ipsec is False else ""
     marks = f' <a href="#{prefix}r{cell.mark}">[{cell.mark}]</a>' if cell.mark is not None else ""
     marks += "".join(f' <a href="#{prefix}w{n}" aria-label="warning {n}">⚠{n}</a>' for n in warnings)

@@ -6,31 +6,25 @@ docs/export.md describes the columns. What is not known is empty (null), never z
 from __future__ import annotations
 
 import csv
-import enum
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import msgspec
 
-from harness.errors import RequirementError, UsageError
+from harness.errors import RequirementError
 from harness.escape import for_csv, printable
 from harness.model import Io, Latency, Proof, Record
+from harness.table.options import Choice
 
 
-class ExportFormat(enum.StrEnum):
+class ExportFormat(Choice):
     """format of an export"""
 
     PARQUET = "parquet"
     CSV = "csv"
     JSONL = "jsonl"
     INFLUX = "influx"
-
-    @classmethod
-    def _missing_(cls, value: object) -> ExportFormat:
-        raise UsageError(
-            f"'{printable(str(value))}' is no {cls.__doc__}", hint=f"one of: {', '.join(map(str, cls))}"
-        )
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

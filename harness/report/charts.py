@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,14 +10,12 @@ import msgspec
 
 from harness import bounds, distributions
 from harness.distributions import Distribution
-from harness.errors import UsageError
-from harness.escape import printable
 from harness.histogram import Histogram
 from harness.model import LINK_LOCAL, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.table import Metric
-from harness.table.options import Direction, Table, TableCell, TableRow
+from harness.table.options import Choice, Direction, Table, TableCell, TableRow
 from harness.table.text import number
 
 WIDTH = 440
@@ -36,19 +33,13 @@ PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.99
 _MARKED = (50, 90, 99, 99.9, 99.99)
 
 
-class Kind(enum.StrEnum):
+class Kind(Choice):
     """kind of picture"""
 
     MATRIX = "matrix"
     BARS = "bars"
     PERCENTILES = "percentiles"
     ROOFLINE = "roofline"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Kind:
-        raise UsageError(
-            f"'{printable(str(value))}' is no {cls.__doc__}", hint=f"one of: {', '.join(map(str, cls))}"
-        )
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):

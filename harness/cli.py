@@ -22,7 +22,18 @@ import msgspec
 import typer
 from rich.console import Console
 
-from harness import __version__, comparison, doctor, lab, plan, references, remote, testbed
+from harness import (
+    __version__,
+    comparison,
+    doctor,
+    export,
+    lab,
+    plan,
+    references,
+    remote,
+    report,
+    testbed,
+)
 from harness import run as runner
 from harness.backing import require_device
 from harness.bench import order_of_cells
@@ -42,7 +53,14 @@ from harness.model import (
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.progress import bar, follow, process_started_unix_s
-from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
+from harness.results import (
+    RunFolder,
+    open_environments,
+    open_plans,
+    open_results,
+    record_key,
+    write_atomically,
+)
 from harness.state import exclusive
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
@@ -490,6 +508,71 @@ def compare(
         names = ", ".join(cell.name for cell in slower)
         err.print(f"slower by {fail_if_slower} or more: {names}", markup=False, soft_wrap=True)
         raise typer.Exit(1)
+
+
+RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
+METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
+
+
+@app.command("report")
+def report_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
+    page = report.render(report.load(paths or [Path(DEFAULTS.results)]))
+    _write(output, page.encode())
+    err.print(f"the report: {output}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.Kind)}.")],
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.svg or FILE.png.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help=f"Of matrix and bars: {METRIC_HELP}")] = "MB/s",
+) -> None:
+    """Draw one of the report's pictures as SVG or PNG."""
+    chosen = report.Kind(kind)
+    file = output or Path(f"{chosen}.svg")
+    results = report.load(paths or [Path(DEFAULTS.results)])
+    _write(file, report.picture(chosen, results, Metric(metric), file))
+    err.print(f"the picture: {file}", markup=False, soft_wrap=True)
+
+
+@app.command("export")
+def export_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    to: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="standard output"),
+    ] = None,
+) -> None:
+    """Print all records, a row for each direction, for programs that draw or store them."""
+    format = export.ExportFormat(to)
+    if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
+        raise UsageError("Parquet is not for a terminal", hint="name a file with -o")
+    data = export.encode(open_results(paths or [Path(DEFAULTS.results)]), format)
+    if output is None:
+        sys.stdout.buffer.write(data)
+    else:
+        _write(output, data)
+
+
+def _write(file: Path, data: bytes) -> None:
+    """A file that a user named, whole or not at all."""
+    try:
+        write_atomically(file, data)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            f"{file} was expected to take the output, but: {said}", hint="name another file with -o"
+        ) from error
 
 
 def _side(path: Path) -> comparison.Side:

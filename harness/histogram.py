@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -41,12 +41,18 @@ class Histogram(msgspec.Struct, frozen=True):
         That is what fio reports for the same bins, to the nanosecond (``stat.c``,
         calc_clat_percentiles). ValueError for another ``q``, or if there are no I/Os.
         """
-        if not 0 < q <= 100:
-            raise ValueError(f"a percentile is above 0 and at most 100, not {q}")
+        return self.percentiles_ns([q])[0]
+
+    def percentiles_ns(self, qs: Sequence[float]) -> list[int]:
+        """``percentile_ns`` of each of ``qs``: the bins are sorted once."""
+        for q in qs:
+            if not 0 < q <= 100:
+                raise ValueError(f"a percentile is above 0 and at most 100, not {q}")
+        count = self._require_count()
         ranked = sorted(self.bins)
         below = list(itertools.accumulate(self.bins[value] for value in ranked))
         # Exact: a product of floats could land on the wrong side of a whole number, and so of a bin.
-        return ranked[bisect_left(below, Fraction(q) * self._require_count() / 100)]
+        return [ranked[bisect_left(below, Fraction(q) * count / 100)] for q in qs]
 
     def _require_count(self) -> int:
         count = self.count

@@ -51,7 +51,8 @@ def number(value: float, metric: Metric) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _percent(spread: float) -> str:
+def percent(spread: float) -> str:
+    """A spread as people read it: two digits, or all of a hundred percent and more."""
     return f"±{100 * spread:.1f}%" if spread < 0.0995 else f"±{100 * spread:.0f}%"
 
 
@@ -73,7 +74,7 @@ def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, st
     spread = cell.spread if table.options.ratio is Ratio.NONE else None
     return (
         number(cell.value, table.options.metric),
-        "" if spread is None else _percent(spread),
+        "" if spread is None else percent(spread),
         "" if ratio is None else _times(ratio),
         NO_DIFFERENCE if cell.differs_from_no_ipsec is False else "",
         mark,

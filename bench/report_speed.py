@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""How long does a report of 1 000 cells take, and how large is it?
+
+    python bench/report_speed.py [--cells 1000] [--repeats 3] [--rounds 3]
+
+Writes runs like real ones into a scratch folder: 20 columns, as many workloads as the cells need, a plan,
+and for each record fio's output with its histogram. Then ``harness report`` as a process of its own.
+Prints the median time with its bounds and the page's size, and exits 1 above 10 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    Io,
+    Latency,
+    LinkProfile,
+    Plan,
+    Proposal,
+    Record,
+    Status,
+    TestbedKind,
+    Workload,
+)
+from harness.results import RunFolder, record_key
+from harness.stats import summarise
+
+BOUND_S = 10.0
+PROPOSALS = ("off", "null-sha256", "aes128gcm16", "aes128-sha256")
+LINKS = ("wired", "wifi", "wan", "10g", "fast-ethernet")
+COLUMNS = tuple(Column(link, ipsec) for link in LINKS for ipsec in PROPOSALS)
+BINS = 120
+"""Different latencies in one output; a real one of half a second has 50 to 300."""
+
+
+def made_plan(run_id: str, workloads: int, repeats: int) -> Plan:
+    return Plan(
+        run_id=run_id,
+        testbed=TestbedKind.LAB,
+        columns=COLUMNS,
+        workloads=tuple(
+            Workload(
+                name=f"rand-read-{4 << n % 7}k-qd{1 << n // 7}",
+                options=(
+                    ("rw", "randread"),
+                    ("bs", f"{4 << n % 7}k"),
+                    ("ioengine", "libaio"),
+                    ("iodepth", str(1 << n // 7)),
+                ),
+            )
+            for n in range(workloads)
+        ),
+        repeats=repeats,
+        seed=1,
+        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
+        links={
+            link: LinkProfile(
+                name=link, title=link, emulated=True, rate_bit_s=10 ** (8 + n % 3), delay_us=50.0 * 10**n
+            )
+            for n, link in enumerate(LINKS)
+        },
+        proposals={
+            name: Proposal(name=name, title=name, esp=name, ike="x", kernel_algorithms=())
+            for name in PROPOSALS[1:]
+        },
+    )
+
+
+def write_run(root: Path, cells: int, repeats: int) -> int:
+    source = random.Random(1)  # noqa: S311 -- no secret
+    workloads = -(-cells // len(COLUMNS))
+    plan = made_plan("20261121-000000-0001", workloads, repeats)
+    folder = RunFolder(root / plan.run_id)
+    folder.path.mkdir(parents=True)
+    folder.save_plan(plan)
+    written = 0
+    places = [(w, c, r) for w in plan.workloads for c in COLUMNS for r in range(1, repeats + 1)]
+    for order, (workload, column, repeat) in enumerate(places):
+        middle_ns = round(1e6 * source.lognormvariate(0, 0.5))
+        bins = {str(middle_ns + 1000 * n): 1 + (BINS - n) ** 2 for n in range(BINS)}
+        ios = sum(bins.values())
+        direction: dict[str, Any] = {
+            "io_bytes": ios * 4096,
+            "bw_bytes": ios * 4096,
+            "runtime": 1000,
+            "total_ios": ios,
+            "lat_ns": {"min": middle_ns, "max": 2 * middle_ns, "mean": middle_ns, "stddev": 1.0},
+        }
+        direction["lat_ns"] |= {"percentile": {"50.000000": middle_ns}, "bins": bins}
+        options = {"lat_percentiles": "1"}
+        job = {"jobname": workload.name, "error": 0, "job options": options, "read": direction}
+        output = {"fio version": "fio-3.33", "jobs": [job]}
+        moved = Io(
+            bytes=ios * 4096,
+            ios=ios,
+            runtime_ns=10**9,
+            latency=Latency(mean_ns=middle_ns, p50_ns=middle_ns, p99_ns=2 * middle_ns),
+        )
+        record = Record(
+            run_id=plan.run_id,
+            testbed=TestbedKind.LAB,
+            workload=workload.name,
+            link=column.link,
+            ipsec=column.ipsec,
+            repeat=repeat,
+            order=order,
+            status=Status.OK,
+            read=moved,
+            started_unix_s=1.79e9 + order,
+            block_bytes=4 << 10 + order % 7,
+            emulated=True,
+            link_title=column.link,
+            session={"queue_depth": "32", "max_sectors_kb": "124"},
+        )
+        key = record_key(record)
+        (folder.raw_folder(key) / "fio.json").write_bytes(msgspec.json.encode(output))
+        cells_folder = folder.path / "cells"
+        cells_folder.mkdir(exist_ok=True)
+        whole = msgspec.structs.replace(record, raw=(f"raw/{key}/fio.json",))
+        (cells_folder / f"{key}.json").write_bytes(msgspec.json.encode(whole))
+        written += 1
+    return written
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cells", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    harness = str(Path(sys.executable).with_name("harness"))
+    with tempfile.TemporaryDirectory() as scratch:
+        results, page = Path(scratch) / "results", Path(scratch) / "report.html"
+        records = write_run(results, options.cells, options.repeats)
+        times = []
+        for _ in range(options.rounds):
+            began = time.perf_counter()
+            subprocess.run(
+                [harness, "report", str(results), "-o", str(page)], check=True, capture_output=True
+            )
+            times.append(time.perf_counter() - began)
+        size = page.stat().st_size
+    found = summarise(times)
+    print(f"{records // options.repeats} cells, {records} records with histograms, {options.rounds} rounds:")
+    print(f"  report {found.median:.2f} s [{found.low:.2f}, {found.high:.2f}]  (at most {BOUND_S:g} s)")
+    print(f"  page   {size / 1e6:.2f} MB")
+    return 0 if found.median <= BOUND_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

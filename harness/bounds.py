@@ -1,0 +1,163 @@
+"""What a link lets through at most, from its profile alone: rate, round trips and framing.
+
+Closed forms, and nothing of disks, processors or ciphers: a cell far below its bound is limited by
+something else. docs/report.md has the formulas with their sources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from harness.model import IpsecMode, LinkProfile, Proposal, Workload
+
+ETHERNET_HEADER_BYTES = 14
+TCP_IP_HEADER_BYTES = 52
+"""IPv4 20, TCP 20, and its time stamps with their padding 12 (RFC 7323)."""
+
+ISCSI_HEADER_BYTES = 48
+"""A basic header segment (RFC 7143, section 11.2); digests are off."""
+
+_SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
+_ESP_HEADER_BYTES = 8
+_TUNNEL_HEADER_BYTES = 20
+
+
+class EspFraming(msgspec.Struct, frozen=True):
+    """What ESP adds to a packet: IV, check value, and padding up to a whole number of blocks."""
+
+    iv_bytes: int
+    icv_bytes: int
+    align_bytes: int
+
+
+_FRAMINGS = (
+    (re.compile(r"aes\d+gcm16|chacha20poly1305"), EspFraming(8, 16, 4)),  # RFC 4106, RFC 7634
+    (re.compile(r"aes\d+-sha256"), EspFraming(16, 16, 16)),  # RFC 3602, RFC 4868
+    (re.compile(r"aes\d+-sha1"), EspFraming(16, 12, 16)),  # RFC 3602, RFC 2404
+    (re.compile(r"null-sha256"), EspFraming(0, 16, 4)),  # RFC 2410, RFC 4868
+)
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a cell can move, in bytes per second; None: the profile sets no such bound.
+
+    ``in_flight_bytes`` is what is under way at once, ``round_trips`` how often one I/O crosses the
+    link and back. ``alone`` is true for one request at a time, which crosses the link at least once for
+    nothing but itself, and whose bytes are all sent in that time.
+    """
+
+    in_flight_bytes: int
+    round_trips: int
+    by_round_trip: float | None
+    by_rate: float | None
+    alone: bool
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        found = [bound for bound in (self.by_round_trip, self.by_rate) if bound is not None]
+        if self.alone and self.by_round_trip is not None and self.by_rate is not None:
+            found.append(1 / (1 / (self.by_round_trip * self.round_trips) + 1 / self.by_rate))
+        return min(found, default=None)
+
+
+def of_cell(
+    link: LinkProfile,
+    proposal: Proposal | None,
+    mode: str | None,
+    session: Mapping[str, str],
+    *,
+    depth: int,
+    block_bytes: int,
+    writes: bool,
+) -> Bound:
+    """The bound of I/Os of ``block_bytes``, ``depth`` at a time, in an iSCSI session as negotiated."""
+    # The block layer splits what the target takes in one command, and the pieces travel side by side.
+    limit_kib = _positive(session, "max_sectors_kb")
+    piece = min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
+    in_flight = depth * block_bytes
+    if queue := _positive(session, "queue_depth"):
+        in_flight = min(in_flight, queue * piece)
+    trips = write_round_trips(piece, session) if writes else 1
+    rtt_s = round_trip_s(link)
+    goodput = goodput_bytes_per_s(link, proposal, mode)
+    pdu = _positive(session, "max_recv_dlength") or block_bytes
+    iscsi = block_bytes / (block_bytes + ISCSI_HEADER_BYTES * -(-block_bytes // pdu))
+    return Bound(
+        in_flight_bytes=in_flight,
+        round_trips=trips,
+        by_round_trip=in_flight / (trips * rtt_s) if rtt_s else None,
+        by_rate=goodput * iscsi if goodput else None,
+        alone=depth == 1,
+    )
+
+
+def round_trip_s(link: LinkProfile) -> float | None:
+    """Both ways through the idle link, without the sending of packets; None: the profile has no delay."""
+    return 2e-6 * link.delay_us or None
+
+
+def goodput_bytes_per_s(link: LinkProfile, proposal: Proposal | None, mode: str | None) -> float | None:
+    """Payload of TCP in full frames one way; None: the link is unshaped, or its MTU too small for any.
+
+    A proposal whose framing is not known counts as none: the bound is then too high, never too low.
+    """
+    if link.rate_bit_s is None:
+        return None
+    packet, payload = link.mtu_bytes, link.mtu_bytes - TCP_IP_HEADER_BYTES
+    framing = esp_framing(proposal) if proposal else None
+    if framing:
+        packet, payload = esp_packet(link.mtu_bytes, framing, tunnel=mode == IpsecMode.TUNNEL)
+    frame = packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
+    return link.rate_bit_s / 8 * payload / frame if payload > 0 else None
+
+
+def esp_framing(proposal: Proposal) -> EspFraming | None:
+    """The framing of a proposal in strongSwan's words; None if it is not known here."""
+    return next((framing for name, framing in _FRAMINGS if name.match(proposal.esp)), None)
+
+
+def esp_packet(mtu_bytes: int, framing: EspFraming, *, tunnel: bool) -> tuple[int, int]:
+    """The largest IP packet with ESP that fits into ``mtu_bytes``, and the TCP payload in it.
+
+    After the kernel's xfrm_state_mtu (net/xfrm/xfrm_state.c): what is encrypted, with two bytes of
+    trailer (RFC 4303, section 2), fills whole blocks.
+    """
+    header = _ESP_HEADER_BYTES + framing.iv_bytes + (_TUNNEL_HEADER_BYTES if tunnel else 0)
+    outside = 0 if tunnel else 20  # the IP header, which transport mode leaves in the clear
+    around = header + framing.icv_bytes + outside
+    encrypted = (mtu_bytes - around) // framing.align_bytes * framing.align_bytes
+    return encrypted + around, encrypted + outside - 2 - TCP_IP_HEADER_BYTES
+
+
+def write_round_trips(command_bytes: int, session: Mapping[str, str]) -> int:
+    """How often a write of so many bytes crosses the link and back (RFC 7143, sections 11.8 and 13).
+
+    The command takes one, with as much data as may go unasked; each further burst waits for an R2T. A
+    parameter that is not known counts as if it let everything through.
+    """
+    first, burst = _positive(session, "first_burst_len"), _positive(session, "max_burst_len")
+    if not first or not burst:
+        return 1
+    unasked = 0
+    if session.get("initial_r2t") == "0":
+        unasked = first
+    elif session.get("immediate_data") == "1":
+        unasked = min(first, _positive(session, "max_xmit_dlength") or first)
+    bursts = -(-max(0, command_bytes - unasked) // burst)
+    return 1 + -(-bursts // (_positive(session, "max_outstanding_r2t") or 1))
+
+
+def depth_of(workload: Workload) -> int:
+    """I/Os under way at once: ``iodepth`` of each job; synchronous engines know no other than 1."""
+    options = dict(workload.options)
+    each = 1 if (options.get("ioengine") or "psync") in _SYNCHRONOUS else _positive(options, "iodepth") or 1
+    return each * (_positive(options, "numjobs") or 1)
+
+
+def _positive(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int:
+    """A whole number above 0; 0 for anything else."""
+    text = settings.get(name) or ""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0

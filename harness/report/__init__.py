@@ -1,0 +1,8 @@
+"""Results for people who would rather look than read: one page, and its pictures one by one."""
+
+from harness.report.charts import Kind
+from harness.report.content import load
+from harness.report.page import render
+from harness.report.picture import picture
+
+__all__ = ["Kind", "load", "picture", "render"]

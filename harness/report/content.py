@@ -1,0 +1,98 @@
+"""What a report is made from: the matrix of each metric, and what is known beside it of each column."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.model import LinkProfile, Plan, Proposal, Record, Workload
+from harness.results import open_environments, open_plans, open_results, open_runs
+from harness.table import Metric, Options, build
+from harness.table.matrix import by_column, in_order
+from harness.table.options import Table, TableColumn
+
+
+class Origin(enum.StrEnum):
+    """What the numbers of a column are numbers of."""
+
+    MEASURED = "measured"
+    EMULATED = "emulated"
+    VIRTUAL = "virtual"
+
+    @property
+    def sign(self) -> str:
+        """Told apart without colour: a full, a half and an empty circle."""
+        return {"measured": "●", "emulated": "◐", "virtual": "○"}[self]
+
+    @property
+    def meaning(self) -> str:
+        match self:
+            case Origin.MEASURED:
+                return "on what was there"
+            case Origin.EMULATED:
+                return "in real time, over a link that imitates a medium that was not there"
+            case Origin.VIRTUAL:
+                return "in simulated time"
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """Records with what stands beside them, by run id."""
+
+    records: Sequence[Record]
+    plans: Mapping[str, Plan] = {}
+    environments: Mapping[str, Mapping[str, Any]] = {}
+    folders: Mapping[str, Path] = {}
+
+    def table(self, metric: Metric) -> Table:
+        """The matrix; UsageError if there are no records."""
+        return build(self.records, Options(metric=metric), self.plans, self.environments)
+
+
+class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of the matrix with its records by workload; ``link`` and ``proposal`` as planned, if known."""
+
+    column: TableColumn
+    origin: Origin
+    samples: Mapping[str, Sequence[Record]]
+    link: LinkProfile | None = None
+    proposal: Proposal | None = None
+    workloads: Mapping[str, Workload] = {}
+
+
+def load(paths: Sequence[Path]) -> Results:
+    """Everything in ``paths`` that ``harness table`` would take; raises what it would raise."""
+    return Results(
+        records=open_results(paths),
+        plans=open_plans(paths),
+        environments=open_environments(paths),
+        folders={run.run_id: run.path for run in open_runs(paths)},
+    )
+
+
+def columns(results: Results, table: Table) -> list[ColumnFacts]:
+    """The measured columns of a table of ``results``, in its order."""
+    samples = by_column(results.records)
+    runs = dict.fromkeys(record.run_id for record in results.records)
+    keys = in_order(samples, [results.plans[run] for run in runs if run in results.plans])
+    measured = [column for column in table.columns if column.setting is not None]
+    facts = []
+    for key, column in zip(keys, measured, strict=True):
+        found = [record for cell in samples[key].values() for record in cell]
+        plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
+        virtual = any(record.clock != "real" for record in found)
+        emulated = any(record.emulated for record in found)
+        facts.append(
+            ColumnFacts(
+                column=column,
+                origin=Origin.VIRTUAL if virtual else Origin.EMULATED if emulated else Origin.MEASURED,
+                samples=samples[key],
+                link=next((plan.links[key.link] for plan in plans if key.link in plan.links), None),
+                proposal=next((p.proposals[key.ipsec] for p in plans if key.ipsec in p.proposals), None),
+                workloads={workload.name: workload for plan in plans for workload in plan.workloads},
+            )
+        )
+    return facts

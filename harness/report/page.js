@@ -1,0 +1,116 @@
+'use strict';
+// Everything on the page is there without this script; it sorts, filters, and shows figures under the pointer.
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const tables = all('table.matrix');
+const tip = document.getElementById('tip');
+
+document.getElementById('theme').addEventListener('change', (event) => {
+  document.documentElement.dataset.theme = event.target.value;
+});
+
+// One table at a time.
+const metrics = all('input[name=metric]');
+const chooseMetric = () => {
+  const chosen = metrics.find((input) => input.checked).value;
+  all('.metric').forEach((part) => { part.hidden = part.dataset.metric !== chosen; });
+};
+metrics.forEach((input) => input.addEventListener('change', chooseMetric));
+chooseMetric();
+
+// Sort: the best first, then the worst first, then as they came.
+for (const table of tables) {
+  const body = table.tBodies[0];
+  const original = [...body.rows];
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading, column) => heading.querySelector('button').addEventListener('click', () => {
+    const next = { none: 'descending', descending: 'ascending', ascending: 'none' }[heading.getAttribute('aria-sort')];
+    headings.forEach((other) => other.setAttribute('aria-sort', 'none'));
+    heading.setAttribute('aria-sort', next);
+    const rows = [...original];
+    if (next !== 'none') {
+      const sign = next === 'ascending' ? 1 : -1;
+      const value = (row) => row.cells[column].dataset.value;
+      rows.sort((a, b) => {
+        if (column === 0) return sign * a.cells[0].textContent.localeCompare(b.cells[0].textContent);
+        // What has no value stays at the end.
+        if (!value(a) || !value(b)) return !value(a) - !value(b);
+        return sign * (value(a) - value(b));
+      });
+    }
+    body.append(...rows);
+  }));
+}
+
+// Filter: rows, and the pictures that belong to them, by words; columns by their boxes.
+const search = document.getElementById('search');
+const boxes = all('input[name=column]');
+const said = document.getElementById('said');
+const filter = () => {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (name) => words.every((word) => name.toLowerCase().includes(word));
+  const shown = boxes.map((box) => box.checked);
+  for (const table of tables) {
+    for (const row of table.rows) {
+      [...row.cells].forEach((cell, index) => { cell.hidden = index > 0 && !shown[index - 1]; });
+      if (row.parentElement === table.tBodies[0]) row.hidden = !fits(row.cells[0].textContent);
+    }
+  }
+  all('figure[data-row]').forEach((figure) => { figure.hidden = !fits(figure.dataset.row); });
+  const rows = [...tables[0].tBodies[0].rows];
+  said.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows, `
+    + `${shown.filter(Boolean).length} of ${shown.length} columns shown`;
+};
+search.addEventListener('input', filter);
+boxes.forEach((box) => box.addEventListener('change', filter));
+
+// Arrow keys move among the cells of a matrix, of which one is in the order of tabs.
+for (const table of tables) {
+  const cells = all('td', table);
+  cells.forEach((cell, index) => { cell.tabIndex = index ? -1 : 0; });
+  table.addEventListener('keydown', (event) => {
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    const cell = event.target.closest('td');
+    if (!step || !cell) return;
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+    const columns = [...cell.parentElement.cells].filter((other) => !other.hidden && other.matches('td'));
+    const row = rows[rows.indexOf(cell.parentElement) + step[0]];
+    const column = columns[columns.indexOf(cell) + step[1]];
+    if (!row || !column) return;
+    const next = row.cells[column.cellIndex];
+    cell.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+    event.preventDefault();
+  });
+}
+
+// What pointing at something tells, at once and in the page's own colours; also on focus.
+const told = (element) => {
+  const marked = element.closest('[data-tip], td[title], svg *');
+  if (!marked) return '';
+  if (marked.hasAttribute('title')) {
+    marked.dataset.tip = marked.title;
+    marked.setAttribute('aria-description', marked.title);
+    marked.removeAttribute('title');
+  }
+  const title = marked.querySelector(':scope > title');
+  if (title) {
+    marked.dataset.tip = title.textContent;
+    title.remove();
+  }
+  return marked.dataset.tip || '';
+};
+const show = (text, x, y) => {
+  tip.hidden = !text;
+  tip.textContent = text;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - box.width - 4))}px`;
+  tip.style.top = `${y + 16 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 16}px`;
+};
+document.addEventListener('pointerover', (event) => show(told(event.target), event.clientX, event.clientY));
+document.addEventListener('focusin', (event) => {
+  const place = event.target.getBoundingClientRect();
+  show(event.target.matches('td') ? told(event.target) : '', place.left, place.bottom - 12);
+});
+document.addEventListener('keydown', (event) => { if (event.key === 'Escape') tip.hidden = true; });
+document.addEventListener('scroll', () => { tip.hidden = true; }, { capture: true, passive: true });

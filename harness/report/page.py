@@ -1,0 +1,391 @@
+"""The report: one page that needs no network, no server and, but for sorting and filtering, no script.
+
+Pictures are SVG in the page, so they print sharply, follow its colours and can be read aloud. A policy
+in the page forbids it to load anything and to run any script but its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+from harness import __version__
+from harness.escape import as_json, for_html
+from harness.model import LINK_LOCAL, LinkProfile, Plan
+from harness.report import charts, content, draw
+from harness.report.charts import Chart, row_name
+from harness.report.content import ColumnFacts, Origin, Results
+from harness.table import Metric
+from harness.table.notes import NO_DIFFERENCE
+from harness.table.options import Table, TableCell
+from harness.table.text import number, percent
+from harness.units import format_size
+
+METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
+
+_PLACES = (
+    ("matrix", "Matrix"),
+    ("bars", "Throughput"),
+    ("latency", "Latency"),
+    ("time", "Over time"),
+    ("roofline", "Roofline"),
+    ("environment", "Environment"),
+)
+_MANY = 24  # pictures in a section, from which on a browser lays out those in sight alone
+_DEEPEST = 6  # levels of an environment that are laid out; what is deeper is shown as JSON
+
+
+def render(results: Results) -> str:
+    """The whole page as HTML; UsageError if there are no records."""
+    tables = {metric: results.table(metric) for metric in METRICS}
+    table = tables[Metric.MB_S]
+    facts = content.columns(results, table)
+    body = "".join(
+        (
+            _header(results),
+            "<main>",
+            _matrix(tables, facts),
+            _section(
+                "bars",
+                "Throughput",
+                "<p>Bars and marks are filled where measured, light with an outline where emulated, empty "
+                "with a dashed outline where virtual. Whiskers: the 95 % interval of the median, or of fewer "
+                "than six samples the lowest and the highest. Where the longest bar is more than twenty "
+                "times the shortest, the axis is logarithmic and says so.</p>",
+                charts.bars(table, facts),
+                "no cell has a figure",
+            ),
+            _section(
+                "latency",
+                "Latency distributions",
+                "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
+                "averaged), as far out as there are I/Os to tell them by. Low and flat is good.</p>",
+                charts.percentiles(tables[Metric.P99], facts, results.folders),
+                "there are no histograms: they come with fio's --output-format=json+, in the raw folder of "
+                "a run",
+            ),
+            _section(
+                "time",
+                "Throughput over time",
+                "",
+                [],
+                "no cell has samples over time: fio's JSON holds none. Its write_bw_log would give them",
+            ),
+            _section(
+                "roofline",
+                "I/O roofline",
+                _file("roofline.html"),
+                charts.roofline(table, facts),
+                "no link has a profile with a rate or a delay, or no run has its plan beside it",
+            ),
+            _environment(results, facts),
+            "</main>",
+        )
+    )
+    return _page("Storage over network", body)
+
+
+def _page(title: str, body: str) -> str:
+    script = _file("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    names = {name: f"var(--{name})" for name in draw.LIGHT}
+    return (
+        '<!DOCTYPE html><html lang="en" data-theme="auto"><head><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{for_html(title)}</title>"
+        f"<style>{_theme()}{draw.style(names)}{_file('page.css')}</style></head>"
+        f'<body>{body}<div id="tip" role="tooltip" hidden></div><script>{script}</script></body></html>\n'
+    )
+
+
+def _theme() -> str:
+    def variables(colours: Mapping[str, str]) -> str:
+        return "".join(f"--{name}:{colour};" for name, colour in colours.items())
+
+    dark = f"color-scheme:dark;{variables(draw.DARK)}"
+    return (
+        f":root{{color-scheme:light;{variables(draw.LIGHT)}}}"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+        f"@media screen{{:root[data-theme=dark]{{{dark}}}}}"
+    )
+
+
+def _file(name: str) -> str:
+    return files("harness.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _header(results: Results) -> str:
+    runs = list(dict.fromkeys(record.run_id for record in results.records))
+    named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in _PLACES)
+    return (
+        "<header><div><h1>Storage over network</h1>"
+        f'<div class="muted">{for_html(named)}; {len(results.records)} records; '
+        f"harness {for_html(__version__)}</div></div>"
+        '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
+        '<option value="light">light</option><option value="dark">dark</option></select></label></header>'
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+    )
+
+
+def _section(anchor: str, title: str, preface: str, drawn: Sequence[Chart], nothing: str) -> str:
+    figures = "".join(_figure(chart) for chart in drawn)
+    many = " many" if len(drawn) > _MANY else ""
+    shown = f'{preface}<div class="charts{many}">{figures}</div>' if drawn else f"<p>Left out: {nothing}.</p>"
+    return f'<section id="{anchor}"><h2>{title}</h2>{shown}</section>'
+
+
+def _figure(chart: Chart) -> str:
+    name = for_html(f"{chart.title}: {chart.description}")
+    row = f' data-row="{for_html(chart.row)}"' if chart.row else ""
+    data = _data(chart.title, chart.headings, chart.lines)
+    return (
+        f"<figure{row}><figcaption>{for_html(chart.title)}</figcaption>"
+        f'<svg role="img" aria-label="{name}" viewBox="0 0 {chart.width:g} {chart.height:g}">'
+        f"{chart.body}</svg><details><summary>Figures</summary>{data}</details></figure>"
+    )
+
+
+def _data(caption: str, headings: Sequence[str], lines: Iterable[Sequence[str]], classes: str = "") -> str:
+    head = "".join(f'<th scope="col">{for_html(heading)}</th>' for heading in headings)
+    body = "".join(
+        f'<tr><th scope="row">{for_html(line[0])}</th>'
+        + "".join(f"<td>{for_html(value)}</td>" for value in line[1:])
+        + "</tr>"
+        for line in lines
+    )
+    return (
+        f'<div class="data {classes}" tabindex="0" role="region" aria-label="{for_html(caption)}"><table>'
+        f'<caption class="hush">{for_html(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _legend(facts: Iterable[ColumnFacts]) -> str:
+    origins = dict.fromkeys(fact.origin for fact in facts)
+    kinds = "; ".join(f"{origin.sign} {origin}: {origin.meaning}" for origin in Origin if origin in origins)
+    return f"<p>{for_html(kinds)}.</p>"
+
+
+def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str:
+    radios = "".join(
+        f'<label><input type="radio" name="metric" value="{metric}"{" checked" if not n else ""}> '
+        f"{for_html(metric.value + (' latency' if metric.is_latency else ''))}</label>"
+        for n, metric in enumerate(tables)
+    )
+    boxes = "".join(
+        f'<label><input type="checkbox" name="column" checked> {for_html(fact.column.label)}</label>'
+        for fact in facts
+    )
+    parts = "".join(
+        f'<div class="metric" data-metric="{metric}">{_table(table, facts, prefix=f"m{n}")}</div>'
+        for n, (metric, table) in enumerate(tables.items())
+    )
+    return (
+        f'<section id="matrix"><h2>Matrix</h2>{_legend(facts)}'
+        "<p>Shade: the figure beside the best of its row, by logarithm, over three decades.</p>"
+        f'<div class="bar"><fieldset><legend>Figures</legend>{radios}</fieldset>'
+        '<label>Rows with <input type="search" id="search" placeholder="words, e.g. read 4k"></label></div>'
+        f"<details><summary>Columns</summary><fieldset><legend>Shown</legend>{boxes}</fieldset></details>"
+        f'<p id="said" class="muted" role="status"></p>{parts}</section>'
+    )
+
+
+def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
+    metric = table.options.metric
+    warnings: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
+    lines = []
+    for row, cells in zip(table.rows, table.cells, strict=True):
+        shades = charts.goodness(cells, metric)
+        shown = []
+        for fact, cell, shade in zip(facts, cells, shades, strict=True):
+            for warning in cell.warnings if cell is not None else ():
+                numbers.setdefault(warning, len(numbers) + 1)
+                warnings.setdefault(warning, []).append(f"{row_name(row)}, {fact.column.label}")
+            marks = [numbers[warning] for warning in cell.warnings] if cell is not None else []
+            shown.append(_cell(cell, metric, shade, marks, prefix))
+        lines.append(f'<tr><th scope="row">{for_html(row_name(row))}</th>{"".join(shown)}</tr>')
+    head = "".join(_heading(fact) for fact in facts)
+    better = "lower" if metric.is_latency else "higher"
+    corner = '<th scope="col" aria-sort="none"><button type="button" class="sort">workload</button></th>'
+    reasons = "".join(
+        f'<li id="{prefix}r{n}">[{n}] {for_html(text)}</li>' for n, text in enumerate(table.footnotes, 1)
+    )
+    doubts = "".join(
+        f'<li id="{prefix}w{n}">⚠{n} {for_html(text)} <small>({for_html(_listed(cells))})</small></li>'
+        for n, (text, cells) in enumerate(warnings.items(), 1)
+    )
+    notes = "".join(f"<li>{for_html(note)}</li>" for note in table.notes if not _of_warnings(note))
+    return (
+        f'<div class="scroll" role="region" aria-label="{for_html(table.title)}"><table class="matrix">'
+        f"<caption><span>{for_html(table.title)}; {better} is better</span></caption>"
+        f"<thead><tr>{corner}{head}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        + (f"<h3>Why a figure is missing</h3><ul>{reasons}</ul>" if reasons else "")
+        + (f"<h3>Warnings</h3><ul>{doubts}</ul>" if doubts else "")
+        + f"<h3>Notes</h3><ul>{notes}</ul>"
+    )
+
+
+def _of_warnings(note: str) -> bool:
+    """Whether a note of the table tells of warnings, of which the page has a list of its own, and all."""
+    return note.startswith("Warning (") or note.endswith("more warnings: see --format json.")
+
+
+def _listed(cells: Sequence[str]) -> str:
+    return "; ".join(cells) if len(cells) <= 8 else f"{'; '.join(cells[:8])} and {len(cells) - 8} more cells"
+
+
+def _heading(fact: ColumnFacts) -> str:
+    origin, title, _, protection = fact.column.heading
+    said = dict.fromkeys(filter(None, (origin, title, *_remarks(fact), protection)))
+    spans = "".join(f"<span>{for_html(part)}</span>" for part in said)
+    return (
+        f'<th scope="col" class="{fact.origin}" aria-sort="none"><button type="button" class="sort">'
+        f'<span class="muted">{for_html(f"{fact.origin.sign} {fact.origin}")}</span>{spans}</button></th>'
+    )
+
+
+def _remarks(fact: ColumnFacts) -> list[str]:
+    """The table's remarks on a column but for the one that the origin says already."""
+    return [remark for remark in fact.column.heading[2].split(", ") if remark != Origin.EMULATED]
+
+
+def _cell(
+    cell: TableCell | None, metric: Metric, shade: float | None, warnings: Sequence[int], prefix: str
+) -> str:
+    if cell is None:
+        return '<td class="none"><span aria-hidden="true">—</span><span class="hush">not measured</span></td>'
+    value = for_html(number(cell.value, metric) if cell.value is not None else cell.status.upper())
+    spread = f" <small>{for_html(percent(cell.spread))}</small>" if cell.spread is not None else ""
+    same = f" {for_html(NO_DIFFERENCE)}" if cell.differs_from_no_ipsec is False else ""
+    marks = f' <a href="#{prefix}r{cell.mark}">[{cell.mark}]</a>' if cell.mark is not None else ""
+    marks += "".join(f' <a href="#{prefix}w{n}" aria-label="warning {n}">⚠{n}</a>' for n in warnings)
+    data = f' data-value="{cell.value:.9g}" style="--h:{shade or 0:.2f}"' if cell.value is not None else ""
+    blank = "" if cell.value is not None else ' class="none"'
+    tip = for_html(charts.describe(cell, metric))
+    return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}</td>'
+
+
+def _environment(results: Results, facts: Sequence[ColumnFacts]) -> str:
+    columns = "".join(_column(fact) for fact in facts)
+    runs = "".join(
+        _run(run, results.plans.get(run), results.environments.get(run, {}))
+        for run in dict.fromkeys(record.run_id for record in results.records)
+    )
+    return (
+        '<section id="environment"><h2>Environment</h2><h3>Columns</h3>'
+        "<p>Each column's link as planned, and its iSCSI session and ESP as negotiated.</p>"
+        f"{columns}<h3>Runs</h3>{runs}</section>"
+    )
+
+
+def _column(fact: ColumnFacts) -> str:
+    records = [record for cell in fact.samples.values() for record in cell]
+    session = next((record.session for record in records if record.session), {})
+    esp = next((record.esp for record in records if record.esp), {})
+    parts = [
+        f"<h4>{name}</h4>{_facts(known)}"
+        for name, known in (
+            ("Link", _profile(fact.link) if fact.link else {}),
+            ("ESP", esp),
+            ("iSCSI session", session),
+        )
+        if known
+    ]
+    network = fact.column.link != LINK_LOCAL
+    none = (
+        "Nothing is known of its link, session or protection."
+        if network
+        else "The storage, without a network."
+    )
+    found = "".join(parts) or f"<p>{none}</p>"
+    name = for_html(f"{fact.origin.sign} {fact.origin}: {fact.column.label}")
+    return f"<details><summary>{name}</summary>{found}</details>"
+
+
+def _profile(link: LinkProfile) -> dict[str, Any]:
+    rate = (
+        "unshaped" if link.rate_bit_s is None else f"{link.rate_bit_s / 1e6:g} Mbit/s, {link.duplex} duplex"
+    )
+    return {
+        "name": f"{link.title} ({link.name})",
+        "kind": "emulated" if link.emulated else "as it is",
+        "rate": rate,
+        "delay each way": f"{link.delay_us:g} µs, jitter {link.jitter_us:g} µs",
+        "loss": f"{link.loss_percent:g} %",
+        "MTU": f"{link.mtu_bytes} bytes, {link.frame_overhead_bytes} more on the medium",
+        "description": link.description,
+        "source": link.source,
+    }
+
+
+def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:
+    planned = _facts(_planned(plan)) if plan else "<p>There is no plan beside its records.</p>"
+    rest = {key: value for key, value in environment.items() if key != "hosts"}
+    known = f"<h4>Probes</h4>{_facts(rest)}" if rest else ""
+    return (
+        f"<details><summary>{for_html(run)}</summary>{planned}{_hosts(environment.get('hosts'))}{known}"
+        "</details>"
+    )
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    made = ""
+    if 0 < plan.created_unix_s < 1e11:
+        made = f"{datetime.fromtimestamp(plan.created_unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return {
+        "testbed": plan.testbed.value,
+        "planned": made,
+        "profile": plan.profile,
+        "repeats": plan.repeats,
+        "run time of a cell": "the profile's" if plan.runtime_s is None else f"{plan.runtime_s:g} s",
+        "seed": plan.seed,
+        "storage": f"{plan.backing.kind}, {format_size(max(0, plan.backing.size_bytes))}",
+        "IPsec mode": plan.ipsec_mode.value,
+        "authentication": plan.ike_auth.value,
+        "harness": plan.harness_version,
+        "workloads": {
+            workload.name: " ".join(k if v is None else f"{k}={v}" for k, v in workload.options)
+            for workload in plan.workloads
+        },
+    }
+
+
+def _hosts(hosts: object) -> str:
+    """A table of the hosts' facts, side by side."""
+    if not isinstance(hosts, Mapping) or not all(isinstance(host, Mapping) for host in hosts.values()):
+        return "" if hosts is None else _value(hosts, 0)
+    names = list(dict.fromkeys(fact for host in hosts.values() for fact in host))
+    lines = [[name, *(_plain(host.get(name, "")) for host in hosts.values())] for name in names]
+    return f"<h4>Hosts</h4>{_data('Hosts', ['', *hosts], lines, 'facts')}" if lines else ""
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_plain(part)}" for key, part in value.items())
+    return value if isinstance(value, str) else as_json(value)
+
+
+def _facts(known: Mapping[str, Any], depth: int = 0) -> str:
+    items = "".join(f"<dt>{for_html(str(k))}</dt><dd>{_value(v, depth)}</dd>" for k, v in known.items())
+    return f'<dl class="facts">{items}</dl>'
+
+
+def _value(value: object, depth: int) -> str:
+    """Anything that JSON can hold, laid out."""
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return _facts(value, depth + 1)
+    if depth < _DEEPEST and isinstance(value, list):
+        return "".join(_value(part, depth + 1) for part in value)
+    text = value if isinstance(value, str) else as_json(value)
+    lines = [for_html(line) for line in text.splitlines()]
+    return f"<pre>{chr(10).join(lines)}</pre>" if len(lines) > 1 else "".join(lines)

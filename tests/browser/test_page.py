@@ -1,0 +1,192 @@
+"""The report in a real browser: sorted, filtered, pointed at, without an error and without a request."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.report import load, render
+from tests.unit.results_folder import ENVIRONMENT, made_plan, write
+from tests.unit.test_table import HOSTILE, matrix, record
+
+NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}
+ARGUMENTS = """
+    --headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1280,900
+"""
+# What the browser opens for itself.
+INNER = ("data:", "chrome:", "about:")
+
+
+def _missing() -> list[str]:
+    return [package for program, package in NEEDED.items() if shutil.which(program) is None]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of the whole matrix, and of a row with hostile names."""
+    folder = tmp_path_factory.mktemp("report")
+    write(folder / "results", matrix(), made_plan(), ENVIRONMENT, bins={1000: 900, 2000: 95, 9000: 5})
+    odd = record(3.0, workload="odd", warnings=(HOSTILE,), run_id="r2", link="wired", link_title=HOSTILE)
+    write(folder / "results", [odd])
+    file = folder / "report.html"
+    file.write_text(render(load([folder / "results"])), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium under its driver; without them a skip that names them, and on CI a failure."""
+    if missing := _missing():
+        message = f"not installed: {', '.join(missing)}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    for argument in (*ARGUMENTS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        yield started
+    finally:
+        started.quit()
+
+
+@pytest.fixture
+def opened(driver: Any, page: Path) -> Iterator[Any]:
+    """The page; after each test nothing was said on the console, and nothing but the page was asked for."""
+    driver.get_log("performance")
+    driver.get(page.as_uri())
+    yield driver
+    assert driver.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith(INNER)] == [page.as_uri()]
+
+
+def _first_column(driver: Any, column: int = 0) -> list[str]:
+    found: list[str] = driver.execute_script(
+        "return [...document.querySelector('table.matrix').tBodies[0].rows]"
+        ".filter((row) => !row.hidden).map((row) => row.cells[arguments[0]].textContent)",
+        column,
+    )
+    return found
+
+
+def _find(driver: Any, selector: str) -> Any:
+    return driver.find_element("css selector", selector)
+
+
+def test_sorting_goes_down_up_and_back(opened: Any) -> None:
+    before = _first_column(opened)
+    heading = _find(opened, "table.matrix thead th:nth-child(2)")
+    button = heading.find_element("css selector", "button")
+    found = []
+    for _ in range(3):
+        button.click()
+        values = [float(text.split()[0]) for text in _first_column(opened, 1) if text[0].isdigit()]
+        found.append((heading.get_attribute("aria-sort"), values))
+    assert [state for state, _ in found] == ["descending", "ascending", "none"]
+    assert found[0][1] == sorted(found[0][1], reverse=True)
+    assert found[1][1] == sorted(found[1][1])
+    assert _first_column(opened) == before
+
+
+def test_a_button_sorts_by_the_keyboard_as_well(opened: Any) -> None:
+    heading = _find(opened, "table.matrix thead th:first-child")
+    heading.find_element("css selector", "button").send_keys("\ue007")  # Enter
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert _first_column(opened) == sorted(_first_column(opened), key=str.casefold, reverse=True)
+
+
+def test_words_filter_rows_and_their_pictures(opened: Any) -> None:
+    _find(opened, "#search").send_keys("READ 4k")
+    names = _first_column(opened)
+    assert len(names) == 2
+    assert all("Read [4K" in name for name in names)
+    assert _find(opened, "#said").text.startswith("2 of 9 rows")
+    shown = opened.execute_script(
+        "return [...document.querySelectorAll('figure[data-row]')].filter((f) => !f.hidden).length"
+    )
+    assert shown == 4
+
+
+def test_a_column_can_be_hidden(opened: Any) -> None:
+    opened.execute_script("document.querySelector('#matrix details').open = true")
+    _find(opened, "input[name=column]").click()
+    assert not _find(opened, "table.matrix thead th:nth-child(2)").is_displayed()
+    assert _find(opened, "table.matrix thead th:nth-child(3)").is_displayed()
+
+
+def test_one_matrix_at_a_time(opened: Any) -> None:
+    def shown() -> list[str]:
+        parts = opened.find_elements("css selector", ".metric")
+        return [part.get_attribute("data-metric") for part in parts if part.is_displayed()]
+
+    assert shown() == ["MB/s"]
+    _find(opened, "input[value='p99']").click()
+    assert shown() == ["p99"]
+
+
+def test_pointing_tells_more(opened: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    tip = _find(opened, "#tip")
+    ActionChains(opened).move_to_element(_find(opened, "table.matrix tbody td")).perform()
+    assert "3 of 3 repeats count" in tip.text
+    bar = _find(opened, "#bars svg rect")
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", bar)
+    ActionChains(opened).move_to_element(bar).perform()
+    assert tip.text.startswith("local: ")
+    ActionChains(opened).send_keys("\ue00c").perform()  # Escape
+    assert not tip.is_displayed()
+
+
+def test_arrow_keys_move_among_cells_and_tell_as_much(opened: Any) -> None:
+    _find(opened, "table.matrix tbody td").send_keys("\ue014\ue015")  # right, down
+    place = opened.execute_script(
+        "const c = document.activeElement; return [c.parentElement.sectionRowIndex, c.cellIndex]"
+    )
+    assert place == [1, 2]
+    assert "3 of 3 repeats count" in _find(opened, "#tip").text
+    assert opened.switch_to.active_element.get_attribute("aria-description")
+
+
+def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
+    def background() -> str:
+        found: str = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+        return found
+
+    def prefer(scheme: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    prefer("light")
+    light = background()
+    prefer("dark")
+    dark = background()
+    assert light != dark
+    _find(opened, "#theme option[value=light]").click()
+    assert background() == light
+    prefer("light")
+    _find(opened, "#theme option[value=dark]").click()
+    assert background() == dark
+
+
+@pytest.mark.parametrize("width", [480, 1280])
+def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    opened.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+    opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

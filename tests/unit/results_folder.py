@@ -1,0 +1,102 @@
+"""Folders of results for tests of what reads a whole folder: plan, environment, records, raw outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.model import (
+    Backing,
+    BackingKind,
+    Column,
+    LinkProfile,
+    Plan,
+    Proposal,
+    Record,
+    TestbedKind,
+    Workload,
+)
+from harness.results import RunFolder, record_key
+from harness.table.matrix import DOCUMENT_WORKLOADS
+
+COLUMNS = (
+    Column("local"),
+    Column("wired"),
+    Column("wifi"),
+    Column("wired", "aes128gcm16"),
+    Column("wifi", "aes128gcm16"),
+)
+WIRED = LinkProfile(
+    name="wired", title="Gigabit Ethernet", emulated=True, rate_bit_s=1_000_000_000, delay_us=50
+)
+WIFI = LinkProfile(
+    name="wifi", title="802.11n", emulated=True, rate_bit_s=50_000_000, delay_us=700, frame_overhead_bytes=0
+)
+GCM = Proposal(name="aes128gcm16", title="AES-128-GCM", esp="aes128gcm16", ike="x", kernel_algorithms=())
+ENVIRONMENT: dict[str, Any] = {
+    "hosts": {
+        "initiator": {"kernel": "Linux version 6.1.176 (x)", "cpus": 1, "tools": {"fio": "fio-3.33"}},
+        "target": {"kernel": "Linux version 6.1.176 (x)", "cpus": 1},
+    },
+    "column wired": {"link": [{"initiator_qdisc": "qdisc netem\n delay 50us"}]},
+}
+
+
+def made_plan(run_id: str = "r1", **changes: Any) -> Plan:
+    """A plan of the document's rows with one request at a time."""
+    whole: dict[str, Any] = {
+        "run_id": run_id,
+        "testbed": TestbedKind.LAB,
+        "columns": COLUMNS,
+        "workloads": tuple(
+            Workload(name=name, options=(("bs", name.rpartition("-")[2]), ("ioengine", "psync")))
+            for name in DOCUMENT_WORKLOADS
+        ),
+        "repeats": 3,
+        "seed": 1,
+        "backing": Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),
+        "links": {"wired": WIRED, "wifi": WIFI},
+        "proposals": {"aes128gcm16": GCM},
+    }
+    return Plan(**whole | changes)
+
+
+def fio_json(name: str, bins: dict[int, int], direction: str = "read", **options: str) -> bytes:
+    """What fio prints of one job with so many I/Os of 4 KiB in one second."""
+    ios = sum(bins.values())
+    latency: dict[str, Any] = {"min": min(bins), "max": max(bins), "mean": 1.0, "stddev": 0.0, "bins": bins}
+    latency["percentile"] = {"50.000000": min(bins)}
+    moved = {"io_bytes": 4096 * ios, "bw_bytes": 4096 * ios, "runtime": 1000, "total_ios": ios}
+    job = {
+        "jobname": name,
+        "error": 0,
+        "job options": {"lat_percentiles": "1", **options},
+        direction: {**moved, "lat_ns": latency},
+    }
+    return msgspec.json.encode({"fio version": "fio-3.33", "jobs": [job]})
+
+
+def write(
+    root: Path,
+    records: Sequence[Record],
+    plan: Plan | None = None,
+    environment: dict[str, Any] | None = None,
+    bins: dict[int, int] | None = None,
+) -> Path:
+    """A run's folder with ``records``; with ``bins`` each has a raw output with that histogram."""
+    folder = RunFolder(root / records[0].run_id)
+    for record in records:
+        if bins:
+            key = record_key(record)
+            direction = "read" if record.read else "write"
+            (folder.raw_folder(key) / "fio.json").write_bytes(fio_json(record.workload, bins, direction))
+            record = msgspec.structs.replace(record, raw=(f"raw/{key}/fio.json",))
+        folder.save_record(record)
+    if plan:
+        folder.save_plan(plan)
+    if environment:
+        folder.save_environment(environment)
+    return folder.path

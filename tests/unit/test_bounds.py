@@ -1,0 +1,121 @@
+"""What links let through: the framing of ESP to the byte, the round trips of iSCSI, and which bound holds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harness import bounds
+from harness.model import LinkProfile, Proposal, Workload
+from tests.unit.results_folder import GCM, WIFI, WIRED
+
+SESSION = {
+    "initial_r2t": "1",
+    "immediate_data": "1",
+    "first_burst_len": "65536",
+    "max_burst_len": "262144",
+    "max_outstanding_r2t": "1",
+    "max_recv_dlength": "262144",
+    "max_xmit_dlength": "262144",
+    "queue_depth": "32",
+}
+SHA1 = Proposal(name="x", title="x", esp="aes128-sha1", ike="x", kernel_algorithms=())
+
+
+@pytest.mark.parametrize(
+    ("proposal", "mode", "mtu", "payload", "percent"),
+    [
+        (None, None, 1500, 1448, 94.15),
+        (None, None, 9000, 8948, 99.00),
+        (GCM, "transport", 1500, 1414, 91.94),
+        (GCM, "transport", 9000, 8914, 98.63),
+        (GCM, "tunnel", 1500, 1394, 90.64),
+        (GCM, "tunnel", 9000, 8894, 98.41),
+        (SHA1, "transport", 1500, 1406, 91.66),
+        (SHA1, "transport", 9000, 8910, 98.58),
+        (SHA1, "tunnel", 1500, 1386, 90.35),
+        (SHA1, "tunnel", 9000, 8890, 98.36),
+    ],
+)
+def test_framing_is_the_kernels(
+    proposal: Proposal | None, mode: str | None, mtu: int, payload: int, percent: float
+) -> None:
+    link = msgspec.structs.replace(WIRED, mtu_bytes=mtu)
+    goodput = bounds.goodput_bytes_per_s(link, proposal, mode)
+    assert goodput is not None
+    assert 100 * goodput * 8 / 1e9 == pytest.approx(percent, abs=0.006)
+    if proposal is not None:
+        framing = bounds.esp_framing(proposal)
+        assert framing is not None
+        packet, found = bounds.esp_packet(mtu, framing, tunnel=mode == "tunnel")
+        assert found == payload
+        assert mtu - framing.align_bytes < packet <= mtu
+
+
+def test_an_unknown_proposal_never_lowers_a_bound() -> None:
+    unknown = msgspec.structs.replace(GCM, esp="camellia256-sha512")
+    assert bounds.goodput_bytes_per_s(WIRED, unknown, "tunnel") == bounds.goodput_bytes_per_s(
+        WIRED, None, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "trips"),
+    [
+        (4096, {}, 1),
+        (65536, {}, 1),
+        (65537, {}, 2),
+        (262144, {}, 2),
+        (65536 + 262144 + 1, {}, 3),
+        (65536 + 2 * 262144, {"max_outstanding_r2t": "2"}, 2),
+        (4096, {"immediate_data": "0"}, 2),
+        (65536, {"initial_r2t": "0", "immediate_data": "0"}, 1),
+        (16384, {"max_xmit_dlength": "8192"}, 2),
+        (1 << 20, {"first_burst_len": "much"}, 1),
+    ],
+)
+def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) -> None:
+    assert bounds.write_round_trips(size, {**SESSION, **changes}) == trips
+
+
+def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
+    found = bounds.of_cell(WIFI, None, None, SESSION, depth=1, block_bytes=4096, writes=False)
+    assert found.in_flight_bytes == 4096
+    trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
+    assert found.by_round_trip == pytest.approx(trip)
+    assert found.by_rate == pytest.approx(rate)
+    assert found.bytes_per_s == pytest.approx(1 / (1 / trip + 1 / rate))
+
+
+def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
+    found = bounds.of_cell(WIFI, None, None, SESSION, depth=64, block_bytes=4096, writes=False)
+    assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
+    assert found.bytes_per_s == found.by_rate
+
+
+def test_pieces_of_a_block_travel_side_by_side() -> None:
+    session = {**SESSION, "max_sectors_kb": "124"}
+    found = bounds.of_cell(WIRED, None, None, session, depth=1, block_bytes=262144, writes=True)
+    assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
+    rate = found.by_rate
+    assert rate is not None
+    assert found.by_round_trip == pytest.approx(262144 / 200e-6)
+    assert found.bytes_per_s == pytest.approx(1 / (100e-6 / 262144 + 1 / rate))
+
+
+def test_what_a_profile_does_not_say_bounds_nothing() -> None:
+    link = LinkProfile(name="x", title="x", emulated=False)
+    found = bounds.of_cell(link, None, None, {}, depth=1, block_bytes=4096, writes=True)
+    assert found.bytes_per_s is None
+    tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
+    assert bounds.goodput_bytes_per_s(tiny, None, None) is None
+
+
+def test_depth_is_of_all_jobs_and_synchronous_engines_know_one() -> None:
+    def workload(**options: str) -> Workload:
+        return Workload(name="w", options=tuple(options.items()))
+
+    assert bounds.depth_of(workload(ioengine="libaio", iodepth="8", numjobs="2")) == 16
+    assert bounds.depth_of(workload(ioengine="psync", iodepth="8", numjobs="2")) == 2
+    assert bounds.depth_of(workload(iodepth="8")) == 1
+    assert bounds.depth_of(workload(ioengine="libaio", iodepth="many")) == 1

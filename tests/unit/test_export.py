@@ -1,0 +1,173 @@
+"""Exports: the same rows in four formats, each safe against the names in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import export
+from harness.errors import RequirementError, UsageError
+from harness.export import COLUMNS, ExportFormat, encode
+from harness.model import Latency, Proof, Record, Status
+from tests.unit.test_cli import harness
+from tests.unit.test_table import HOSTILE, record, transfer
+
+MIXED = record(
+    workload="mixed",
+    read=transfer(3.0, mean_ns=1000.5, p99_ns=5000.0),
+    write=transfer(1.0),
+    sync_latency=Latency(p50_ns=7.0),
+    started_unix_s=1795253576.25,
+    warnings=("one", "two"),
+    proof=Proof(link_bytes_initiator=9, link_bytes_target=8, esp_bytes=7, tcp_retransmits=0),
+    ipsec="aes128gcm16",
+    esp={"drivers": "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"},
+)
+FAILED = record(status=Status.FAILED, reason="the target vanished", read=None, write=None)
+
+
+def as_dicts(records: list[Record], format: ExportFormat) -> list[dict[str, Any]]:
+    text = encode(records, format).decode()
+    if format is ExportFormat.CSV:
+        return list(csv.DictReader(io.StringIO(text)))
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_row_for_each_direction_and_one_for_what_moved_nothing() -> None:
+    rows = as_dicts([MIXED, FAILED], ExportFormat.JSONL)
+    assert [row["direction"] for row in rows] == ["read", "write", "fsync", None]
+    read, write, fsync, failed = rows
+    assert read["bandwidth_bytes_s"] == 3e6
+    assert read["latency_mean_ns"] == 1000.5
+    assert write["latency_p99_ns"] is None
+    assert (fsync["bytes"], fsync["latency_p50_ns"]) == (None, 7.0)
+    assert (failed["status"], failed["reason"], failed["bytes"]) == ("failed", "the target vanished", None)
+    assert failed["started_unix_s"] is None
+    assert {tuple(row) for row in rows} == {COLUMNS}
+
+
+def test_csv_has_the_same_rows_with_nothing_for_null() -> None:
+    rows = as_dicts([MIXED, FAILED], ExportFormat.CSV)
+    assert tuple(rows[0]) == COLUMNS
+    assert (rows[0]["iops"], rows[0]["warnings"], rows[0]["emulated"]) == ("732.0", "one; two", "false")
+    assert rows[3]["bytes"] == rows[3]["direction"] == ""
+
+
+def test_the_documentation_has_every_column_in_its_order() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    named = [name for cell in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE) for name in _names(cell)]
+    assert tuple(named) == COLUMNS
+
+
+def _names(cell: str) -> list[str]:
+    return re.findall(r"`([a-z0-9_]+)`", cell)
+
+
+def points(data: bytes) -> list[tuple[str, dict[str, str], dict[str, str], str]]:
+    """A reader of line protocol after its specification: measurement, tags, fields, time."""
+    found = []
+    for line in data.decode().split("\n")[:-1]:
+        head, rest = _until(line, " ")
+        parts = _split(head, ",")
+        fields, time = _until(rest, " ")
+        pairs = [_until(part, "=") for part in _split(fields, ",")]
+        tags = dict(_until(part, "=") for part in parts[1:])
+        found.append((parts[0], tags, dict(pairs), time))
+    return found
+
+
+def _until(text: str, mark: str) -> tuple[str, str]:
+    quoted = False
+    at = 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == '"':
+            quoted = not quoted
+        elif text[at] == mark and not quoted:
+            return text[:at], text[at + 1 :]
+        at += 1
+    return text, ""
+
+
+def _split(text: str, mark: str) -> list[str]:
+    parts = []
+    while text:
+        part, text = _until(text, mark)
+        parts.append(part)
+    return parts
+
+
+def test_line_protocol_reads_back() -> None:
+    ((name, tags, fields, time), *_) = points(encode([MIXED], ExportFormat.INFLUX))
+    assert name == "harness"
+    assert (tags["workload"], tags["direction"], tags["repeat"]) == ("mixed", "read", "1")
+    assert (fields["bytes"], fields["bandwidth_bytes_s"], fields["emulated"]) == (
+        "3000000i",
+        "3000000.0",
+        "false",
+    )
+    assert fields["warnings"] == '"one; two"'
+    assert time == "1795253576250000000"
+    (failed,) = points(encode([FAILED], ExportFormat.INFLUX))
+    assert "direction" not in failed[1]
+    assert failed[3] == ""
+
+
+@pytest.mark.parametrize("name", [HOSTILE.replace('"', ""), "a,b=c d", "x\\", "two\nlines", "ü\u202e", "\\,"])
+def test_hostile_names_stay_one_point(name: str) -> None:
+    hostile = record(workload=name, link=name, reason=f'{name}"', warnings=(f'"{name}\\',))
+    (found,) = points(encode([hostile], ExportFormat.INFLUX))
+    assert {"workload", "link", "testbed", "status"} <= found[1].keys()
+    assert found[2]["schema"] == "1i"
+    (row,) = as_dicts([hostile], ExportFormat.CSV)
+    assert "\n" not in row["workload"]
+    assert not row["workload"].startswith(("=", "+", "-", "@"))
+    (line,) = as_dicts([hostile], ExportFormat.JSONL)
+    assert line["workload"] == name
+
+
+def test_parquet_keeps_types_even_of_empty_columns() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(encode([FAILED], ExportFormat.PARQUET)))
+    assert tuple(table.schema.names) == COLUMNS
+    assert str(table.schema.field("bytes").type) == "int64"
+    assert str(table.schema.field("latency_p99_ns").type) == "double"
+    both = parquet.read_table(io.BytesIO(encode([MIXED, FAILED], ExportFormat.PARQUET)))
+    assert both.schema == table.schema
+    assert both.to_pylist() == as_dicts([MIXED, FAILED], ExportFormat.JSONL)
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(RequirementError, match="pyarrow") as caught:
+        encode([FAILED], ExportFormat.PARQUET)
+    assert "[export]" in (caught.value.hint or "")
+
+
+def test_an_unknown_format_names_those_there_are() -> None:
+    with pytest.raises(UsageError) as caught:
+        ExportFormat("xls\x1b")
+    assert "parquet" in (caught.value.hint or "")
+    assert export.ExportFormat("csv") is ExportFormat.CSV
+
+
+def test_the_command_prints_or_writes(tmp_path: Path) -> None:
+    from tests.unit.results_folder import write
+
+    write(tmp_path / "results", [record(5.0)])
+    printed = harness("export", "results", "--to", "jsonl", cwd=tmp_path)
+    assert json.loads(printed.stdout)["bytes"] == 5_000_000
+    written = harness("export", "results", "-o", "all.csv", cwd=tmp_path)
+    assert (written.returncode, written.stdout) == (0, "")
+    assert (tmp_path / "all.csv").read_text().startswith("run_id,")
+    nowhere = harness("export", "results", "-o", "no/all.csv", cwd=tmp_path)
+    assert nowhere.returncode == 2
+    assert "hint:" in nowhere.stderr

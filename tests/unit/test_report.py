@@ -1,0 +1,346 @@
+"""The page and its pictures: well formed, complete, and safe whatever the names in the records are."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.errors import RequirementError, UsageError
+from harness.model import Record, Status
+from harness.report import Kind, content, draw, load, picture, render
+from harness.report.charts import bars, goodness, percentiles, roofline
+from harness.report.content import Origin, Results
+from harness.table import Metric
+from harness.table.options import TableCell
+from tests.unit.results_folder import ENVIRONMENT, fio_json, made_plan, write
+from tests.unit.test_cli import harness
+from tests.unit.test_table import HOSTILE, matrix, record, repeats
+
+NAMES = [
+    HOSTILE,
+    "</script><script>alert(1)</script>",
+    "\"' onmouseover=alert(1) x='",
+    "]]><svg onload=alert(1)>",
+    "two\nlines\r\u2028three",
+    "\u202egnp.exe\u2066",
+    "x" * 5000,
+    "",
+]
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+_OURS = """
+    html head meta title style body header main section nav div h1 h2 h3 h4 p ul li a label select option
+    fieldset legend input details summary table caption thead tbody tr th td button span small figure
+    figcaption svg rect line text polyline polygon circle dl dt dd pre code script
+"""
+ELEMENTS = set(_OURS.split())
+
+
+class Page(HTMLParser):
+    """Checks that every tag is one of ours and is closed, and gathers text and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ELEMENTS
+        assert not any(name.startswith("on") for name, _ in attrs)
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ELEMENTS
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.tags)
+
+
+def results(records: list[Record], **changes: Any) -> Results:
+    return Results(records=records, **changes)
+
+
+def whole(tmp_path: Path) -> Results:
+    found = [msgspec.structs.replace(record, block_bytes=4096) for record in matrix()]
+    write(tmp_path, found, made_plan(), ENVIRONMENT, bins={1000: 900, 2000: 95, 9000: 5})
+    return load([tmp_path])
+
+
+def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> None:
+    text = render(whole(tmp_path))
+    page = Page(text)
+    said = "".join(page.text)
+    for heading in ("Matrix", "Throughput", "Latency distributions", "Throughput over time", "I/O roofline"):
+        assert heading in said
+    for fact in ("Linux version 6.1.176", "qdisc netem", "1000 Mbit/s", "fio: fio-3.33", "psync"):
+        assert fact in said
+    assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
+    assert text.count("<script") == 1
+    # 4 matrices; 8 pictures of bars and 8 of percentiles, 2 rooflines, and the hosts have tables
+    assert page.count("table") == 4 + 8 + 8 + 2 + 1
+    assert page.count("caption") == page.count("table")
+    assert page.count("svg") == 8 + 8 + 2
+    assert all(a.get("role") == "img" and a.get("aria-label") for t, a in page.tags if t == "svg")
+    assert all(a.get("scope") for t, a in page.tags if t == "th")
+    assert sum("aria-sort" in a for _, a in page.tags) == 4 * 6
+
+
+def test_ids_are_unique_and_every_link_leads_somewhere() -> None:
+    found = [*matrix(), *repeats(1.0, 2.0, workload="odd", warnings=("beware",), link="wired")]
+    found.append(record(status=Status.INVALID, reason="cleartext", workload="bad"))
+    page = Page(render(results(found)))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert {a["href"] for t, a in page.tags if t == "a"} <= {f"#{name}" for name in ids}
+    said = "".join(page.text)
+    assert "beware" in said
+    assert "cleartext" in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_names_stay_text(name: str, tmp_path: Path) -> None:
+    found = repeats(
+        1.0,
+        2.0,
+        workload=name,
+        link=name,
+        link_title=name,
+        ipsec=name,
+        run_id=name,
+        reason=name,
+        warnings=(name,),
+        session={name: name},
+        esp={name: name},
+    )
+    found.append(record(workload=name, link=name, status=Status.FAILED, reason=name, repeat=9, run_id=name))
+    plan = made_plan(name, profile=name, harness_version=name)
+    environment = {name: {name: [name, {name: None}]}, "hosts": {name: {name: name}}}
+    shown = results(found, plans={name: plan}, environments={name: environment})
+    page = Page(render(shown))
+    assert page.count("script") == 1
+    assert "\u202e" not in "".join(page.text)
+    for kind in (Kind.MATRIX, Kind.BARS):
+        ET.fromstring(picture(kind, shown, Metric.MB_S, tmp_path / "x.svg"))  # noqa: S314 -- our own
+
+
+def test_environments_of_any_shape_are_shown() -> None:
+    deep: Any = "bottom"
+    for _ in range(100):
+        deep = {"level": deep}
+    odd: list[dict[str, Any]] = [
+        {"hosts": 7},
+        {"hosts": {"a": 1}},
+        {"probe": deep},
+        {"x": [[], {}, None, 1.5, True]},
+    ]
+    for environment in odd:
+        text = render(results([record()], environments={"r1": environment}))
+        Page(text)
+    assert "bottom" in render(results([record()], environments={"r1": {"probe": deep}}))
+
+
+def test_every_warning_is_listed_once_and_marked_in_its_cells() -> None:
+    found = [record(1.0, link=f"l{n}", warnings=(f"doubt {n:02}", "all share it")) for n in range(15)]
+    page = Page(render(results(found)))
+    said = "".join(page.text)
+    assert all(said.count(f"doubt {n:02} (") == 4 for n in range(15))  # one of each metric
+    assert "and 7 more cells" in said
+    assert "--format json" not in said
+    marks = [a["href"] for tag, a in page.tags if tag == "a" and (a["href"] or "").startswith("#m0w")]
+    assert len(marks) == 2 * 15
+    assert len(set(marks)) == 16
+
+
+def test_without_records_there_is_no_page() -> None:
+    with pytest.raises(UsageError, match="no records"):
+        render(results([]))
+
+
+def test_of_invalid_cells_alone_the_page_says_why() -> None:
+    shown = results([record(status=Status.INVALID, reason="the clock went back", read=None, write=None)])
+    page = Page(render(shown))
+    assert page.count("svg") == 0
+    said = "".join(page.text)
+    assert "the clock went back" in said
+    assert "Left out: no cell has a figure." in said
+
+
+def test_one_cell_and_sixty_four_columns() -> None:
+    Page(render(results([record(5.0)])))
+    wide = [r for n in range(64) for r in repeats(1.0 + n, 2.0 + n, link=f"link-{n:02}")]
+    page = Page(render(results(wide)))
+    assert sum("aria-sort" in a for _, a in page.tags) == 4 * 65
+
+
+def test_zero_and_extreme_values_are_drawn(tmp_path: Path) -> None:
+    found = [record(0.000001, link="a"), record(9e12, link="b"), record(0.0, link="c")]
+    shown = results([*found, record(1.0, link="d")])
+    Page(render(shown))
+    ET.fromstring(picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.svg"))  # noqa: S314 -- our own
+
+
+def test_origins_are_told_apart_by_words_and_signs() -> None:
+    found = [
+        record(1.0, link="local"),
+        record(1.0, link="wifi", emulated=True),
+        record(1.0, link="twin", clock="virtual"),
+    ]
+    shown = results(found)
+    facts = content.columns(shown, shown.table(Metric.MB_S))
+    assert [fact.origin for fact in facts] == [Origin.MEASURED, Origin.EMULATED, Origin.VIRTUAL]
+    said = "".join(Page(render(shown)).text)
+    assert all(f"{origin.sign} {origin}" in said for origin in Origin)
+    (chart,) = bars(shown.table(Metric.MB_S), facts)
+    assert all(f'f0 {origin}"' in chart.body for origin in Origin)
+
+
+def test_missing_cells_have_no_bar_and_say_why() -> None:
+    found = [record(1.0, link="a"), record(link="b", status=Status.FAILED, reason="gone", write=None)]
+    shown = results(found)
+    table = shown.table(Metric.MB_S)
+    (chart,) = bars(table, content.columns(shown, table))
+    assert chart.body.count("<rect") == 1
+    assert "FAILED" in chart.body
+    assert chart.lines[1][-1] == "failed: gone"
+
+
+def test_percentiles_are_of_merged_repeats_and_no_further_than_they_reach(tmp_path: Path) -> None:
+    shown = whole(tmp_path)
+    table = shown.table(Metric.P99)
+    facts = content.columns(shown, table)
+    charts = percentiles(table, facts, shown.folders)
+    assert len(charts) == 8
+    known = dict(zip(charts[0].headings, charts[0].lines[0], strict=True))
+    assert (known["I/Os"], known["repeats merged"]) == ("3000", "3 of 3")
+    assert (known["50 %"], known["99 %"], known["99.95 %"]) == ("1 µs", "2 µs", "9 µs")
+    assert known["99.99 %"] == ""
+
+
+def test_more_curves_than_colours_make_more_pictures(tmp_path: Path) -> None:
+    wide = [record(1.0 + n, link=f"link-{n:02}", workload="seq-read-4k") for n in range(20)]
+    write(tmp_path, wide, bins={1000: 10})
+    shown = load([tmp_path])
+    table = shown.table(Metric.P99)
+    charts = percentiles(table, content.columns(shown, table), shown.folders)
+    assert [len(chart.lines) for chart in charts] == [8, 8, 4]
+    assert charts[2].title.endswith(", 3 of 3")
+
+
+def test_a_roofline_holds_cells_against_the_link(tmp_path: Path) -> None:
+    shown = whole(tmp_path)
+    table = shown.table(Metric.MB_S)
+    wired, wifi = roofline(table, content.columns(shown, table))
+    assert (wired.title, wifi.title) == ("Gigabit Ethernet (wired)", "802.11n (wifi)")
+    assert len(wired.lines) == 2 * 8
+    known = dict(zip(wired.headings, wired.lines[0], strict=True))
+    assert (known["bound by round trip [MB/s]"], known["queue depth"]) == ("40.96", "1")
+
+
+def test_a_row_is_compared_with_its_best() -> None:
+    def cells(*values: float | None) -> list[TableCell | None]:
+        return [None if v is None else TableCell(status=Status.OK, n=1, repeats=1, value=v) for v in values]
+
+    assert goodness(cells(1000.0, 1.0, None, 0.0), Metric.MB_S) == [1.0, 0.0, None, 0.0]
+    assert goodness(cells(10.0, 100.0), Metric.P99) == [1.0, pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"),
+    [(0, 1, False), (0, 0.003, False), (0, 7e12, False), (1, 2, True), (1e-6, 1e12, True)],
+)
+def test_scales_have_a_few_round_ticks_on_them(low: float, high: float, log: bool) -> None:
+    scale = draw.Scale(low=low, high=high, start=10, end=410, log=log)
+    ticks = scale.ticks()
+    assert 2 <= len(ticks) <= 7
+    assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
+    assert scale.at(low) == 10
+    assert scale.at(high) == pytest.approx(410)
+    assert scale.at(high * 100) == scale.at(high)
+
+
+@pytest.mark.parametrize("colours", [draw.LIGHT, draw.DARK])
+def test_colours_stand_out_as_wcag_asks(colours: dict[str, str]) -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted((luminance(colours[one]), luminance(colours[other])))
+        return (high + 0.05) / (low + 0.05)
+
+    for words in ("text", "muted", "c0"):
+        assert contrast(words, "page") >= 4.5
+    assert contrast("text", "heat1") >= 4.5
+    assert all(contrast(f"c{n}", "page") >= 3 for n in range(draw.SERIES))
+
+
+def test_names_are_shortened_in_the_middle() -> None:
+    assert draw.shortened("abcdefghij", 7) == "abc…hij"
+    assert draw.shortened("abc", 7) == "abc"
+    assert draw.shortened("a\nb", 7) == "a\\nb"
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_picture_is_drawn_as_a_file(kind: Kind, tmp_path: Path) -> None:
+    shown = whole(tmp_path / "results")
+    svg = picture(kind, shown, Metric.MB_S, tmp_path / "x.svg")
+    root = ET.fromstring(svg)  # noqa: S314 -- our own
+    assert root.get("role") == "img"
+    assert "var(--" not in svg.decode()
+    try:
+        png = picture(kind, shown, Metric.MB_S, tmp_path / "x.png")
+    except RequirementError as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+    assert png.startswith(b"\x89PNG")
+
+
+def test_pictures_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = results([record()])
+    with pytest.raises(UsageError, match=r"\.svg or \.png"):
+        picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.gif")
+    with pytest.raises(UsageError, match="nothing for a picture of roofline"):
+        picture(Kind.ROOFLINE, shown, Metric.MB_S, tmp_path / "x.svg")
+    with pytest.raises(UsageError, match="no kind of picture"):
+        Kind("pie")
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(RequirementError, match="resvg-py"):
+        picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.png")
+
+
+def test_the_commands_write_files_and_refuse_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_bytes(fio_json("job", {1000: 5}))
+    done = harness("report", "mine.json", "-o", "page.html", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    done = harness("plot", "percentiles", "mine.json", "-o", "p.svg", cwd=tmp_path)
+    assert done.returncode == 0
+    for words in (
+        ("report", "none"),
+        ("plot", "pie", "mine.json"),
+        ("plot", "bars", "mine.json", "-o", "x.gif"),
+    ):
+        done = harness(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "hint:" in done.stderr
+        assert "Traceback" not in done.stderr

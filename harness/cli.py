@@ -22,7 +22,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from harness import __version__, doctor, lab, plan, references, remote, testbed
+from harness import __version__, comparison, doctor, lab, plan, references, remote, testbed
 from harness import run as runner
 from harness.backing import require_device
 from harness.bench import order_of_cells
@@ -44,8 +44,8 @@ from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.progress import bar, follow, process_started_unix_s
 from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.state import exclusive
-from harness.table import Metric, Options, Ratio, TableFormat, build, render
-from harness.units import check_name, format_duration, format_size
+from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
+from harness.units import check_name, format_duration, format_size, parse_percent
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
@@ -165,8 +165,9 @@ def run(
     local_device: Annotated[
         str | None,
         typer.Option(
-            help="With --target: a disk of the initiator's for the column local, "
-            "in place of the target's storage: /dev/NAME, file:/PATH."
+            help="A disk of the initiator's for the column local, in place of the target's storage: "
+            "/dev/NAME, file:/PATH.",
+            rich_help_panel=MACHINES,
         ),
     ] = None,
     destroy: Annotated[
@@ -461,8 +462,48 @@ def table(
     _print_table(paths or [Path(DEFAULTS.results)], options, TableFormat(format))
 
 
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Results: what `harness table` takes.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Results to hold against A.")],
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with 1 if a cell is shown to be slower, and by so much or more: 5%.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
+    ] = "MB/s",
+    format: Annotated[str, typer.Option(help="plain, json or github.")] = "plain",
+) -> None:
+    """Say of each cell whether B is faster or slower than A, and by how much, or that it cannot be told."""
+    chosen, shape = Metric(metric), comparison.CompareFormat(format)
+    margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
+    found = comparison.compare(_side(a), _side(b), chosen, margin or comparison.MARGIN)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(comparison.render(found, shape, width) + "\n")
+    slower = found.slower_by(margin) if margin else []
+    if slower:
+        names = ", ".join(cell.name for cell in slower)
+        err.print(f"slower by {fail_if_slower} or more: {names}", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def _side(path: Path) -> comparison.Side:
+    return comparison.Side(
+        records=open_results([path]), plans=open_plans([path]), environments=open_environments([path])
+    )
+
+
 def _print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
-    found = build(open_results(paths), options, open_plans(paths), open_environments(paths))
+    found = cached(
+        paths,
+        options,
+        lambda: build(open_results(paths), options, open_plans(paths), open_environments(paths)),
+    )
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")
 

@@ -25,6 +25,7 @@ _LATEX = {
     ">": r"\textgreater{}",
     "±": r"$\pm$",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{ALMOST EQUAL TO}": r"$\approx$",
     "µ": r"$\mu$",
     "\N{EN DASH}": "--",
     "\N{EM DASH}": "---",

@@ -93,11 +93,12 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 doctor.require(host, role, ipsec=protected)
             return host
 
-        target = reach(plan.machines.target, "target", "target")
+        # The initiators first: a session that a killed run left can be ended while its target is still there.
         names = ["initiator", *(f"initiator{n}" for n in range(2, len(plan.machines.initiators) + 1))]
         initiators = [
             reach(text, "initiator", name) for text, name in zip(plan.machines.initiators, names, strict=True)
         ]
+        target = reach(plan.machines.target, "target", "target")
         for link in plan.links.values():
             if link.interface is not None:
                 for initiator in initiators:

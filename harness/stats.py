@@ -7,17 +7,24 @@ about the distribution.
 
 from __future__ import annotations
 
+import enum
 import functools
+import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
+
+_STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""The 97.5 % quantile of Student's t for so many samples (n - 1 degrees of freedom)."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What ``n`` samples say; every figure has the samples' own unit.
 
     ``low`` and ``high`` bound the median with at least 95 % confidence if ``interval`` is true.
-    Fewer than six samples cannot do that: then they are the lowest and the highest sample.
+    Fewer than six samples cannot do that: then they are the lowest and the highest sample. A bootstrap
+    is no way around it, for what it draws lies between those two as well.
     """
 
     n: int
@@ -53,11 +60,66 @@ def summarise(samples: Sequence[float]) -> Summary:
     )
 
 
+class Decision(enum.StrEnum):
+    """Whether a cell is measured once more, or why not."""
+
+    GO_ON = "go on"
+    NARROW = "the interval is as narrow as was asked for"
+    MAX_REPEATS = "the most repeats were made"
+    MAX_TIME = "the time is up"
+
+
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """``width``: the largest ``Summary.spread`` that will do (0.05: 5 % of the median to either side)."""
+
+    width: float
+    max_repeats: int
+    max_s: float | None = None
+
+
+def decide(
+    samples: Sequence[float], rule: StoppingRule, *, made: int | None = None, spent_s: float = 0.0
+) -> Decision:
+    """Whether to measure a cell again, given the values of its repeats so far.
+
+    It looks at how narrow the 95 % interval of the median is, and never at where it lies: to stop when
+    a difference is significant would find one sooner or later where there is none. ``made`` counts
+    repeats that gave no value too (by default there are none), and ``spent_s`` is what they took.
+    Six values are the fewest that have an interval, so ``max_repeats`` below that decides alone.
+    """
+    if samples:
+        summary = summarise(samples)
+        if summary.interval and summary.spread <= rule.width:
+            return Decision.NARROW
+    if (len(samples) if made is None else made) >= rule.max_repeats:
+        return Decision.MAX_REPEATS
+    if rule.max_s is not None and spent_s >= rule.max_s:
+        return Decision.MAX_TIME
+    return Decision.GO_ON
+
+
 def median(samples: Sequence[float]) -> float:
     """The middle sample, or the mean of the two middle ones; no samples is a ValueError."""
     if not samples:
         raise ValueError("no samples")
     return _middle(sorted(samples))
+
+
+def differ(ratios: Sequence[float]) -> bool | None:
+    """Whether ratios above zero show with 95 % confidence that their median is not 1; None: fewer than two.
+
+    Six or more do so by ranks. Three that agree do so by chance in one of four cases, so fewer than
+    six are taken for lognormal: Student's t of their logarithms.
+    """
+    n = len(ratios)
+    if n < 2:
+        return None
+    summary = summarise(ratios)
+    if summary.interval:
+        return not summary.low <= 1 <= summary.high
+    logarithms = [math.log(ratio) for ratio in ratios]
+    error = statistics.stdev(logarithms) / math.sqrt(n)
+    return abs(statistics.fmean(logarithms)) > _STUDENT_T[n] * error
 
 
 @functools.lru_cache(maxsize=1024)

@@ -86,6 +86,17 @@ def parse_duration_s(text: str, *, what: str = "time") -> float:
     return float(seconds)
 
 
+def parse_percent(text: str, *, what: str = "part") -> float:
+    """The part meant by ``5%``: 0.05. UsageError for anything else, for 0 % and from 100 % on."""
+    match = re.fullmatch(_NUMBER + r" ?%", text.strip(" "), re.ASCII)
+    part = Fraction(match[1]) / 100 if match else None
+    if part is None or not 0 < part < 1:
+        raise UsageError(
+            f"{what}: expected a percentage above 0% and below 100%, found {shown(text)}", hint="try 5%"
+        )
+    return float(part)
+
+
 def format_size(size_bytes: float) -> str:
     """``128 MiB``, ``1.5 GiB``, ``512 B``; four significant digits. ValueError if negative or not finite."""
     value = _finite(size_bytes)

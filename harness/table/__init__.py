@@ -3,8 +3,9 @@
 Both need the records alone, so a table can be made again anywhere, years later.
 """
 
+from harness.table.cache import cached
 from harness.table.matrix import build
 from harness.table.options import Metric, Options, Ratio, TableFormat
 from harness.table.text import render
 
-__all__ = ["Metric", "Options", "Ratio", "TableFormat", "build", "render"]
+__all__ = ["Metric", "Options", "Ratio", "TableFormat", "build", "cached", "render"]

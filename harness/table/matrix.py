@@ -7,9 +7,21 @@ from typing import Any
 
 import msgspec
 
-from harness import stats
+from harness import shape, stats
 from harness.errors import UsageError
-from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Io, IpsecMode, Latency, Plan, Proof, Record, Status
+from harness.model import (
+    IPSEC_OFF,
+    LINK_LOCAL,
+    Column,
+    Io,
+    IpsecMode,
+    LabKernel,
+    Latency,
+    Plan,
+    Proof,
+    Record,
+    Status,
+)
 from harness.references import Reference
 from harness.table import notes
 from harness.table.options import (
@@ -52,7 +64,7 @@ _ADDED_UP = (
 Grid = list[list[TableCell | None]]
 
 
-class _Key(msgspec.Struct, frozen=True):
+class ColumnKey(msgspec.Struct, frozen=True):
     """What samples of one column have in common."""
 
     setting: Setting
@@ -82,15 +94,17 @@ def build(
         plans=[plans[run] for run in runs if plans and run in plans],
         environments=[environments[run] for run in runs if environments and run in environments],
     )
-    samples = _by_column(records)
-    keys = _in_order(samples, context.plans)
+    samples = by_column(records)
+    keys = in_order(samples, context.plans)
     columns = _headed(keys, samples)
-    rows = _rows(records, options.metric, context.plans)
+    rows = rows_of(records, options.metric, context.plans)
     grid: Grid = []
     for row in rows:
-        read = _reader(row.direction, options.metric)
-        line = [_cell(samples[key].get(row.workload, ()), read, options.metric) for key in keys]
-        grid.append(_with_ratios(keys, line))
+        read = reader(row.direction, options.metric)
+        found = [_measured(samples[key].get(row.workload, ())) for key in keys]
+        values = [_by_block(records, read) for records in found]
+        line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
+        grid.append(_with_ratios(keys, line, values))
     grid, footnotes = notes.marked(grid)
     title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
     if options.reference is not None:
@@ -108,29 +122,32 @@ def build(
     )
 
 
-def _by_column(records: Iterable[Record]) -> dict[_Key, dict[str, list[Record]]]:
-    samples: dict[_Key, dict[str, list[Record]]] = {}
-    keys: dict[tuple[Setting | str | int, ...], _Key] = {}
+def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
+    """The records of each column, by workload, in the order they came."""
+    samples: dict[ColumnKey, dict[str, list[Record]]] = {}
+    keys: dict[tuple[str | int, ...], ColumnKey] = {}
     for record in records:
         mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
-        setting = Setting.of(record)
-        facts = (setting, record.link, record.ipsec, mode, record.initiators)
+        where = (record.source, record.testbed, record.clock, record.lab_kernel is LabKernel.OWN, record.disk)
+        facts = (*where, record.link, record.ipsec, mode, record.initiators)
         key = keys.get(facts)
         if key is None:
-            key = keys[facts] = _Key(setting, record.link, record.ipsec, mode or None, record.initiators)
+            key = keys[facts] = ColumnKey(
+                Setting.of(record), record.link, record.ipsec, mode or None, record.initiators
+            )
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)
     return samples
 
 
-def _in_order(found: Iterable[_Key], plans: Iterable[Plan]) -> list[_Key]:
+def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
     """By setting; without IPsec before each proposal; then local, wired, wifi and the rest as planned."""
     keys = list(found)
     planned = [column for plan in plans for column in plan.columns]
     links = list(dict.fromkeys([column.link for column in planned] + [key.link for key in keys]))
     proposals = list(dict.fromkeys([column.ipsec for column in planned] + [key.ipsec for key in keys]))
 
-    def place(key: _Key) -> tuple[object, ...]:
+    def place(key: ColumnKey) -> tuple[object, ...]:
         name = key.link.partition(":")[0]
         known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
         return (
@@ -147,7 +164,7 @@ def _in_order(found: Iterable[_Key], plans: Iterable[Plan]) -> list[_Key]:
 
 
 def _headed(
-    keys: Sequence[_Key], samples: Mapping[_Key, Mapping[str, Sequence[Record]]]
+    keys: Sequence[ColumnKey], samples: Mapping[ColumnKey, Mapping[str, Sequence[Record]]]
 ) -> list[TableColumn]:
     several = len({key.setting for key in keys}) > 1
     titles = {}
@@ -183,15 +200,15 @@ def _headed(
     return columns
 
 
-def _rows(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
+def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
     """The document's rows first, in its order, then others as planned, then as found."""
     shown: dict[str, set[Direction]] = {}
     for record in records:
         directions = shown.setdefault(record.workload, set())
         if record.status is Status.OK:
-            if _moved(record.read):
+            if record.read is not None and record.read.bytes > 0:
                 directions.add(Direction.READ)
-            if _moved(record.write):
+            if record.write is not None and record.write.bytes > 0:
                 directions.add(Direction.WRITE)
             if record.sync_latency is not None:
                 directions.add(Direction.SYNC)
@@ -219,11 +236,7 @@ def _parts_of(found: set[Direction], metric: Metric) -> list[Direction]:
     return [Direction.BOTH] if len(transfers) > 1 else list(transfers)
 
 
-def _moved(io: Io | None) -> bool:
-    return io is not None and io.bytes > 0
-
-
-def _reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
+def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
     """The function that takes a row's figure, in the metric's unit, out of a record; None: it has none."""
     if metric.is_latency:
         field = _LATENCY_FIELDS[metric]
@@ -238,38 +251,56 @@ def _reader(direction: Direction | None, metric: Metric) -> Callable[[Record], f
 
         return latency_us
 
+    rate_of = _rate(metric)
+    reads, writes = direction is not Direction.WRITE, direction is not Direction.READ
+
     def rate(record: Record) -> float | None:
         total = 0.0
-        if direction is not Direction.WRITE:
+        if reads:
             if record.read is None or not record.read.runtime_ns:
                 return None
-            total += _rate(record.read, metric)
-        if direction is not Direction.READ:
+            total += rate_of(record.read)
+        if writes:
             if record.write is None or not record.write.runtime_ns:
                 return None
-            total += _rate(record.write, metric)
+            total += rate_of(record.write)
         return total
 
     return rate
 
 
-def _rate(io: Io, metric: Metric) -> float:
+def _rate(metric: Metric) -> Callable[[Io], float]:
     match metric:
         case Metric.IOPS:
-            return io.iops
+            return lambda io: io.iops
         case Metric.MIB_S:
-            return io.bytes_per_s / 2**20
+            return lambda io: io.bytes_per_s / 2**20
         case _:
-            return io.bytes_per_s / 1e6
+            return lambda io: io.bytes_per_s / 1e6
 
 
-def _cell(
-    records: Sequence[Record], read: Callable[[Record], float | None], metric: Metric
-) -> TableCell | None:
+def _measured(records: Iterable[Record]) -> list[Record]:
+    """In the order they were measured."""
+    return sorted(records, key=lambda record: (record.started_unix_s, record.run_id, record.order))
+
+
+_Blocks = Mapping[tuple[str, int], float]
+"""Values that count, by run and repeat: what has the same key was measured in the same block."""
+
+
+def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
+    return {
+        (record.run_id, record.repeat): value
+        for record in records
+        if record.status is Status.OK and (value := read(record)) is not None
+    }
+
+
+def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCell | None:
     if not records:
         return None
     good = [record for record in records if record.status is Status.OK]
-    values = [value for value in map(read, good) if value is not None]
+    values = list(blocks.values())
     reasons = notes.reasons(records)
     if len(values) < len(good):
         reasons += (f"fio reported no {metric} in {len(good) - len(values)} of {len(records)} repeats",)
@@ -286,7 +317,10 @@ def _cell(
         proof=_added_up([proof for record in counted for proof in _proofs(record)]),
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
-        warnings=tuple(dict.fromkeys(warning for record in records for warning in record.warnings)),
+        warnings=(
+            *dict.fromkeys(warning for record in records for warning in record.warnings),
+            *shape.doubts(values),
+        ),
     )
 
 
@@ -306,25 +340,47 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     return total
 
 
-def _with_ratios(keys: Sequence[_Key], line: Sequence[TableCell | None]) -> list[TableCell | None]:
-    values = {
-        (key.setting, key.link, key.initiators): cell.value
-        for key, cell in zip(keys, line, strict=True)
-        if cell is not None and key.ipsec == IPSEC_OFF
+def _with_ratios(
+    keys: Sequence[ColumnKey], line: Sequence[TableCell | None], blocks: Sequence[_Blocks]
+) -> list[TableCell | None]:
+    baselines = {
+        (key.setting, key.link, key.initiators): values
+        for key, values in zip(keys, blocks, strict=True)
+        if key.ipsec == IPSEC_OFF
     }
 
-    def related(key: _Key, cell: TableCell | None) -> TableCell | None:
+    def related(key: ColumnKey, cell: TableCell | None, values: _Blocks) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
-        local = values.get((key.setting, LINK_LOCAL, 1)) if key.link != LINK_LOCAL else None
-        bare = values.get((key.setting, key.link, key.initiators)) if key.ipsec != IPSEC_OFF else None
+        local = baselines.get((key.setting, LINK_LOCAL, 1), {}) if key.link != LINK_LOCAL else {}
+        bare = baselines.get((key.setting, key.link, key.initiators), {}) if key.ipsec != IPSEC_OFF else {}
         return msgspec.structs.replace(
             cell,
-            ratio_to_local=cell.value / local if local else None,
-            ratio_to_no_ipsec=cell.value / bare if bare else None,
+            ratio_to_local=_ratio(values, local),
+            ratio_to_no_ipsec=_ratio(values, bare),
+            differs_from_no_ipsec=stats.differ(_ratios(values, bare)),
         )
 
-    return [related(key, cell) for key, cell in zip(keys, line, strict=True)]
+    return [
+        related(key, cell, values) for key, cell, values in zip(keys, line, blocks, strict=True)
+    ]  # fmt: skip
+
+
+def _ratios(values: _Blocks, baseline: _Blocks) -> list[float]:
+    """The ratio within each block that both were measured in; a value of zero has none."""
+    return [value / baseline[block] for block, value in values.items() if value and baseline.get(block)]
+
+
+def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
+    """The median ratio within blocks, which what the machine does to all cells of a block cannot alter.
+
+    Where no block is common, because repeats are missing or are those of other runs, that of the medians.
+    """
+    within = _ratios(values, baseline)
+    if within:
+        return stats.median(within)
+    base = stats.median(list(baseline.values())) if baseline else 0.0
+    return stats.median(list(values.values())) / base if base else None
 
 
 def _reference_columns(reference: Reference) -> list[TableColumn]:

@@ -8,15 +8,20 @@ from typing import Any
 
 import msgspec
 
-from harness.model import Clock, Plan, Record, Status
+from harness.model import Clock, LabKernel, Plan, Record, Status
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
 """``Record.source`` of what a run measured itself."""
 
+NO_DIFFERENCE = "\N{ALMOST EQUAL TO}"
+"""Beside a value that is not shown to differ from that of the same link without IPsec."""
+
 _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
 _MOST_WARNINGS = 10
 _MOST_NAMES = 3
+
+_FACTS = {"cpu": "processor", "clocksource": "clock source", "governor": "frequency governor"}
 
 Line = Sequence[TableCell | None]
 
@@ -96,7 +101,7 @@ def legend(
     return (
         *_signs(options, rows, grid),
         *_origins(context),
-        *_differences(context),
+        *differences(context.plans, context.environments),
         *_gaps(context),
         *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
         *_warnings(columns, rows, grid),
@@ -107,10 +112,14 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
     spreads = [cell.n for line in grid for cell in line if cell is not None and cell.spread is not None]
     if spreads and options.ratio is Ratio.NONE:
         # Fewer than six samples cannot bound their median with 95 % confidence: stats.interval_rank.
-        bound = "end of the 95 % interval of the median" if min(spreads) >= 6 else "sample"
-        if min(spreads) < 6 <= max(spreads):
+        bound = "end of the 95 % interval of the median"
+        if max(spreads) < 6:
+            bound = "sample; 6 repeats or more would give a 95 % interval"
+        elif min(spreads) < 6:
             bound = "sample (from 6 samples on: end of the 95 % interval of the median)"
         yield f"±: distance from the median to the farthest {bound}."
+    if any(cell.differs_from_no_ipsec is False for line in grid for cell in line if cell is not None):
+        yield f"{NO_DIFFERENCE}: not shown to differ from the same link without IPsec (ratios within blocks)."
     if options.ratio is not Ratio.NONE:
         yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
     if any(row.direction is Direction.BOTH for row in rows):
@@ -118,12 +127,16 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 
 
 def _origins(context: Context) -> Iterable[str]:
-    by_setting: dict[Setting, dict[str, None]] = {}
-    for record in context.records:
-        by_setting.setdefault(Setting.of(record), {})[record.run_id] = None
+    by_setting: dict[Setting, list[str]] = {}
+    found = {
+        (r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN, r.disk, r.run_id): r
+        for r in reversed(context.records)
+    }
+    for record in reversed(found.values()):
+        by_setting.setdefault(Setting.of(record), []).append(record.run_id)
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
-        runs = list(by_setting[setting])
+        runs = by_setting[setting]
         if setting.source != HARNESS_SOURCE:
             yield f"{setting_name(setting)}: {_listed(runs, 'file')}; nothing is known of the testbed."
             continue
@@ -142,6 +155,9 @@ def _origins(context: Context) -> Iterable[str]:
     kernels = _kernels(context.environments)
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
+    governors = [name for name in _facts(context.environments, "governor") if name != "performance"]
+    if governors:
+        yield f"Warning: the frequency governor is {', '.join(governors)}; 'performance' varies less."
 
 
 def _listed(names: Sequence[str], noun: str) -> str:
@@ -153,38 +169,45 @@ def _listed(names: Sequence[str], noun: str) -> str:
 
 def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
     """The kernel release of every host, each once: ``/proc/version`` has it as its third word."""
+    versions = _facts(environments, "kernel")
+    return list(dict.fromkeys(" ".join(text.removeprefix("Linux version ").split()[:1]) for text in versions))
+
+
+def _facts(environments: Iterable[Mapping[str, Any]], fact: str) -> list[str]:
+    """What every host says of itself, each answer once; a host that says nothing is passed over."""
     found: dict[str, None] = {}
     for environment in environments:
         hosts = environment.get("hosts")
         for host in hosts.values() if isinstance(hosts, Mapping) else ():
-            version = str(host.get("kernel", "")) if isinstance(host, Mapping) else ""
-            if version:
-                found[" ".join(version.removeprefix("Linux version ").split()[:1])] = None
+            answer = str(host.get(fact, "")) if isinstance(host, Mapping) else ""
+            if answer:
+                found[answer] = None
     return list(found)
 
 
-def _differences(context: Context) -> Iterable[str]:
-    """What pooled runs do not have in common, although their samples share cells."""
+def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """What runs do not have in common, although their samples share cells or are compared."""
     workloads: dict[str, set[object]] = {}
     links: dict[str, set[object]] = {}
-    for plan in context.plans:
+    for plan in plans:
         for workload in plan.workloads:
             workloads.setdefault(workload.name, set()).add(workload.options)
         for name, link in plan.links.items():
             links.setdefault(name, set()).add(link)
-    backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in context.plans}
+    backings = {(plan.backing.kind, plan.backing.size_bytes, plan.backing.path) for plan in plans}
     unlike = [f"workload {name}" for name, variants in workloads.items() if len(variants) > 1]
     unlike += [f"link {name}" for name, variants in links.items() if len(variants) > 1]
     disks: dict[str, set[object]] = {}
-    for plan in context.plans:
+    for plan in plans:
         if plan.disk is not None:
             disks.setdefault(plan.disk.name, set()).add(plan.disk)
     unlike += ["backing storage"] if len(backings) > 1 else []
     unlike += [f"disk {name}" for name, variants in disks.items() if len(variants) > 1]
-    unlike += ["runtime"] if len({plan.runtime_s for plan in context.plans}) > 1 else []
-    unlike += ["authentication"] if len({plan.ike_auth for plan in context.plans}) > 1 else []
-    unlike += ["version of the harness"] if len({plan.harness_version for plan in context.plans}) > 1 else []
-    unlike += ["kernel"] if len(_kernels(context.environments)) > 1 else []
+    unlike += ["runtime"] if len({plan.runtime_s for plan in plans}) > 1 else []
+    unlike += ["authentication"] if len({plan.ike_auth for plan in plans}) > 1 else []
+    unlike += ["version of the harness"] if len({plan.harness_version for plan in plans}) > 1 else []
+    unlike += ["kernel"] if len(_kernels(environments)) > 1 else []
+    unlike += [what for fact, what in _FACTS.items() if len(_facts(environments, fact)) > 1]
     if unlike:
         yield f"The runs differ in: {', '.join(unlike)}."
 

@@ -12,11 +12,11 @@ from harness.model import Clock, LabKernel, Record, Status
 from harness.references import Reference
 
 
-class _Choice(enum.StrEnum):
+class Choice(enum.StrEnum):
     """Words that a user may type, in any case."""
 
     @classmethod
-    def _missing_(cls, value: object) -> _Choice:
+    def _missing_(cls, value: object) -> Choice:
         for choice in cls:
             if choice.casefold() == str(value).casefold():
                 return choice
@@ -25,7 +25,7 @@ class _Choice(enum.StrEnum):
         )
 
 
-class Metric(_Choice):
+class Metric(Choice):
     """metric"""
 
     MB_S = "MB/s"
@@ -59,7 +59,7 @@ class Metric(_Choice):
                 return f"{self.value} latency in µs"
 
 
-class Ratio(_Choice):
+class Ratio(Choice):
     """ratio"""
 
     NONE = "none"
@@ -71,7 +71,7 @@ class Ratio(_Choice):
         return "local" if self is Ratio.LOCAL else "the same link without IPsec"
 
 
-class TableFormat(_Choice):
+class TableFormat(Choice):
     """format"""
 
     PLAIN = "plain"
@@ -155,7 +155,9 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
 
-    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. ``proof`` adds up
+    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of
+    those within blocks (the same repeat of the same run), and ``differs_from_no_ipsec`` is what
+    ``stats.differ`` says of them. ``proof`` adds up
     ``Proof`` over the repeats behind the value, or over all of them where there is no value.
     ``mark`` is the number of its footnote.
     """
@@ -169,6 +171,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
     ratio_to_local: float | None = None
     ratio_to_no_ipsec: float | None = None
+    differs_from_no_ipsec: bool | None = None
     proof: dict[str, int | None] | None = None
     runs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from harness.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.model import Status
+from harness.table.notes import NO_DIFFERENCE
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
 
 _HEADING_WIDTH = 12
@@ -58,22 +59,23 @@ def _times(ratio: float) -> str:
     return f"{_TIMES}{ratio:.3f}" if ratio >= 0.0005 else f"{_TIMES}{ratio:.1g}"
 
 
-def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str]:
-    """Value or status, spread, ratio and mark of a cell, each empty if there is none.
+def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, str]:
+    """Value or status, spread, ratio, sign of no difference and mark of a cell, each empty if there is none.
 
     A ratio takes the place of the spread: five columns have to fit into a terminal.
     """
     if cell is None:
-        return "—", "", "", ""
+        return "—", "", "", "", ""
     mark = "" if cell.mark is None else f"[{cell.mark}]"
     if cell.value is None:
-        return ("n/a" if cell.status is Status.OK else cell.status.upper()), "", "", mark
+        return ("n/a" if cell.status is Status.OK else cell.status.upper()), "", "", "", mark
     ratio = cell.ratio(table.options.ratio)
     spread = cell.spread if table.options.ratio is Ratio.NONE else None
     return (
         number(cell.value, table.options.metric),
         "" if spread is None else _percent(spread),
         "" if ratio is None else _times(ratio),
+        NO_DIFFERENCE if cell.differs_from_no_ipsec is False else "",
         mark,
     )
 
@@ -114,12 +116,13 @@ def _plain(table: Table, width: int | None) -> str:
             colalign=["left"] * len(corner) + ["right"] * len(block),
         )
         blocks.append(text.replace(_FILLER, " "))
-    notes = [line for note in _notes(table) for line in _wrapped(printable(note), width)]
+    notes = [line for note in _notes(table) for line in wrapped(printable(note), width)]
     lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
     return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip()
 
 
-def _wrapped(note: str, width: int | None) -> list[str]:
+def wrapped(note: str, width: int | None) -> list[str]:
+    """The lines of a note, none longer than ``width``; None: one line."""
     return [note] if width is None else textwrap.wrap(note, width, subsequent_indent="    ")
 
 
@@ -145,7 +148,7 @@ def _aligned(table: Table, column: int) -> list[str]:
     """The cells of a column; where there is a number, spreads, ratios and marks stand below one another."""
     lines = [(line[column], _parts(table, line[column])) for line in table.cells]
     measured = [parts for cell, parts in lines if cell and cell.value is not None]
-    widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 4)]
+    widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 5)]
 
     def padded(value: str, *rest: str) -> str:
         fields = [text.rjust(width) for text, width in zip(rest, widths, strict=True) if width]
@@ -253,10 +256,10 @@ def _html(table: Table) -> str:
 
 
 def _html_cell(table: Table, cell: TableCell | None) -> str:
-    value, spread, ratio, mark = map(for_html, _parts(table, cell))
+    value, spread, ratio, same, mark = map(for_html, _parts(table, cell))
     if cell is not None and cell.value is None:
         value = f"<em>{value}</em>"
-    small = "".join(f" <small>{part}</small>" for part in (spread, ratio) if part)
+    small = "".join(f" <small>{part}</small>" for part in (spread, ratio, same) if part)
     return value + small + (f"<sup>{mark}</sup>" if mark else "")
 
 
@@ -332,6 +335,7 @@ def _json(table: Table) -> str:
                     "metric": table.options.metric,
                     "ratio_to_local": cell.ratio_to_local,
                     "ratio_to_no_ipsec": cell.ratio_to_no_ipsec,
+                    "differs_from_no_ipsec": cell.differs_from_no_ipsec,
                     "proof": cell.proof,
                     "testbed": column.setting.testbed,
                     "clock": column.setting.clock,

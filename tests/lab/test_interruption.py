@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ def scratch_folders() -> set[str]:
         for folder in {*DISK_FOLDERS, *MEMORY_FOLDERS}
         for pattern in ("harness-lab-*", "vm_file-*")
         for entry in Path(folder).glob(pattern)
+        if entry.stat().st_uid == os.geteuid()  # others' labs come and go
     }
 
 

@@ -302,6 +302,21 @@ def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None
     assert any("text before the JSON" in warning for warning in found.warnings)
 
 
+def test_percentiles_of_clones_are_those_of_all_their_ios(tmp_path: Path) -> None:
+    def clone(bins: dict[str, int]) -> dict[str, Any]:
+        job = fio_job()
+        kinds = {kind: {**job["read"][kind], "bins": bins} for kind in ("clat_ns", "lat_ns")}
+        return {**job, "read": {**job["read"], **kinds}}
+
+    fast, slow = {"1000": 990, "2000": 10}, {"50048": 1000}
+    (found,) = open_results([write_fio(tmp_path / "x.json", clone(fast), clone(slow))])
+    assert found.read is not None
+    latency = found.read.latency
+    assert (latency.p50_ns, latency.p99_ns, latency.p99_9_ns) == (2000, 50048, 50048)
+    (partly,) = open_results([write_fio(tmp_path / "y.json", clone(fast), clone({}))])
+    assert partly.read is not None and partly.read.latency.p99_ns is None
+
+
 def test_clones_add_up_and_lose_their_percentiles(tmp_path: Path) -> None:
     slower = fio_job()["read"] | {"runtime": 2000, "iops": 500.0, "bw": 2000, "bw_bytes": 2048000}
     (found,) = open_results([write_fio(tmp_path / "x.json", fio_job(), fio_job(read=slower))])

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.stats import interval_rank, median, summarise
+from harness.stats import Decision, StoppingRule, decide, differ, interval_rank, median, summarise
 
 
 def miss_probability(n: int, rank: int) -> float:
@@ -75,3 +75,75 @@ def test_the_true_median_of_a_skewed_distribution_is_covered_as_often_as_promise
 def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     assert summarise([90.0, 100.0, 104.0]).spread == pytest.approx(0.10)
     assert summarise([0.0, 0.0]).spread == 0.0
+
+
+# Differences
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([], None),
+        ([0.5], None),
+        ([1.03, 1.05, 1.01], False),  # they agree, as three of a kind do in one of four cases
+        ([0.5, 0.51, 0.49], True),
+        ([0.5, 0.6], False),
+        ([0.9, 0.95, 0.97, 0.93, 0.98, 0.99], True),
+        ([0.9, 0.95, 0.97, 0.93, 0.98, 1.01], False),
+        ([1.0, 1.0, 1.0], False),
+    ],
+)
+def test_ratios_differ_from_1_or_are_not_shown_to(ratios: list[float], expected: bool | None) -> None:
+    assert differ(ratios) is expected
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 12])
+def test_equals_are_told_apart_in_5_percent_at_most(n: int) -> None:
+    source = random.Random(n)  # noqa: S311 -- no secret
+    shown = sum(differ([source.lognormvariate(0, 0.05) for _ in range(n)]) is True for _ in range(4000))
+    assert shown / 4000 < 0.06
+
+
+# The stopping rule
+
+RULE = StoppingRule(width=0.05, max_repeats=20, max_s=60.0)
+NARROW = [100.0, 101.0, 99.0, 102.0, 98.0, 100.5]
+
+
+@pytest.mark.parametrize(
+    ("samples", "made", "spent_s", "decision"),
+    [
+        ([], 0, 0.0, Decision.GO_ON),
+        (NARROW[:5], 5, 10.0, Decision.GO_ON),
+        (NARROW, 6, 10.0, Decision.NARROW),
+        ([*NARROW[:5], 120.0], 6, 10.0, Decision.GO_ON),
+        ([*NARROW[:5], 120.0], 20, 10.0, Decision.MAX_REPEATS),
+        ([], 20, 10.0, Decision.MAX_REPEATS),
+        ([100.0, 120.0], 2, 60.0, Decision.MAX_TIME),
+        (NARROW, 20, 60.0, Decision.NARROW),
+    ],
+)
+def test_a_cell_is_repeated_until_its_interval_is_narrow_or_a_limit_is_reached(
+    samples: list[float], made: int, spent_s: float, decision: Decision
+) -> None:
+    assert decide(samples, RULE, made=made, spent_s=spent_s) is decision
+
+
+def test_without_a_time_limit_time_does_not_matter() -> None:
+    rule = StoppingRule(width=0.05, max_repeats=3)
+    assert decide([1.0], rule, spent_s=1e9) is Decision.GO_ON
+    assert decide([1.0, 2.0, 3.0], rule) is Decision.MAX_REPEATS
+
+
+def test_intervals_at_which_the_rule_stops_still_hold_the_median() -> None:
+    source = random.Random(3)  # noqa: S311 -- no secret
+    rule = StoppingRule(width=0.05, max_repeats=60)
+    held = 0
+    for _ in range(500):
+        samples: list[float] = []
+        while decide(samples, rule) is Decision.GO_ON:
+            samples.append(source.lognormvariate(0, 0.07))
+        summary = summarise(samples)
+        held += summary.low <= 1.0 <= summary.high
+    # Looking again after each repeat costs a little: a narrow interval is narrow by luck, too.
+    assert held / 500 > 0.9

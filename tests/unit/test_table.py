@@ -29,6 +29,7 @@ from harness.model import (
     Workload,
 )
 from harness.references import load_reference, names
+from harness.shape import BIMODAL, DRIFTING
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.table.matrix import DOCUMENT_WORKLOADS
 from harness.table.options import Table, TableCell
@@ -121,7 +122,7 @@ Random      Uncached Write [4K blocks]    50.00 ±1.0%  51.00 ±1.0%  52.00 ±1.
             Uncached Read [4K blocks]     70.00 ±0.7%  71.00 ±0.7%  72.00 ±0.7%    73.00 ±0.7%    74.00 ±0.7%
             Uncached Read [256K blocks]   80.00 ±0.6%  81.00 ±0.6%  82.00 ±0.6%    83.00 ±0.6%    84.00 ±0.6%
 
-±: distance from the median to the farthest sample.
+±: distance from the median to the farthest sample; 6 repeats or more would give a 95 % interval.
 Testbed lab: run r1."""
 
 
@@ -156,7 +157,7 @@ Sequential  Uncached Write [4K blocks]   100.00  INVALID [1]  4.50 ±11% [2]  SK
 [1] invalid: 3 cleartext segments were seen
 [2] 1 of 3 repeats failed: the target vanished
 [3] skipped: no reason given
-±: distance from the median to the farthest sample.
+±: distance from the median to the farthest sample; 6 repeats or more would give a 95 % interval.
 Testbed lab: run r1."""
     )
     statuses = {(cell["link"], cell["ipsec"], cell["workload"]): cell for cell in cells_of(build(found))}
@@ -322,6 +323,46 @@ def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
     row = "Uncached Write [4K blocks]   100.00  50.00 ×0.500  10.00 ×0.100  3.00 ×0.030"  # noqa: RUF001
     assert " ".join(row.split()) in " ".join(render(table).split())
     assert "10.00 ×0.200" in render(build(found, Options(ratio=Ratio.IPSEC)))  # noqa: RUF001
+
+
+def test_ratios_are_taken_within_blocks() -> None:
+    found = [*repeats(10.0, 20.0, 40.0, ipsec="x"), *repeats(20.0, 40.0, 80.0)]
+    table = build([*found, record(30.0, repeat=4)])
+    assert cells_of(table)[1]["ratio_to_no_ipsec"] == 0.5
+    elsewhere = build([*repeats(10.0, ipsec="x"), *repeats(40.0, run_id="r2")])
+    assert cells_of(elsewhere)[1]["ratio_to_no_ipsec"] == 0.25
+    assert cells_of(elsewhere)[1]["differs_from_no_ipsec"] is None
+
+
+def test_what_does_not_differ_is_marked() -> None:
+    found = [
+        *repeats(10.0, 11.0, 10.5),
+        *repeats(10.2, 10.8, 10.6, ipsec="same"),
+        *repeats(5.0, 5.6, 5.1, ipsec="slower"),
+        *repeats(9.0, ipsec="once"),
+    ]
+    table = build(found)
+    differs = {cell["ipsec"]: cell["differs_from_no_ipsec"] for cell in cells_of(table)}
+    assert differs == {"off": None, "same": False, "slower": True, "once": None}
+    sign = "≈: not shown to differ from the same link without IPsec (ratios within blocks)."
+    assert sign in table.notes
+    assert render(table).count("≈") == 2
+    for format in (TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX):
+        assert render(table, format).count({"html": "&#8776;", "latex": r"$\approx$"}.get(format, "≈")) == 2
+    assert not any("≈" in note for note in build(repeats(1.0, 2.0)).notes)
+
+
+def test_repeats_for_which_no_median_stands_are_warned_about() -> None:
+    rising = [100.0 + 3 * step + step % 2 for step in range(12)]
+    notes = build([*repeats(*rising), *repeats(*([10.0, 20.0] * 6), link="wifi")]).notes
+    assert f"Warning (wired seq-write-4k): {DRIFTING}" in notes
+    assert f"Warning (wifi seq-write-4k): {BIMODAL}" in notes
+
+
+def test_a_governor_that_saves_power_is_warned_about() -> None:
+    machine = {"hosts": {"target": {"governor": "powersave"}, "initiator": {"governor": "performance"}}}
+    notes = build([record()], environments={"r1": machine}).notes
+    assert "Warning: the frequency governor is powersave; 'performance' varies less." in notes
 
 
 def test_a_ratio_needs_a_baseline_of_the_same_testbed_that_counts() -> None:

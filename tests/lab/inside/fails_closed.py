@@ -103,7 +103,7 @@ def main() -> None:
     journal = Journal(Path("/root/journal.jsonl"))
     inside.mount_private()
     with contextlib.ExitStack() as stack:
-        hosts = stack.enter_context(inside.hosts(plan, folder, emit))
+        hosts = stack.enter_context(inside.hosts(plan, folder, lambda _: None))
         inside.prepare(plan, hosts)
         bench = Bench(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
         stack.enter_context(bench.shared())

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""How often does the comparison of two runs err? On generated runs: A against A, and against a slower one.
+
+    python bench/power.py [--rounds 2000] [--repeats 6 10 20 30] [--throttle 10] [--seed 1]
+
+For each kind of noise and number of repeats it prints "false / found" in percent: how often a
+difference is shown where there is none, and how often the throttle is shown to be slower. Exits 1 if
+a difference that is none is shown in more than 5 % of the rounds (beyond what chance in so many rounds
+explains), leaving out the kinds marked with *, which are there to show the limits of the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from harness.ratios import Verdict, judge, ratio_of
+
+PROMISED = 0.05
+WITHIN_A_REPEAT = 15
+"""Samples of bandwidth in a repeat: 1.5 s of one each 100 ms."""
+
+Noise = Callable[[random.Random, int], list[float]]
+"""Logarithms of the values of so many repeats in the order they were measured; their median is not fixed."""
+
+
+def lognormal(deviation: float) -> Noise:
+    return lambda source, n: [source.gauss(0, deviation) for _ in range(n)]
+
+
+def autocorrelated(rho: float, deviation: float = 0.04) -> Noise:
+    """AR(1) from repeat to repeat: a machine that drifts back and forth."""
+
+    def noise(source: random.Random, n: int) -> list[float]:
+        state = source.gauss(0, deviation)
+        values = []
+        for _ in range(n):
+            values.append(state)
+            state = rho * state + source.gauss(0, deviation * math.sqrt(1 - rho * rho))
+        return values
+
+    return noise
+
+
+def traces(rho: float, deviation: float = 0.06, between: float = 0.03) -> Noise:
+    """Each repeat is the mean of a trace that begins 30 % low and whose samples are AR(1)."""
+    within = autocorrelated(rho, deviation)
+
+    def repeat(source: random.Random) -> float:
+        trace = [math.exp(value) for value in within(source, WITHIN_A_REPEAT)]
+        trace[: WITHIN_A_REPEAT // 5] = [0.7 * value for value in trace[: WITHIN_A_REPEAT // 5]]
+        return math.log(sum(trace) / len(trace)) + source.gauss(0, between)
+
+    return lambda source, n: [repeat(source) for _ in range(n)]
+
+
+def bimodal(share: float, depth: float, deviation: float = 0.015) -> Noise:
+    """So large a share of the repeats falls into a mode that is slower by ``depth``."""
+    return lambda source, n: [
+        source.gauss(0, deviation) + (math.log1p(-depth) if source.random() < share else 0.0)
+        for _ in range(n)
+    ]
+
+
+def warm_up(depth: float = 0.2, deviation: float = 0.03) -> Noise:
+    """The first fifth of the repeats is slower."""
+    return lambda source, n: [
+        source.gauss(0, deviation) + (math.log1p(-depth) if i < max(1, n // 5) else 0.0) for i in range(n)
+    ]
+
+
+def outliers(share: float = 0.1) -> Noise:
+    """Stalls: some repeats take up to thrice as long."""
+    return lambda source, n: [
+        source.gauss(0, 0.02) - (math.log(source.uniform(1, 3)) if source.random() < share else 0.0)
+        for _ in range(n)
+    ]
+
+
+KINDS: dict[str, Noise] = {
+    "lognormal, 3 %": lognormal(0.03),
+    "lognormal, 5 %": lognormal(0.05),
+    "traces: AR(1) 0.8, warm-up step": traces(0.8),
+    "AR(1) 0.3 between repeats, 4 %": autocorrelated(0.3),
+    "AR(1) 0.5 between repeats, 4 %": autocorrelated(0.5),
+    "warm-up: first fifth 20 % slower": warm_up(),
+    "bimodal: half of them 8 % slower": bimodal(0.5, 0.08),
+    "bimodal: a tenth 25 % slower": bimodal(0.1, 0.25),
+    "stalls: a tenth up to 3x": outliers(),
+    "lognormal, 11 % *": lognormal(0.11),
+    "AR(1) 0.8 between repeats, 4 % *": autocorrelated(0.8),
+}
+
+
+@dataclass(frozen=True)
+class Design:
+    """How A and B were measured. ``shared``: in one run, so that the noise of the machine hits both."""
+
+    name: str
+    paired: bool
+    shared: bool
+
+
+DESIGNS = (
+    Design("blocks of one run: the noise hits A and B alike, 2 % of its own each", paired=True, shared=True),
+    Design("blocks pair by their order, but A and B share no noise", paired=True, shared=False),
+    Design("two samples: the orders differ", paired=False, shared=False),
+)
+
+
+def runs(
+    noise: Noise, design: Design, repeats: int, source: random.Random
+) -> tuple[list[float], list[float]]:
+    """Logarithms of A and B, which do not differ."""
+    if not design.shared:
+        return noise(source, repeats), noise(source, repeats)
+    machine = noise(source, repeats)
+    first, second = ([state + source.gauss(0, 0.02) for state in machine] for _ in range(2))
+    return first, second
+
+
+def rates(
+    noise: Noise, design: Design, repeats: int, *, rounds: int, throttle: float, seed: int
+) -> tuple[float, float]:
+    """How often a difference is shown between A and A, and how often B is shown slower if throttled."""
+    source = random.Random(f"{seed}/{design.name}/{repeats}")  # noqa: S311 -- no secret
+    false = found = 0
+    for _ in range(rounds):
+        a, b = (list(map(math.exp, values)) for values in runs(noise, design, repeats, source))
+        false += _verdict(a, b, design) in (Verdict.FASTER, Verdict.SLOWER)
+        found += _verdict(a, [value * (1 - throttle) for value in b], design) is Verdict.SLOWER
+    return false / rounds, found / rounds
+
+
+def _verdict(a: list[float], b: list[float], design: Design) -> Verdict:
+    ((verdict, _),) = judge([ratio_of(a, b, paired=design.paired)], margin=0.05, higher_is_better=True)
+    return verdict
+
+
+def _lines(options: argparse.Namespace) -> Iterator[tuple[str, bool]]:
+    """Lines of the table, and whether each keeps what is promised."""
+    chance = 3 * math.sqrt(PROMISED * (1 - PROMISED) / options.rounds)
+    for design in DESIGNS:
+        yield "", True
+        yield design.name, True
+        yield f"{'':34}" + "".join(f"{f'n = {n}':>14}" for n in options.repeats), True
+        for name, noise in KINDS.items():
+            line, kept = f"  {name:32}", True
+            for repeats in options.repeats:
+                false, found = rates(
+                    noise,
+                    design,
+                    repeats,
+                    rounds=options.rounds,
+                    throttle=options.throttle / 100,
+                    seed=options.seed,
+                )
+                line += f"{100 * false:7.1f} /{100 * found:4.0f} "
+                kept = kept and (false <= PROMISED + chance or name.endswith("*"))
+            yield line, kept
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, nargs="+", default=[6, 10, 20, 30])
+    parser.add_argument("--throttle", type=float, default=10.0, metavar="PERCENT")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    print(f"{options.rounds} rounds; false positives / {options.throttle:g} % throttle found, in percent")
+    good = True
+    for line, kept in _lines(options):
+        print(line if kept else f"{line}  more than {100 * PROMISED:.0f} % false", flush=True)
+        good = good and kept
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""A table that was made before, as long as nothing it was made from has changed.
+
+What it was made from is known by name, inode, size and time of modification (in ns) of every file
+and folder that a table reads, and so is the code that made it. A cache can only be missed: a file in
+it that is damaged, unreadable or of other results is passed over, and one that cannot be written is
+not. Two commands at once each write a whole file and rename it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import marshal
+import operator
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import HarnessError
+from harness.results import RunFolder
+from harness.table.options import Options, Table
+
+KEPT = 32
+"""Tables in the cache; the oldest go first."""
+
+_SETTLED_NS = 100_000_000
+"""A file changed so recently could change again within the same tick of the file system's clock."""
+
+_STATE = operator.attrgetter("st_ino", "st_size", "st_mtime_ns")
+_DIGEST_BYTES = 32
+
+
+def cached(paths: Sequence[Path], options: Options, make: Callable[[], Table]) -> Table:
+    """The table of ``paths`` with ``options``: the one made before, or what ``make`` returns.
+
+    Raises what ``make`` raises, and nothing of its own.
+    """
+    question = _digest([os.fsencode(path.absolute()) for path in paths], msgspec.msgpack.encode(options))
+    try:
+        file = folder() / f"{question.hex()[:32]}.table"
+        found, newest_ns = _identity(paths)
+    except (HarnessError, OSError, ValueError, RuntimeError):
+        # No such path, which ``make`` says in a sentence; or no home.
+        return make()
+    table = _load(file, found)
+    if table is None:
+        now_ns = time.time_ns()
+        table = make()
+        if now_ns - newest_ns > _SETTLED_NS:
+            _store(file, found, table)
+    return table
+
+
+def folder() -> Path:
+    """Where tables are kept: ``$XDG_CACHE_HOME/harness``, or ``~/.cache/harness``."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "harness"
+
+
+def _identity(paths: Sequence[Path]) -> tuple[bytes, int]:
+    """A digest of the state of everything that is read, and the time of the latest change, in ns."""
+    states: list[object] = [_code()]
+    newest_ns = 0
+    for path in paths:
+        for names, files in _levels(path):
+            states.append((names, files))
+            newest_ns = max(newest_ns, max((changed_ns for _, _, changed_ns in files), default=0))
+    return _digest(marshal.dumps(states)), newest_ns
+
+
+_Level = tuple[list[str], list[tuple[int, int, int]]]
+
+
+def _levels(path: Path) -> Iterator[_Level]:
+    """The path itself, what is in it, in the run folders in it, and in their ``cells``: all that is read."""
+    yield [str(path)], [_STATE(path.stat())]
+    if not path.is_dir():
+        return
+    for run in (str(path), *([] if RunFolder.is_at(path) else _folders(path))):
+        yield _entries(run)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            yield _entries(f"{run}/cells")
+
+
+def _folders(path: Path) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(entry.path for entry in entries if entry.is_dir())
+
+
+def _entries(path: str) -> _Level:
+    # No loop of Python's own, and no path to look up for each: of a second table, this is all the work.
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 -- pathlib knows no open folder
+        return names, list(map(_STATE, map(functools.partial(os.stat, dir_fd=folder), names)))
+    finally:
+        os.close(folder)
+
+
+def _code() -> list[int]:
+    """The state of the package's modules: another version may make another table of the same records."""
+    package = Path(__file__).parents[1]
+    return [file.stat().st_mtime_ns for file in sorted(package.rglob("*.py"))]
+
+
+def _digest(*parts: bytes | list[bytes]) -> bytes:
+    return hashlib.blake2b(marshal.dumps(parts), digest_size=_DIGEST_BYTES).digest()
+
+
+def _load(file: Path, identity: bytes) -> Table | None:
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    payload = data[2 * _DIGEST_BYTES :]
+    if data[: 2 * _DIGEST_BYTES] != identity + _digest(payload):
+        return None
+    return msgspec.msgpack.decode(payload, type=Table)
+
+
+def _store(file: Path, identity: bytes, table: Table) -> None:
+    payload = msgspec.msgpack.encode(table)
+    scratch = file.with_name(f".{file.stem}.{os.getpid()}")
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            scratch.write_bytes(identity + _digest(payload) + payload)
+            scratch.replace(file)
+        finally:
+            scratch.unlink(missing_ok=True)
+        tables = sorted(file.parent.glob("*.table"), key=lambda other: other.stat().st_mtime_ns)
+        for old in tables[:-KEPT]:
+            old.unlink(missing_ok=True)

@@ -1,0 +1,279 @@
+"""Two sets of results: which cells meet, what is said of them, and of what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.comparison import CompareFormat, Comparison, Side, compare, render
+from harness.errors import UsageError
+from harness.model import Backing, BackingKind, Record, Status, TestbedKind
+from harness.ratios import Verdict
+from harness.results import RunFolder
+from harness.table import Metric
+from tests.unit.test_cli import assert_refused, harness
+from tests.unit.test_results import fio_job, write_fio
+from tests.unit.test_table import HOSTILE, plan, record, transfer
+
+
+def run(
+    run_id: str, *, repeats: int = 12, factor: float = 1.0, seed: int = 1, noise: float = 0.02, **changes: Any
+) -> list[Record]:
+    """Repeats of one cell, about 100 MB/s, each at the place in the order that ``seed`` gives it."""
+    source = random.Random(f"{run_id}/{seed}")  # noqa: S311 -- no secret
+    places = random.Random(seed).sample(range(100), repeats)  # noqa: S311 -- no secret
+    return [
+        record(
+            factor * 100 * source.lognormvariate(0, noise),
+            **{"run_id": run_id, "repeat": repeat, "order": place, "started_unix_s": 1e9 + repeat} | changes,
+        )
+        for repeat, place in enumerate(places, 1)
+    ]
+
+
+def side(*cells: list[Record], **known: Any) -> Side:
+    return Side(records=[found for cell in cells for found in cell], **known)
+
+
+def verdicts(found: Comparison) -> dict[str, Verdict]:
+    return {cell.name: cell.verdict for cell in found.cells}
+
+
+def test_a_cell_that_became_slower_is_told_from_one_that_did_not() -> None:
+    a = side(run("a"), run("a", link="wifi"), run("a", link="local", noise=0.2))
+    b = side(run("b", factor=0.9), run("b", link="wifi"), run("b", link="local", noise=0.2))
+    found = compare(a, b)
+    assert verdicts(found) == {
+        "local seq-write-4k": Verdict.INCONCLUSIVE,
+        "wired seq-write-4k": Verdict.SLOWER,
+        "wifi seq-write-4k": Verdict.NO_DIFFERENCE,
+    }
+    (slower,) = found.slower_by(0.05)
+    assert slower.ratio is not None
+    assert slower.ratio.ratio == pytest.approx(0.9, rel=0.03)
+    assert found.slower_by(0.2) == []
+    assert verdicts(compare(b, a))["wired seq-write-4k"] is Verdict.FASTER
+    assert compare(b, a).slower_by(0.05) == []
+
+
+def test_a_longer_latency_is_slower() -> None:
+    def timed(run_id: str, factor: float) -> list[Record]:
+        source = random.Random(run_id)  # noqa: S311 -- no secret
+        values = [factor * 1e6 * source.lognormvariate(0, 0.01) for _ in range(10)]
+        return [
+            record(run_id=run_id, repeat=repeat, write=transfer(1.0, p99_ns=value))
+            for repeat, value in enumerate(values, 1)
+        ]
+
+    found = compare(side(timed("a", 1.0)), side(timed("b", 1.2)), Metric.P99)
+    assert [cell.verdict for cell in found.cells] == [Verdict.SLOWER]
+    assert found.slower_by(0.1) == list(found.cells)
+    assert found.slower_by(0.5) == []
+
+
+def test_repeats_pair_where_they_had_the_same_places_in_the_order() -> None:
+    source = random.Random(2)  # noqa: S311 -- no secret
+    machine = [source.lognormvariate(0, 0.3) for _ in range(12)]
+
+    def on_one_machine(run_id: str, seed: int, factor: float) -> list[Record]:
+        return [
+            record(
+                10 * state * factor * source.lognormvariate(0, 0.01), run_id=run_id, repeat=n, order=n * seed
+            )
+            for n, state in enumerate(machine, 1)
+        ]
+
+    a = side(on_one_machine("a", 1, 1.0))
+    (pairs,) = compare(a, side(on_one_machine("b", 1, 0.95))).cells
+    (samples,) = compare(a, side(on_one_machine("b", 2, 0.95))).cells
+    assert pairs.ratio is not None and pairs.ratio.paired and pairs.verdict is Verdict.SLOWER
+    assert samples.ratio is not None and not samples.ratio.paired and samples.verdict is Verdict.INCONCLUSIVE
+    missing = side(on_one_machine("b", 1, 0.95)[2:])
+    (left,) = compare(a, missing).cells
+    assert left.ratio is not None and (left.ratio.paired, left.ratio.n_a, left.n_a) == (True, 10, 12)
+    pooled = side(on_one_machine("b", 1, 0.95), on_one_machine("c", 1, 0.95))
+    (several,) = compare(a, pooled).cells
+    assert several.ratio is not None and not several.ratio.paired and several.n_b == 24
+
+
+# What cannot be compared, in part or at all
+
+
+REFUSED: dict[str, tuple[list[Record], list[Record], str]] = {
+    "other links": (run("a"), run("b", link="wifi"), "A is of lab (wired seq-write-4k), B is of lab (wifi"),
+    "another testbed": (
+        run("a"),
+        run("b", testbed=TestbedKind.HOST),
+        "A is of lab (wired seq-write-4k), B is of host (wired seq-write-4k)",
+    ),
+    "another clock": (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
+    "other workloads": (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
+    "the same run": (run("a"), run("a"), "run a is in both"),
+    "a run and a folder with it": (run("a"), run("a") + run("b"), "run a is in both"),
+}
+
+
+@pytest.mark.parametrize(("a", "b", "sentence"), REFUSED.values(), ids=list(REFUSED))
+def test_what_does_not_compare_is_refused(a: list[Record], b: list[Record], sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        compare(side(a), side(b))
+    assert sentence in refusal.value.message
+    assert refusal.value.hint
+
+
+def test_what_is_on_one_side_alone_is_named() -> None:
+    found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), run("b", ipsec="x")))
+    assert "Only in A, and not compared: lab wifi seq-write-4k." in found.notes
+    assert "Only in B, and not compared: lab wired+x seq-write-4k." in found.notes
+    assert [cell.name for cell in found.cells] == ["wired seq-write-4k"]
+
+
+def test_transport_and_tunnel_mode_are_different_cells() -> None:
+    modes = [run("a", ipsec="x", ipsec_mode="transport"), run("a", ipsec="x", ipsec_mode="tunnel")]
+    found = compare(side(*modes), side(run("b", ipsec="x", ipsec_mode="tunnel")))
+    assert [cell.name for cell in found.cells] == ["wired+x tunnel seq-write-4k"]
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_too_few_repeats_are_inconclusive_and_said_to_be_too_few(repeats: int) -> None:
+    found = compare(side(run("a", repeats=repeats)), side(run("b", repeats=repeats, factor=0.5)))
+    assert [cell.verdict for cell in found.cells] == [Verdict.INCONCLUSIVE]
+    assert any(
+        note.startswith("Fewer than 5 repeats on a side cannot show a difference") for note in found.notes
+    )
+    assert "inconclusive" in render(found)
+
+
+def test_a_cell_without_a_number_has_a_reason_and_no_ratio() -> None:
+    broken = run("b", link="wifi", status=Status.INVALID, reason="3 cleartext segments")
+    found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), broken))
+    cell = next(cell for cell in found.cells if cell.name == "wifi seq-write-4k")
+    assert (cell.ratio, cell.verdict, cell.n_b) == (None, Verdict.INCONCLUSIVE, 0)
+    assert cell.reason == "B: invalid: 3 cleartext segments"
+    assert "wifi seq-write-4k has no ratio: B: invalid: 3 cleartext segments." in found.notes
+    assert any(note.startswith("12 of 24 measurements of B do not count") for note in found.notes)
+
+
+def test_runs_that_differ_in_more_than_their_numbers_are_compared_with_a_note() -> None:
+    other = plan("b", backing=Backing(kind=BackingKind.FILE, size_bytes=1 << 27), runtime_s=9.0)
+    machines = {
+        "a": {"hosts": {"target": {"cpu": "x", "governor": "powersave"}}},
+        "b": {"hosts": {"target": {"cpu": "y", "governor": "performance"}}},
+    }
+    found = compare(
+        side(run("a"), plans={"a": plan("a")}, environments={"a": machines["a"]}),
+        side(run("b"), plans={"b": other}, environments={"b": machines["b"]}),
+    )
+    assert "The runs differ in: backing storage, runtime, processor, frequency governor." in found.notes
+
+
+def test_two_plain_fio_outputs_meet_although_their_names_differ(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        write_fio(tmp_path / f"{name}.json", fio_job())
+    done = harness("compare", "before.json", "after.json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fio job1" in done.stdout
+    assert "inconclusive" in done.stdout
+
+
+# How it looks
+
+
+@pytest.mark.parametrize("format", CompareFormat)
+def test_names_can_harm_no_format(format: CompareFormat) -> None:
+    text = render(compare(side(run("a", workload=HOSTILE)), side(run("b", workload=HOSTILE))), format)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert format is not CompareFormat.GITHUB or "<script>" not in text
+
+
+def test_json_has_every_figure() -> None:
+    found = compare(side(run("a")), side(run("b", factor=0.9)), margin=0.02)
+    data = json.loads(render(found, CompareFormat.JSON))
+    assert (data["a"], data["b"], data["margin"], data["unit"]) == (
+        {"runs": ["a"]},
+        {"runs": ["b"]},
+        0.02,
+        "MB/s",
+    )
+    (cell,) = data["cells"]
+    assert cell["verdict"] == "slower"
+    assert cell["low"] < cell["ratio"] < cell["high"] < 1
+    assert (cell["link"], cell["ipsec"], cell["workload"], cell["testbed"]) == (
+        "wired",
+        "off",
+        "seq-write-4k",
+        "lab",
+    )
+    assert (cell["n_a"], cell["n_b"], cell["paired"]) == (12, 12, False)
+    documentation = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    section = documentation.split("### `harness compare --format json`")[1]
+    assert [name for name in [*data, *cell] if f"`{name}`" not in section] == []
+
+
+def test_plain_text() -> None:
+    mixed = [
+        record(run_id=run_id, workload="oltp", repeat=repeat, read=transfer(7.0), write=transfer(3.0))
+        for run_id in ("a", "b")
+        for repeat in range(1, 7)
+    ]
+    found = compare(side(mixed[:6]), side(mixed[6:]))
+    assert render(found).splitlines()[:5] == [
+        "MB/s (10^6 bytes per second): B (b) against A (a)",
+        "",
+        "                             A      B    B/A    95 % interval    repeats  verdict",
+        "-----------------------  -----  -----  -----  ---------------  ---------  -------------------",
+        "wired oltp (read+write)  10.00  10.00  1.000   1.000 to 1.000      6 + 6  no difference shown",
+    ]
+    assert all(len(line) <= 100 for line in render(found, width=100).splitlines())
+
+
+# The command
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Callable[[str, float], None]:
+    def write(run_id: str, factor: float) -> None:
+        folder = RunFolder(tmp_path / run_id)
+        for found in run(run_id, factor=factor):
+            folder.save_record(found)
+
+    return write
+
+
+def test_the_exit_status_is_that_of_the_gate(results: Callable[[str, float], None], tmp_path: Path) -> None:
+    for run_id, factor in (("a", 1.0), ("same", 1.0), ("slow", 0.9)):
+        results(run_id, factor)
+    good = harness("compare", "a", "same", "--fail-if-slower", "5%", cwd=tmp_path)
+    bad = harness("compare", "a", "slow", "--fail-if-slower", "5%", cwd=tmp_path)
+    lenient = harness("compare", "a", "slow", "--fail-if-slower", "20%", cwd=tmp_path)
+    faster = harness("compare", "slow", "a", "--fail-if-slower", "5%", cwd=tmp_path)
+    assert [done.returncode for done in (good, bad, lenient, faster)] == [0, 1, 0, 0]
+    assert bad.stderr == "slower by 5% or more: wired seq-write-4k\n"
+    assert good.stderr == lenient.stderr == ""
+    assert harness("compare", "a", "slow", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("a", "missing"), "missing"),
+        (("a", "a"), "run a is in both"),
+        (("a", "b", "--fail-if-slower", "5"), "5%"),
+        (("a", "b", "--fail-if-slower", "-5%"), "-5%"),
+        (("a", "b", "--fail-if-slower", "nan%"), "nan%"),
+        (("a", "b", "--fail-if-slower", "100%"), "100%"),
+        (("a", "b", "--format", "xml"), "xml"),
+        (("a", "b", "--metric", "p98"), "p98"),
+    ],
+)
+def test_bad_usage(
+    results: Callable[[str, float], None], tmp_path: Path, words: tuple[str, ...], named: str
+) -> None:
+    results("a", 1.0)
+    results("b", 1.0)
+    assert_refused(harness("compare", *words, cwd=tmp_path), named)

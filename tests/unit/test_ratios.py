@@ -1,0 +1,207 @@
+"""Ratios of repeats: the exact distributions against enumeration, the intervals against known coverage."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from bench.power import DESIGNS, KINDS, PROMISED, Design, rates
+from harness import ratios
+from harness.ratios import FEWEST, LEVEL, Ratio, Verdict, adjusted, judge, ratio_of
+
+ROUNDS = 400
+REPEATS = 20
+HARD = "AR(1) 0.5 between repeats, 4 %"
+PROMISES = [name for name in KINDS if not name.endswith("*")]
+
+
+def noisy(source: random.Random, n: int, deviation: float = 0.03) -> list[float]:
+    return [source.lognormvariate(0, deviation) for _ in range(n)]
+
+
+def verdict(ratio: Ratio, *, margin: float = 0.05, higher_is_better: bool = True) -> Verdict:
+    ((found, _),) = judge([ratio], margin=margin, higher_is_better=higher_is_better)
+    return found
+
+
+# The distributions, from their definitions
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_signed_ranks_are_those_of_all_signs(n: int) -> None:
+    sums = [
+        sum(rank for rank, sign in enumerate(signs, 1) if sign)
+        for signs in itertools.product((0, 1), repeat=n)
+    ]
+    cumulative = ratios._signed_ranks(n)
+    for x in range(n * (n + 1) // 2 + 1):
+        assert cumulative(x) == pytest.approx(sum(found <= x for found in sums) / len(sums))
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 4), (5, 5), (6, 2)])
+def test_rank_sums_are_those_of_all_orders(m: int, n: int) -> None:
+    above = [
+        sum(b > a for b in range(m + n) if b not in places for a in places)
+        for places in itertools.combinations(range(m + n), m)
+    ]
+    cumulative = ratios._rank_sums(m, n)
+    for x in range(m * n + 1):
+        assert cumulative(x) == pytest.approx(sum(found <= x for found in above) / len(above))
+
+
+def test_the_normal_distribution_takes_over_without_a_jump() -> None:
+    n = ratios._EXACT_UP_TO
+    for exact, approximate, middle, variance in (
+        (
+            ratios._signed_ranks(n),
+            ratios._signed_ranks(n + 1),
+            n * (n + 1) / 4,
+            n * (n + 1) * (2 * n + 1) / 24,
+        ),
+        (ratios._rank_sums(n, n), ratios._rank_sums(n, n + 1), n * n / 2, n * n * (2 * n + 1) / 12),
+    ):
+        x = round(middle - 2 * math.sqrt(variance))
+        assert exact(x) == pytest.approx(0.0228, abs=0.001)
+        assert 0 <= approximate(x) <= exact(x) + 0.001
+
+
+def test_p_are_adjusted_for_all_that_are_looked_at() -> None:
+    # Worked out by hand: p x cells / rank, never below that of a greater p.
+    assert adjusted([0.01, 0.02, 0.5, 0.04]) == pytest.approx([0.04, 0.04, 0.5, 0.16 / 3])
+    assert adjusted([0.03]) == [0.03]
+    assert adjusted([]) == []
+
+
+# The verdicts
+
+
+def test_a_ratio_and_its_interval_come_from_all_repeats() -> None:
+    found = ratio_of([100, 101, 102, 99, 98, 100], [50, 51, 49, 50, 50.5, 49.5], paired=False)
+    assert found.ratio == pytest.approx(0.5, rel=0.01)
+    assert found.low is not None and found.high is not None
+    assert 0.48 < found.low < found.ratio < found.high < 0.52
+    assert (found.n_a, found.n_b, found.paired) == (6, 6, False)
+    assert verdict(found) is Verdict.SLOWER
+    assert verdict(found, higher_is_better=False) is Verdict.FASTER
+
+
+def test_pairs_see_what_the_noise_they_share_would_hide() -> None:
+    source = random.Random(5)  # noqa: S311 -- no secret
+    machine = noisy(source, 20, 0.3)
+    a = [value * source.lognormvariate(0, 0.01) for value in machine]
+    b = [0.95 * value * source.lognormvariate(0, 0.01) for value in machine]
+    pairs, samples = ratio_of(a, b, paired=True), ratio_of(a, b, paired=False)
+    assert pairs.paired and verdict(pairs) is Verdict.SLOWER
+    assert verdict(samples) is Verdict.INCONCLUSIVE
+
+
+def test_blocks_that_share_nothing_are_two_samples() -> None:
+    source = random.Random(6)  # noqa: S311 -- no secret
+    assert not ratio_of(noisy(source, 20), noisy(source, 20), paired=True).paired
+    assert not ratio_of([1.0] * 20, noisy(source, 20), paired=True).paired
+
+
+def test_a_warm_up_of_both_is_left_out() -> None:
+    source = random.Random(7)  # noqa: S311 -- no secret
+    a, b = ([0.7 * value for value in noisy(source, 3)] + noisy(source, 12) for _ in range(2))
+    found = ratio_of(a, [0.9 * value for value in b], paired=False)
+    assert 3 <= found.warm_up <= 5
+    assert found.n_a == found.n_b == 15 - found.warm_up
+    assert verdict(found) is Verdict.SLOWER
+    assert ratio_of(noisy(source, 15), noisy(source, 15), paired=False).warm_up == 0
+
+
+def test_repeats_that_resemble_the_one_before_count_for_less() -> None:
+    climbing = [1 + 0.01 * step for step in range(20)]
+    shuffled = random.Random(1).sample(climbing, 20)  # noqa: S311 -- no secret
+    assert ratio_of(climbing, climbing, paired=False).inflation > 3
+    assert ratio_of(shuffled, shuffled, paired=False).inflation < 2
+
+
+@pytest.mark.parametrize("n", range(1, FEWEST))
+def test_too_few_repeats_show_nothing(n: int) -> None:
+    found = ratio_of([100.0 + i for i in range(n)], [10.0 + i / 10 for i in range(n)], paired=True)
+    assert found.p > LEVEL
+    assert verdict(found) is Verdict.INCONCLUSIVE
+
+
+def test_the_fewest_repeats_show_what_is_plain() -> None:
+    assert verdict(ratio_of([100, 104, 98, 103, 99], [50, 52, 49, 51, 53], paired=True)) is Verdict.SLOWER
+
+
+def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
+    source = random.Random(9)  # noqa: S311 -- no secret
+    narrow = ratio_of(noisy(source, 20, 0.01), noisy(source, 20, 0.01), paired=False)
+    wide = ratio_of(noisy(source, 6, 0.2), noisy(source, 6, 0.2), paired=False)
+    assert verdict(narrow) is Verdict.NO_DIFFERENCE
+    assert verdict(narrow, margin=0.001) is Verdict.INCONCLUSIVE
+    assert verdict(wide) is Verdict.INCONCLUSIVE
+
+
+def test_many_repeats_are_taken_together() -> None:
+    source = random.Random(10)  # noqa: S311 -- no secret
+    a, b = noisy(source, 10_000, 0.1), [0.98 * value for value in noisy(source, 10_000, 0.1)]
+    found = ratio_of(a, b, paired=False)
+    assert (found.n_a, found.n_b) == (200, 200)
+    assert found.ratio == pytest.approx(0.98, rel=0.005)
+    assert verdict(found) is Verdict.SLOWER
+
+
+def test_equal_samples_do_not_differ() -> None:
+    found = ratio_of([5.0] * 10, [5.0] * 10, paired=True)
+    assert (found.ratio, found.low, found.high, found.p) == (1.0, 1.0, 1.0, 1.0)
+    assert verdict(found) is Verdict.NO_DIFFERENCE
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "paired"),
+    [([], [1.0], False), ([1.0], [], False), ([0.0], [1.0], False), ([1.0], [1.0, 2.0], True)],
+)
+def test_what_has_no_ratio_is_refused(a: list[float], b: list[float], paired: bool) -> None:
+    with pytest.raises(ValueError, match="samples"):
+        ratio_of(a, b, paired=paired)
+
+
+# The promises. bench/power.py prints the same rates for more rounds and other numbers of repeats.
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.name.split(":")[0])
+@pytest.mark.parametrize("kind", PROMISES)
+def test_false_positives_and_power(kind: str, design: Design) -> None:
+    false, found = rates(KINDS[kind], design, REPEATS, rounds=ROUNDS, throttle=0.1, seed=1)
+    assert false <= PROMISED
+    assert found >= (0.7 if kind == HARD else 0.9)
+
+
+def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons() -> None:
+    source = random.Random(11)  # noqa: S311 -- no secret
+    shown = 0
+    for _ in range(100):
+        cells = [ratio_of(noisy(source, 10), noisy(source, 10), paired=False) for _ in range(40)]
+        verdicts = {found for found, _ in judge(cells, margin=0.05, higher_is_better=True)}
+        shown += bool(verdicts & {Verdict.FASTER, Verdict.SLOWER})
+    assert shown <= 5
+
+
+def test_one_slower_cell_of_40_is_found() -> None:
+    source = random.Random(12)  # noqa: S311 -- no secret
+    found = 0
+    for _ in range(30):
+        cells = [
+            ratio_of(noisy(source, 20), [v * (0.9 if i == 7 else 1) for v in noisy(source, 20)], paired=False)
+            for i in range(40)
+        ]
+        found += judge(cells, margin=0.05, higher_is_better=True)[7][0] is Verdict.SLOWER
+    assert found >= 27
+
+
+def test_intervals_hold_the_true_ratio_as_often_as_promised() -> None:
+    source = random.Random(13)  # noqa: S311 -- no secret
+    held = 0
+    for _ in range(1000):
+        found = ratio_of(noisy(source, 12), [1.2 * value for value in noisy(source, 12)], paired=False)
+        held += found.low is None or found.high is None or found.low <= 1.2 <= found.high
+    assert held >= 950

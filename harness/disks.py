@@ -23,6 +23,9 @@ from harness.undo import Step
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"
 MIB = 1 << 20
+START_S = 30
+"""How long the program of a disk with moving parts may take to begin; an overloaded lab took over 10."""
+
 LARGEST_COMMAND_SECTORS = 2048
 """1 MiB, in the 512 bytes of a sector: what the device takes at once, so LIO splits nothing for it."""
 
@@ -149,5 +152,5 @@ def bring_up(
         return host.run(["test", "-e", "/sys/block/nbd0/pid"], check=False).status == 0
 
     argv = [programs.PYTHON, str(program), msgspec.json.encode(request).decode()]
-    with journal.hold(host, NbdModule()), host.daemon(argv, log=log, ready=ready, deadline_s=10):
+    with journal.hold(host, NbdModule()), host.daemon(argv, log=log, ready=ready, deadline_s=START_S):
         yield HARD_DISK_DEVICE

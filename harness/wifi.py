@@ -281,11 +281,12 @@ def bring_up(
         initiator_address=f"{links.NETWORK}.{index}.1",
         target_address=f"{links.NETWORK}.{index}.2",
     )
-    links.refuse_used_network(initiator, index)
     with contextlib.ExitStack() as stack:
         stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
         place_radio(initiator, first_radio, path.initiator_iface, None)
         place_radio(initiator, first_radio + 1, path.target_iface, netns)
+        # Now, for a column that was here before has left its route until its radio was placed.
+        links.refuse_used_network(initiator, index)
         for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
             host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
         log = logs / "hostapd.log"

@@ -9,7 +9,19 @@ import msgspec
 
 from harness import shape, stats
 from harness.errors import UsageError
-from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Io, IpsecMode, Latency, Plan, Proof, Record, Status
+from harness.model import (
+    IPSEC_OFF,
+    LINK_LOCAL,
+    Column,
+    Io,
+    IpsecMode,
+    LabKernel,
+    Latency,
+    Plan,
+    Proof,
+    Record,
+    Status,
+)
 from harness.references import Reference
 from harness.table import notes
 from harness.table.options import (
@@ -113,15 +125,15 @@ def build(
 def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
     """The records of each column, by workload, in the order they came."""
     samples: dict[ColumnKey, dict[str, list[Record]]] = {}
-    keys: dict[tuple[Setting | str | int, ...], ColumnKey] = {}
+    keys: dict[tuple[str | int, ...], ColumnKey] = {}
     for record in records:
         mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
-        setting = Setting.of(record)
-        facts = (setting, record.link, record.ipsec, mode, record.initiators)
+        where = (record.source, record.testbed, record.clock, record.lab_kernel is LabKernel.OWN, record.disk)
+        facts = (*where, record.link, record.ipsec, mode, record.initiators)
         key = keys.get(facts)
         if key is None:
             key = keys[facts] = ColumnKey(
-                setting, record.link, record.ipsec, mode or None, record.initiators
+                Setting.of(record), record.link, record.ipsec, mode or None, record.initiators
             )
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)

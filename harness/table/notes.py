@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harness.model import Clock, Plan, Record, Status
+from harness.model import Clock, LabKernel, Plan, Record, Status
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
@@ -127,12 +127,16 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 
 
 def _origins(context: Context) -> Iterable[str]:
-    by_setting: dict[Setting, dict[str, None]] = {}
-    for record in context.records:
-        by_setting.setdefault(Setting.of(record), {})[record.run_id] = None
+    by_setting: dict[Setting, list[str]] = {}
+    found = {
+        (r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN, r.disk, r.run_id): r
+        for r in reversed(context.records)
+    }
+    for record in reversed(found.values()):
+        by_setting.setdefault(Setting.of(record), []).append(record.run_id)
     plans = {plan.run_id: plan for plan in context.plans}
     for setting in sorted(by_setting):
-        runs = list(by_setting[setting])
+        runs = by_setting[setting]
         if setting.source != HARNESS_SOURCE:
             yield f"{setting_name(setting)}: {_listed(runs, 'file')}; nothing is known of the testbed."
             continue

@@ -44,6 +44,8 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, snapshots: list[dict[str, A
 def _options() -> Iterator[tuple[str, str]]:
     yield from (("link", link) for link in ("local", "wired", "wifi"))
     yield "ipsec", "both"
+    # With a kernel of its own, if that is built, the lab would have 802.11 in place of the emulated link.
+    yield "lab-kernel", "debian"
     yield from (("workload", name) for name in WORKLOADS)
 
 

@@ -25,7 +25,7 @@ from harness.jobfile import (
     repeat_seed,
     wall_estimate_s,
 )
-from harness.model import Workload
+from harness.model import Clock, Workload
 from harness.profiles import data_folder
 
 SHIPPED = [
@@ -446,3 +446,9 @@ def test_a_missing_device_is_not_made(tmp_path: Path) -> None:
     done = fio("-", job=job_file(one("[a]\nrw=write"), device=str(device), size_bytes=MIB, seed=1))
     assert done.returncode != 0
     assert not device.exists()
+
+
+def test_fio_asks_the_kernel_for_the_time_where_it_is_virtual_and_never_otherwise() -> None:
+    workload = one("[a]\nrw=read")
+    assert "clocksource" not in rendered(workload)
+    assert rendered(workload, clock=Clock.VIRTUAL)["clocksource"] == "clock_gettime"

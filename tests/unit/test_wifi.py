@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import wifi
 from harness.errors import CommandFailed, DeviceRefused
-from harness.model import Security
+from harness.model import AirProof, Security
 from harness.wifi import Air, Association, Network, Radios
 from tests.unit.fakes import World
 
@@ -124,7 +125,9 @@ def test_a_radio_is_found_by_its_address_and_moved() -> None:
         ]
     )
     wifi.place_radio(world.host("initiator"), 3, "htt1", "harness-t-1")
-    asked, renamed, _, moved = [command.argv for command in world.commands]
+    asked, _, _, renamed, _, moved = [command.argv for command in world.commands]
+    cleared = world.commands[1].input or ""
+    assert cleared == "link set dev wlan3 down\naddress flush dev wlan3\n", "a column before may have used it"
     assert asked[-1] == "02:00:00:00:03:00"
     assert renamed == ("ip", "link", "set", "dev", "wlan3", "name", "htt1")
     assert moved == ("iw", "phy", "phy7", "set", "netns", "name", "harness-t-1")
@@ -155,3 +158,46 @@ def test_a_capture_is_read_as_it_grows(tmp_path: Path) -> None:
     file.write_bytes(b"\0" * wifi.PCAP_HEADER_BYTES + frame(0x41) + frame(0x01))
     assert heard.look() == Air(protected=1, clear=1)
     assert heard.look() == Air()
+
+
+def proof(station: tuple[int, int] = (2_000_000, 2_000_000), **changes: object) -> AirProof:
+    whole: dict[str, object] = {
+        "key_management": "WPA2-PSK",
+        "cipher": "CCMP",
+        "station_bytes_initiator": station[0],
+        "station_bytes_target": station[1],
+        "protected_frames_sampled": 80,
+        "clear_frames": 0,
+        "sampling": wifi.SAMPLING,
+    }
+    return msgspec.convert({**whole, **changes}, AirProof)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (proof(), []),
+        (proof((999_999, 2_000_000)), ["fio moved 1000000 bytes, but the initiator's station"]),
+        (proof((2_000_000, 0)), ["fio moved 1000000 bytes, but the target's station"]),
+        (proof(clear_frames=1), ["1 data frames were on the air in clear"]),
+        (proof(protected_frames_sampled=0), ["heard none of the data frames"]),
+        (proof(cipher="NONE", protected_frames_sampled=0, clear_frames=9), []),
+        (proof(cipher="NONE", protected_frames_sampled=0), ["heard none of the data frames"]),
+    ],
+)
+def test_what_went_through_the_air_is_judged(found: AirProof, said: list[str]) -> None:
+    reasons = wifi.judge(found, 1_000_000, 1500)
+    assert len(reasons) == len(said)
+    assert all(words in reason for words, reason in zip(said, reasons, strict=True))
+
+
+def test_a_few_frames_may_pass_unheard() -> None:
+    assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == []
+
+
+def test_both_directions_of_a_station_are_counted() -> None:
+    world = World()
+    host = world.host("initiator")
+    dump = "Station 02:00:00:00:01:00 (on w)\n\trx bytes:\t100\n\trx packets:\t1\n\ttx bytes:\t20\n"
+    world.answers.append((("iw", "dev", "w", "station", "dump"), (0, dump, "")))
+    assert wifi.station_bytes(host, "w") == 120

@@ -1,0 +1,162 @@
+"""The main job on the lab's own kernel: virtual time, modelled disks, and 802.11 through the composer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import testbed
+from harness.errors import RequirementError, TestbedError
+from harness.journal import Journal
+from harness.lab import kernel
+from harness.model import Clock, LabKernel, Record, Status
+from harness.plan import Request, make_plan
+from harness.results import RunFolder
+from harness.state import exclusive
+from tests.lab.cli import Measured, harness_once, measure
+
+pytestmark = pytest.mark.lab
+
+SMALL = ("--workload", "rand-read-4k", "--workload", "seq-write-256k", "--runtime", "0.2s", "--size", "32M")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lab_kernel_is_built() -> None:
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
+        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
+    """The same plan measured two times in virtual time: local, wired and WiFi, without and with IPsec."""
+    words = ("--virtual-time", "--disk", "sata-ssd", "--seed", "5", *SMALL)
+    return [measure(tmp_path_factory.mktemp("virtual"), *words) for _ in range(2)]
+
+
+def figures(record: Record) -> tuple[object, ...]:
+    """All that is measured in a cell, to the last digit."""
+    return (record.read, record.write, record.sync_latency, record.fio_ns, record.order, record.wall_ns)
+
+
+def test_two_virtual_runs_are_the_same_to_the_last_digit(twice: list[Measured]) -> None:
+    first, second = (measured.records for measured in twice)
+    assert first.keys() == second.keys() and len(first) == 10, twice[0].done
+    for key, record in first.items():
+        assert (record.status, record.reason) == (Status.OK, None), key
+        assert (record.clock, record.lab_kernel, record.disk) == (Clock.VIRTUAL, LabKernel.OWN, "sata-ssd")
+        assert figures(record) == figures(second[key]), key
+        assert record.proof == second[key].proof, key
+        assert not any("does not repeat" in warning for warning in record.warnings)
+
+
+def test_in_virtual_time_the_protocols_alone_cost(twice: list[Measured]) -> None:
+    records = twice[0].records
+    wired = records["wired.seq-write-256k.r1"].write
+    protected = records["wired+aes128gcm16.seq-write-256k.r1"].write
+    assert wired is not None and protected is not None
+    # ESP takes 1.4 % of every frame of 1500 bytes, and nothing else costs anything.
+    assert 0.96 < protected.bytes_per_s / wired.bytes_per_s < 0.995
+    assert not (twice[0].folder / "heartbeat").exists()
+
+
+def test_the_table_names_virtual_time(twice: list[Measured]) -> None:
+    table = harness_once("table", str(twice[0].folder))
+    assert "lab, virtual" in table.out and "WiFi (hwsim," in table.out, table
+    cells = twice[0].table()["cells"]
+    assert {(cell["clock"], cell["kernel"], cell["disk"]) for cell in cells} == {
+        ("virtual", "own", "sata-ssd")
+    }
+
+
+def proved_aloft(record: Record) -> None:
+    assert record.proof is not None and record.proof.air is not None
+    air = record.proof.air
+    moved = sum(io.bytes for io in (record.read, record.write) if io is not None)
+    assert (air.key_management, air.cipher, air.clear_frames) == ("WPA2-PSK", "CCMP", 0)
+    assert min(air.station_bytes_initiator, air.station_bytes_target) >= moved
+    assert air.protected_frames_sampled > 0
+    assert {state.channel for state in record.wifi} == {6}
+    assert record.link_title == "WiFi (hwsim, WPA2)" and record.emulated
+
+
+def test_wifi_is_802_11_with_its_proofs(twice: list[Measured], tmp_path: Path) -> None:
+    for key, record in twice[0].records.items():
+        if key.startswith("wifi"):
+            proved_aloft(record)
+    real = measure(tmp_path / "real", "--link", "wifi", "--ipsec", "both", *SMALL)
+    assert real.done.status == 0, real.done
+    for record in real.records.values():
+        proved_aloft(record)
+        assert record.clock is Clock.REAL and record.lab_kernel is LabKernel.OWN
+    assert real.environment["column wifi"]["association"][0]["cipher"] == "CCMP"
+
+
+def test_other_protections_of_the_air(tmp_path: Path) -> None:
+    words = ("--link", "wifi", "--ipsec", "off", "--virtual-time", "--wifi-security")
+    wpa3 = measure(tmp_path / "wpa3", *words, "wpa3", *SMALL).records["wifi-wpa3.rand-read-4k.r1"]
+    assert wpa3.proof is not None and wpa3.proof.air is not None
+    assert (wpa3.proof.air.key_management, wpa3.proof.air.clear_frames) == ("SAE", 0)
+    bare = measure(tmp_path / "open", *words, "open", *SMALL).records["wifi-open.rand-read-4k.r1"]
+    assert bare.proof is not None and bare.proof.air is not None
+    assert bare.proof.air.cipher == "NONE" and bare.proof.air.clear_frames > 0
+    assert bare.proof.air.protected_frames_sampled == 0
+
+
+def test_debians_kernel_has_the_emulated_link(tmp_path: Path) -> None:
+    words = ("--link", "wifi", "--ipsec", "off", "--lab-kernel", "debian", *SMALL)
+    for record in measure(tmp_path / "emulated", *words).records.values():
+        assert (record.status, record.lab_kernel) == (Status.OK, LabKernel.DEBIAN)
+        assert record.link_title == "WiFi 802.11n" and record.proof is not None and record.proof.air is None
+
+
+@pytest.mark.parametrize("clock", [("--virtual-time",), ()], ids=["virtual time", "real time"])
+def test_a_hard_disk_seeks(tmp_path: Path, clock: tuple[str, ...]) -> None:
+    words = ("--link", "local", "--disk", "hdd-7200", "--runtime", "0.5s", *clock)
+    names = ("seq-read-256k", "rand-read-256k", "rand-read-4k")
+    measured = measure(tmp_path / "disk", *words, *(w for name in names for w in ("--workload", name)))
+    assert measured.done.status == 0, measured.done
+    mb_s = {}
+    for record in measured.records.values():
+        assert record.read is not None and record.disk == "hdd-7200"
+        assert record.link_title == "HDD 7200 rpm"
+        mb_s[record.workload] = record.read.bytes_per_s / 1e6
+    # As fast as the profile says and no faster, and in real time as much slower as the machine is busy.
+    share = 0.8 if clock else 0.2
+    for name, profiles in (("seq-read-256k", 78), ("rand-read-256k", 30), ("rand-read-4k", 0.75)):
+        assert share * profiles < mb_s[name] < 1.1 * profiles, mb_s
+    assert mb_s["seq-read-256k"] > 1.5 * mb_s["rand-read-256k"], mb_s
+
+
+def test_a_stalled_guest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_plan(Request(links=("local",), virtual_time=True, repeats=1))
+    folder = RunFolder(tmp_path / made.run_id)
+    folder.path.mkdir()
+    folder.save_plan(made)
+    monkeypatch.setattr(testbed, "STALL_S", 5.0)
+    monkeypatch.setattr(testbed, "_command", lambda *_: ["sh", "-c", "while :; do :; done"])
+    with exclusive("stalled") as state:
+        journal = Journal(state / "journal-stalled.jsonl")
+        with pytest.raises(TestbedError) as stalled:
+            list(testbed.events(made, folder.path, journal, state))
+        journal.end()
+    assert "virtual time stood still" in stalled.value.message
+
+
+def test_randomness_that_is_left_is_named(tmp_path: Path) -> None:
+    profile = tmp_path / "lossy.toml"
+    profile.write_text('title = "Lossy"\nemulated = true\ndelay_us = 50\nloss_percent = 0.01\n')
+    words = ("--link", str(profile), "--ipsec", "off", "--virtual-time", *SMALL)
+    for record in measure(tmp_path / "runs", *words).records.values():
+        assert record.warnings[-1].endswith("its link loses packets at random")
+
+
+def test_the_kernel_that_is_needed_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = harness_once("run", "--virtual-time", "--plan")
+    assert done.status == 2 and "make lab-kernel" in done.err, done

@@ -1,0 +1,229 @@
+"""Virtual time, modelled disks and radios in a plan: what goes together, and what the kernel has to be."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import links, plan, testbed
+from harness.bench import Bench, Hosts
+from harness.errors import RequirementError, TestbedError, UsageError
+from harness.events import CellStarted, Event, writer
+from harness.heartbeat import HEARTBEAT, beating
+from harness.journal import Journal
+from harness.lab import Kernel, kernel
+from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
+from harness.plan import KernelChoice, Kernels, Request, make_plan
+from harness.results import RunFolder
+from tests.unit.fakes import World
+
+
+def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool) -> None:
+    def own_kernel() -> Kernel:
+        if not built:
+            raise RequirementError("the lab's own kernel has not been built", hint="make lab-kernel")
+        return Kernel(binary=Path("/linux"), modules=Path("/modules"))
+
+    monkeypatch.setattr(kernel, "own_kernel", own_kernel)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_built(monkeypatch, built=True)
+
+
+@pytest.fixture
+def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_built(monkeypatch, built=False)
+
+
+# Plans
+
+
+@pytest.mark.usefixtures("built")
+def test_virtual_time_is_the_same_again_by_default() -> None:
+    made = make_plan(Request(links=("local", "wired"), virtual_time=True))
+    assert made.virtual_time and made.lab_kernel is LabKernel.OWN
+    assert made.seed == plan.DEFAULT_VIRTUAL_SEED
+    assert made.disk is not None and made.disk.name == plan.DEFAULT_VIRTUAL_DISK
+    again = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
+    assert again == made, "the profile of the disk is in the plan"
+
+
+@pytest.mark.usefixtures("built")
+def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
+    assert make_plan(Request(links=("wired",), virtual_time=True, backing="ramdisk")).disk is None
+    assert make_plan(Request(links=("wired",), disk="hdd-7200")).lab_kernel is LabKernel.OWN
+
+
+@pytest.mark.usefixtures("unbuilt")
+@pytest.mark.parametrize(
+    "request_",
+    [Request(virtual_time=True), Request(disk="ram"), Request(lab_kernel=KernelChoice.OWN)],
+)
+def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
+    with pytest.raises(RequirementError) as refused:
+        make_plan(request_)
+    assert refused.value.hint and "make lab-kernel" in refused.value.hint
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "Debian's was chosen"),
+        (Request(disk="ram", kernels=Kernels.APART), "--kernels apart"),
+        (Request(virtual_time=True, testbed="host"), "the testbed is host"),
+        (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
+        (Request(disk="ram", backing="file"), "also --backing file"),
+        (Request(disk="floppy"), "floppy"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(request_: Request, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        make_plan(request_)
+    assert said in refused.value.message and refused.value.hint
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_wifi_is_real_where_the_kernel_is_built(monkeypatch: pytest.MonkeyPatch, built: bool) -> None:
+    is_built(monkeypatch, built=built)
+    made = make_plan(Request(links=("wired", "wifi")))
+    assert made.lab_kernel is (LabKernel.OWN if built else LabKernel.DEBIAN)
+    assert made.has_radio(made.links["wifi"]) is built and not made.has_radio(made.links["wired"])
+    assert made.links["wifi"].title == ("WiFi (hwsim, WPA2)" if built else "WiFi 802.11n")
+
+
+@pytest.mark.usefixtures("built")
+def test_the_user_has_the_last_word_on_the_kernel() -> None:
+    debians = make_plan(Request(links=("wifi",), lab_kernel=KernelChoice.DEBIAN))
+    assert debians.lab_kernel is LabKernel.DEBIAN and debians.links["wifi"].title == "WiFi 802.11n"
+    assert make_plan(Request(links=("wired",))).lab_kernel is LabKernel.DEBIAN, "nothing asks for the own"
+    apart = make_plan(Request(links=("wifi",), kernels=Kernels.APART))
+    assert apart.lab_kernel is LabKernel.DEBIAN, "its radios could not hear each other"
+
+
+@pytest.mark.usefixtures("built")
+def test_networks_of_another_security_are_other_columns() -> None:
+    made = make_plan(Request(links=("local", "wifi"), ipsec=("off",), wifi_security=Security.WPA3))
+    assert [column.label for column in made.columns] == ["local", "wifi-wpa3"]
+    assert made.links["wifi-wpa3"].title == "WiFi (hwsim, WPA3)"
+
+
+# Links
+
+
+def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = LinkProfile(name="x", title="X", emulated=True, rate_bit_s=10**9, delay_us=50)
+    assert links.netem(profile, frame_by_frame=True) == "limit 10000 delay 50us rate 1000000000bit 24"
+    world = World()
+    monkeypatch.setattr("harness.links.NamespaceHost", world.host)
+    near = world.host("initiator")
+    for frame_by_frame in (False, True):
+        world.commands.clear()
+        journal = Journal(tmp_path / f"{frame_by_frame}.jsonl")
+        with links.bring_up(journal, near, profile, tag="beef", index=0, frame_by_frame=frame_by_frame):
+            limited = [c for c in world.commands if c.input and "gso_max_segs 1\n" in c.input]
+            assert len(limited) == (2 if frame_by_frame else 0)
+
+
+# Randomness
+
+
+@pytest.mark.usefixtures("built")
+def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
+    made = make_plan(Request(links=("wired",), ipsec=("off",), virtual_time=True))
+    lossy = msgspec.structs.replace(made.links["wired"], loss_percent=1.0, jitter_us=5.0)
+    host = World().host("initiator")
+    cell = Cell(Column("wired"), "x", 1)
+    repeatable = Workload(name="x", options=(("rw", "read"),))
+    fresh = Workload(name="x", options=(("rw", "randread"), ("randrepeat", "0")))
+
+    def warnings(of: Plan, workload: Workload) -> list[str]:
+        bench = Bench(
+            of,
+            RunFolder(tmp_path),
+            lambda _event: None,
+            hosts=Hosts(target=host, initiators=(host,)),
+            journal=Journal(tmp_path / "journal.jsonl"),
+            private=tmp_path,
+        )
+        return bench._sources_of_randomness(cell, workload)
+
+    assert warnings(made, repeatable) == []
+    several = warnings(msgspec.structs.replace(made, links={"wired": lossy}), fresh)
+    assert [words.rpartition(": ")[2] for words in several] == [
+        "its link loses packets at random",
+        "its link delays packets by random jitter",
+        "its workload has randrepeat=0",
+    ]
+    real = msgspec.structs.replace(made, links={"wired": lossy}, virtual_time=False)
+    assert warnings(real, fresh) == [], "in real time nobody expects the same figures twice"
+
+
+# A stalled guest
+
+
+class Guest:
+    """A process that runs for ever."""
+
+    def poll(self) -> int | None:
+        return None
+
+
+@pytest.fixture
+def watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: None
+) -> Iterator[tuple[Path, Iterator[Event]]]:
+    del built
+    made = make_plan(Request(links=("local",), virtual_time=True))
+    monkeypatch.setattr(testbed, "STALL_S", 0.3)
+
+    @contextlib.contextmanager
+    def start(*_: object) -> Iterator[Guest]:
+        writer(tmp_path / "events.jsonl")(CellStarted("wired.seq-read-4k.r1", 1, 8))
+        yield Guest()
+
+    monkeypatch.setitem(testbed.STARTS, made.testbed, start)
+    yield tmp_path, testbed.events(made, tmp_path, Journal(tmp_path / "journal.jsonl"), tmp_path)
+
+
+def test_a_guest_whose_time_stands_still_is_named(watched: tuple[Path, Iterator[Event]]) -> None:
+    _, events = watched
+    with pytest.raises(TestbedError) as stalled:
+        list(events)
+    assert "virtual time stood still" in stalled.value.message
+    assert "measuring the cell wired.seq-read-4k.r1" in stalled.value.message
+
+
+def test_a_beating_heart_is_waited_for(
+    watched: tuple[Path, Iterator[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, events = watched
+    beats = itertools.count()
+    until = time.monotonic() + 1.0
+
+    def sleep(_seconds: float) -> None:
+        if time.monotonic() < until:
+            (folder / HEARTBEAT).write_text(str(next(beats)), encoding="utf-8")
+
+    monkeypatch.setattr("harness.testbed.time.sleep", sleep)
+    with pytest.raises(TestbedError):
+        list(events)
+    assert time.monotonic() > until
+
+
+def test_the_heart_beats_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.heartbeat.BEAT_S", 0.001)
+    with beating(tmp_path):
+        end = time.monotonic() + 5
+        while not (tmp_path / HEARTBEAT).exists() and time.monotonic() < end:
+            pass
+        assert (tmp_path / HEARTBEAT).exists()
+    assert not (tmp_path / HEARTBEAT).exists()

@@ -85,7 +85,7 @@ class VethPair(msgspec.Struct, frozen=True):
         return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
-def netem(profile: LinkProfile) -> str | None:
+def netem(profile: LinkProfile, *, single_frames: bool = False) -> str | None:
     """The netem parameters of a profile, or None if it shapes nothing.
 
     netem takes a GSO super-packet of up to 64 KB for one frame and would charge the overhead of one for
@@ -93,7 +93,7 @@ def netem(profile: LinkProfile) -> str | None:
     has to a full frame: exact for full frames, whether they come alone or as a super-packet; a small
     frame is charged up to ``frame_overhead_bytes`` too little, 0.2 us at 1 Gbit/s. (Forbidding
     super-packets would be exact for all, but costs the lab's processor a fifth of the throughput it is
-    to measure.)
+    to measure; where that costs nothing, ``single_frames`` has each frame charged all of its overhead.)
     """
     words: list[str] = []
     if profile.delay_us or profile.jitter_us:
@@ -102,7 +102,9 @@ def netem(profile: LinkProfile) -> str | None:
             words += [f"{profile.jitter_us:g}us", "distribution", "normal"]
     if profile.loss_percent:
         words += ["loss", "random", f"{profile.loss_percent:g}%"]
-    if profile.rate_bit_s is not None:
+    if profile.rate_bit_s is not None and single_frames:
+        words += ["rate", f"{profile.rate_bit_s}bit", str(profile.frame_overhead_bytes)]
+    elif profile.rate_bit_s is not None:
         frame_bytes = profile.mtu_bytes + ETHERNET_HEADER_BYTES
         share = frame_bytes / (frame_bytes + profile.frame_overhead_bytes)
         words += ["rate", f"{round(profile.rate_bit_s * share)}bit"]
@@ -152,6 +154,18 @@ def ready(journal: Journal, path: LinkPath, *, tag: str) -> Iterator[LinkPath]:
             for host, iface in queues:
                 host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
         yield path
+
+
+def frame_exactly(path: LinkPath) -> None:
+    """Charge each frame of a full-duplex link that is up what it takes on the medium, to the byte.
+
+    For virtual time. It has to come before the connections that it is to shape.
+    """
+    parameters = netem(path.profile, single_frames=True)
+    ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
+    for host, iface in ends if parameters is not None else ():
+        host.run(["ip", "link", "set", "dev", iface, "gso_max_segs", "1"])
+        host.run(["tc", "qdisc", "change", "dev", iface, "root", "netem", *(parameters or "").split()])
 
 
 @contextlib.contextmanager

@@ -151,7 +151,7 @@ def test_round_trips_of_a_write(settings: dict[str, int], block: int, round_trip
 def test_every_pdu_has_its_header() -> None:
     small = session(max_recv_bytes=8 * KIB)
     for direction in ("read", "write"):
-        dialogue = theory.bursts(Path(link=JUMBO), small, direction, 64 * KIB)  # type: ignore[arg-type]
+        dialogue = theory.bursts(Path(link=JUMBO), small, direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)
         assert moved == 64 * KIB + 8 * 48
 

@@ -37,7 +37,7 @@ class Done:
         return f"status {self.status}\n{self.out}\n{self.err}"
 
 
-def harness_once(*words: str) -> Done:
+def harness_once(*words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Done:
     """The command, refused if somebody else holds the testbed."""
     done = subprocess.run(
         [HARNESS, *words],
@@ -45,16 +45,16 @@ def harness_once(*words: str) -> Done:
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        timeout=COMMAND_DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )
     return Done(status=done.returncode, out=done.stdout, err=done.stderr)
 
 
-def harness(*words: str) -> Done:
+def harness(*words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Done:
     """The command, tried again while somebody else's run holds the testbed."""
     end = time.monotonic() + PATIENCE_S
-    while BUSY in (done := harness_once(*words)).err and time.monotonic() < end:
+    while BUSY in (done := harness_once(*words, deadline_s=deadline_s)).err and time.monotonic() < end:
         time.sleep(1)
     return done
 

@@ -1,0 +1,385 @@
+"""One I/O at a time over iSCSI, in closed form: the frames it takes, and how long they take.
+
+It is what is left of the matrix when processors cost nothing: framing, serialisation, propagation, round
+trips, and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md has both.
+
+Assumed: one command in flight; no loss; TCP's windows have grown to what they will be (RFC 5681's slow start
+is over) and hold at least the link's bandwidth times its delay; each direction has the whole rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.model import IpsecMode, LinkProfile
+
+Direction = Literal["read", "write"]
+
+ETHERNET_HEADER_BYTES = 14
+IPV4_HEADER_BYTES = 20
+"""RFC 791, without options."""
+
+TCP_HEADER_BYTES = 32
+"""RFC 9293, 20 bytes, and the timestamps of RFC 7323 with their two bytes of padding, in every segment."""
+
+BHS_BYTES = 48
+"""RFC 7143, section 11.2.1: the basic header segment of every PDU; there are no digests and no AHS here."""
+
+PAGE_BYTES = 4096
+"""What LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
+
+ESP_HEADER_BYTES = 8
+"""RFC 4303, sections 2.1 and 2.2: SPI and sequence number."""
+
+ESP_TRAILER_BYTES = 2
+"""RFC 4303, sections 2.5 and 2.6: pad length and next header."""
+
+CIPHERS = {
+    "ecb(cipher_null)": (0, 4),  # RFC 2410; RFC 4303, section 2.4 aligns to 4 bytes
+    "cbc(aes)": (16, 16),  # RFC 3602, sections 2.1 and 3
+    "rfc4106(gcm(aes))": (8, 4),  # RFC 4106, sections 3.1 and 3.2
+    "rfc7539esp(chacha20,poly1305)": (8, 4),  # RFC 7634, section 2
+}
+"""Bytes of IV in every packet, and what the encrypted part is padded to, by the kernel's name."""
+
+CHECK_VALUES = {
+    "hmac(sha1)": 12,  # RFC 2404
+    "hmac(sha256)": 16,  # RFC 4868, section 2.3
+    "rfc4106(gcm(aes))": 16,  # RFC 4106, section 3: strongSwan's aes128gcm16
+    "rfc7539esp(chacha20,poly1305)": 16,  # RFC 7634, section 2
+}
+"""Bytes of the ICV, by the kernel's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Esp:
+    """ESP as it frames a packet: tunnel mode has the whole packet within, transport mode its payload."""
+
+    mode: IpsecMode
+    iv_bytes: int
+    block_bytes: int
+    icv_bytes: int
+
+    @property
+    def outer_bytes(self) -> int:
+        """All before and behind what is padded, without the IP header that transport mode keeps."""
+        tunnel = IPV4_HEADER_BYTES if self.mode is IpsecMode.TUNNEL else 0
+        return tunnel + ESP_HEADER_BYTES + self.iv_bytes + self.icv_bytes
+
+    def packet_bytes(self, cleartext_bytes: int) -> int:
+        """The IP packet that carries an IP packet of that length."""
+        kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
+        padded = cleartext_bytes - kept + ESP_TRAILER_BYTES
+        padded += -padded % self.block_bytes
+        return kept + self.outer_bytes + padded
+
+    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
+        """The longest IP packet that still fits when it is wrapped (Linux: xfrm_state_mtu())."""
+        kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
+        room = mtu_bytes - self.outer_bytes - kept
+        return room - room % self.block_bytes + kept - ESP_TRAILER_BYTES
+
+
+def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
+    """The framing of a proposal (``Proposal.kernel_algorithms``). KeyError for what is not known here."""
+    cipher = next((name for name in kernel_algorithms if name in CIPHERS), kernel_algorithms[0])
+    iv_bytes, block_bytes = CIPHERS[cipher]
+    return Esp(
+        mode=mode,
+        iv_bytes=iv_bytes,
+        block_bytes=block_bytes,
+        icv_bytes=CHECK_VALUES[kernel_algorithms[-1]],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What the two ends agreed on (RFC 7143, section 13), and the window that TCP has come to.
+
+    ``max_recv_bytes`` is the MaxRecvDataSegmentLength of who receives the data. ``window_bytes`` is what
+    the target may have in flight: the smaller of the initiator's receive window and its own congestion
+    window.
+    """
+
+    initial_r2t: bool
+    immediate_data: bool
+    first_burst_bytes: int
+    max_burst_bytes: int
+    max_recv_bytes: int
+    window_bytes: int
+
+    @classmethod
+    def from_negotiated(
+        cls, negotiated: Mapping[str, str], direction: Direction, window_bytes: int
+    ) -> Session:
+        """From ``initiator.negotiated()``, the kernel's names of them."""
+        receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
+        return cls(
+            initial_r2t=negotiated["initial_r2t"] != "0",
+            immediate_data=negotiated["immediate_data"] != "0",
+            first_burst_bytes=int(negotiated["first_burst_len"]),
+            max_burst_bytes=int(negotiated["max_burst_len"]),
+            max_recv_bytes=int(negotiated[receiver]),
+            window_bytes=window_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """A link and what protects it."""
+
+    link: LinkProfile
+    esp: Esp | None = None
+
+    @property
+    def mss_bytes(self) -> int:
+        """The most data in a segment (RFC 9293, section 3.7.1), when ESP has taken its part of the MTU."""
+        mtu_bytes = self.link.mtu_bytes
+        if self.esp is not None:
+            mtu_bytes = self.esp.inner_mtu_bytes(mtu_bytes)
+        return mtu_bytes - IPV4_HEADER_BYTES - TCP_HEADER_BYTES
+
+    def frame_bytes(self, data_bytes: int) -> int:
+        """The Ethernet frame of a segment, as an interface counts it: without preamble, gap and FCS."""
+        packet_bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + data_bytes
+        if self.esp is not None:
+            packet_bytes = self.esp.packet_bytes(packet_bytes)
+        return ETHERNET_HEADER_BYTES + packet_bytes
+
+    def serialisation_s(self, segments: Sequence[int]) -> float:
+        """How long these segments occupy the medium, one after another."""
+        if self.link.rate_bit_s is None:
+            return 0.0
+        overhead_bytes = self.link.frame_overhead_bytes
+        occupied = sum(self.frame_bytes(data_bytes) + overhead_bytes for data_bytes in segments)
+        return 8 * occupied / self.link.rate_bit_s
+
+    def one_way_s(self, segments: Sequence[int]) -> float:
+        """From when they are sent until the last is there.
+
+        A frame is there when all of it is (store and forward), and the next follows without a gap: so all
+        are serialised and only the last is waited for, once for the propagation.
+        """
+        return self.link.delay_us * 1e-6 + self.serialisation_s(segments)
+
+
+def segmented(
+    writes: Sequence[tuple[int, bool]], mss_bytes: int, window_bytes: int | None = None
+) -> list[int]:
+    """The segments that TCP makes of ``writes`` (bytes, whether more follows) that come all at once.
+
+    Without Nagle's algorithm (both ends set TCP_NODELAY) each write leaves at once, so its last segment is
+    short; with "more follows" (MSG_MORE) what does not fill a segment waits. What the window has no room
+    for waits too, and later writes fill it up.
+    """
+    segments: list[int] = []
+    sent = 0
+    in_flight = 0
+    for length, more_follows in writes:
+        left = length
+        while left:
+            if len(segments) == sent or segments[-1] == mss_bytes:
+                segments.append(0)
+            taken = min(left, mss_bytes - segments[-1])
+            segments[-1] += taken
+            left -= taken
+        while sent < len(segments):
+            is_waiting = more_follows and sent == len(segments) - 1 and segments[sent] < mss_bytes
+            is_beyond = window_bytes is not None and in_flight + segments[sent] > window_bytes
+            if is_waiting or is_beyond:
+                break
+            in_flight += segments[sent]
+            sent += 1
+    return segments
+
+
+def paged(length: int) -> Iterator[int]:
+    """``length`` bytes in whole pages and a rest."""
+    for begin in range(0, length, PAGE_BYTES):
+        yield min(PAGE_BYTES, length - begin)
+
+
+@dataclass(kw_only=True)
+class Receiver:
+    """When Linux acknowledges (RFC 9293, section 3.8.6.3: at least every second full segment).
+
+    It does so at once when more than one full segment waits, or two short ones. What a full segment is, it
+    guesses from what comes (tcp_measure_rcv_mss(), __tcp_ack_snd_check(), tcp_cleanup_rbuf()). All else
+    waits for data that goes the other way, and here there always is some.
+    """
+
+    full_bytes: int
+    last_bytes: int = 0
+    waiting_bytes: int = 0
+    has_short: bool = False
+
+    def answers(self, data_bytes: int, *, pushed: bool) -> bool:
+        """Whether a segment of this length is answered by an ACK of its own."""
+        previous, self.last_bytes = self.last_bytes, 0
+        two_short = False
+        self.waiting_bytes += data_bytes
+        if data_bytes >= self.full_bytes:
+            self.full_bytes = data_bytes
+            self.has_short |= pushed
+        elif self._may_be_full(data_bytes, pushed) and data_bytes == previous:
+            self.full_bytes = self.last_bytes = data_bytes
+        else:
+            if self._may_be_full(data_bytes, pushed):
+                self.last_bytes = data_bytes
+            two_short, self.has_short = self.has_short, True
+        if self.waiting_bytes > self.full_bytes or two_short:
+            self.answered()
+            return True
+        return False
+
+    @staticmethod
+    def _may_be_full(data_bytes: int, pushed: bool) -> bool:
+        # TCP_MSS_DEFAULT and TCP_MIN_MSS, less the options, which the kernel counts as data here.
+        return data_bytes + TCP_HEADER_BYTES >= 536 + 20 or (
+            not pushed and data_bytes + TCP_HEADER_BYTES >= 88 + 20
+        )
+
+    def answered(self) -> None:
+        """An ACK has left, alone or with data."""
+        self.waiting_bytes, self.has_short = 0, False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """What one end sends without having to wait for the other."""
+
+    by: Literal["initiator", "target"]
+    segments: tuple[int, ...]
+    ends: frozenset[int]
+    """Places of the segments that end a write: those have PSH set."""
+
+    after_disk: bool = False
+
+
+def bursts(path: Path, session: Session, direction: Direction, block_bytes: int) -> list[Burst]:
+    """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
+
+    def burst(by: Literal["initiator", "target"], writes: list[tuple[int, bool]], **more: bool) -> Burst:
+        window_bytes = session.window_bytes if by == "target" else None
+        segments = segmented(writes, path.mss_bytes, window_bytes)
+        short = {n for n, length in enumerate(segments) if length < path.mss_bytes}
+        return Burst(by=by, segments=tuple(segments), ends=frozenset(short | {len(segments) - 1}), **more)
+
+    if direction == "read":
+        answer: list[tuple[int, bool]] = []
+        for length in _cut(block_bytes, min(session.max_recv_bytes, session.max_burst_bytes)):
+            # Data-In, the last with the status (section 11.7.3): the header, then page by page.
+            answer += [(BHS_BYTES, False), *((page, False) for page in paged(length))]
+        return [
+            burst("initiator", [(BHS_BYTES, False)]),
+            burst("target", answer, after_disk=True),
+        ]
+    found = []
+    immediate = 0
+    if session.immediate_data:
+        immediate = min(block_bytes, session.first_burst_bytes, session.max_recv_bytes)
+    sending = _pdu(immediate)
+    done = immediate
+    if not session.initial_r2t:
+        # Section 13.10: unsolicited Data-Out may follow, up to FirstBurstLength in all.
+        for length in _cut(min(block_bytes, session.first_burst_bytes) - immediate, session.max_recv_bytes):
+            sending += _pdu(length)
+            done += length
+    found.append(burst("initiator", sending))
+    # One R2T at a time (section 13.17), each for at most MaxBurstLength (section 13.13).
+    for length in _cut(block_bytes - done, session.max_burst_bytes):
+        found.append(burst("target", [(BHS_BYTES, False)]))
+        parts = [_pdu(part) for part in _cut(length, session.max_recv_bytes)]
+        found.append(burst("initiator", [write for part in parts for write in part]))
+    found.append(burst("target", [(BHS_BYTES, False)], after_disk=True))
+    return found
+
+
+def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
+    """A PDU of open-iscsi's: its header leaves alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
+    return [(BHS_BYTES, False), *([(data_bytes, False)] if data_bytes else [])]
+
+
+def _cut(length: int, largest: int) -> Iterator[int]:
+    for begin in range(0, length, largest):
+        yield min(largest, length - begin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What goes one way for one I/O: frames, of which so many are bare ACKs, and their bytes.
+
+    ``frame_bytes`` are those that an interface counts; ``wire_bytes`` the room they take on the medium.
+    """
+
+    frames: int
+    acks: int
+    frame_bytes: int
+    wire_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One I/O: what it takes."""
+
+    to_target: Traffic
+    to_initiator: Traffic
+    time_s: float
+    bandwidth_bytes_s: float
+    round_trips: int
+
+
+def predict(
+    path: Path, session: Session, *, direction: Direction, block_bytes: int, device_s: float
+) -> Prediction:
+    """One I/O of ``block_bytes``; ``device_s`` is what the disk takes for it, as one command.
+
+    ValueError if the window is smaller than the bandwidth times the delay: then the target would wait for
+    ACKs in the middle of a burst, and this is no model of that.
+    """
+    rate_bit_s = path.link.rate_bit_s
+    round_trip_s = 2 * path.link.delay_us * 1e-6 + path.serialisation_s([path.mss_bytes, 0])
+    if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
+        raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
+    dialogue = bursts(path, session, direction, block_bytes)
+    time_s = sum(
+        path.one_way_s(burst.segments) + (device_s if burst.after_disk else 0.0) for burst in dialogue
+    )
+    acks = _acks(dialogue, path.mss_bytes)
+    ways = {}
+    for end, peer in (("initiator", "target"), ("target", "initiator")):
+        segments = [length for burst in dialogue if burst.by == end for length in burst.segments]
+        segments += [0] * acks[end]
+        frame_bytes = sum(map(path.frame_bytes, segments))
+        ways[peer] = Traffic(
+            frames=len(segments),
+            acks=acks[end],
+            frame_bytes=frame_bytes,
+            wire_bytes=frame_bytes + len(segments) * path.link.frame_overhead_bytes,
+        )
+    return Prediction(
+        to_target=ways["target"],
+        to_initiator=ways["initiator"],
+        time_s=time_s,
+        bandwidth_bytes_s=block_bytes / time_s,
+        round_trips=sum(burst.by == "target" for burst in dialogue),
+    )
+
+
+SETTLING_IOS = 8
+
+
+def _acks(dialogue: Sequence[Burst], mss_bytes: int) -> dict[str, int]:
+    """How many bare ACKs each end sends for one I/O of many: what it guesses has settled."""
+    ends = {end: Receiver(full_bytes=mss_bytes) for end in ("initiator", "target")}
+    count: dict[str, int] = {}
+    for _ in range(SETTLING_IOS):
+        count = dict.fromkeys(ends, 0)
+        for burst in dialogue:
+            receiver = "target" if burst.by == "initiator" else "initiator"
+            ends[burst.by].answered()
+            for place, length in enumerate(burst.segments):
+                count[receiver] += ends[receiver].answers(length, pushed=place in burst.ends)
+    return count

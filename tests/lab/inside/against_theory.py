@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from harness import disks, initiator, inside, ipsec, links
-from harness.disks import MIB, Flash, FlashDisk
+from harness.disks import MIB, FlashDisk
 from harness.hosts import Host, NamespaceHost
 from harness.initiator import IscsiSession
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, BackingKind, IkeAuth, IpsecMode, LinkProfile
+from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
 from harness.profiles import load_proposal
 from harness.target import PORT, Backstore, IscsiTarget, iqn
 

@@ -66,7 +66,8 @@ def _names() -> Iterator[str]:
         for folder, folders, files in os.walk(top):
             yield from (path for name in folders + files if not _is_ours(path := f"{folder}/{name}"))
     for shallow in (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/dev"), Path.home()):
-        yield from map(str, shallow.iterdir())
+        # Others at work on the machine make files there, too.
+        yield from (str(path) for path in shallow.iterdir() if path.lstat().st_uid == os.geteuid())
     uml = Path.home() / ".uml"
     yield from map(str, uml.iterdir() if uml.is_dir() else ())
 

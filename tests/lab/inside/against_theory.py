@@ -45,6 +45,10 @@ WORKLOADS = {
 After 48 reads of 256K the initiator's receive window has grown to where it stays.
 """
 
+PAUSE_S = 0.5
+"""Before each run: longer than TCP's retransmission timeout, for after that long Linux answers a while with
+more ACKs, and fio's own pause is sometimes as long."""
+
 RUNS = ("settling", "short", "long")
 COUNTERS = ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")
 OPTIONS = ("direct=1", "ioengine=psync", "thread", "randseed=1", "allow_file_create=0", "size=16m")
@@ -159,9 +163,13 @@ class Lab:
                 self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
             )
         )
-        for host in (path.initiator, path.target):
-            # fio pauses between two workloads, and it is the steady state that theory tells of.
-            host.run(["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"])
+        for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
+            # fio pauses between two workloads, and it is the steady state that theory tells of. And ARP
+            # would ask again after 15 to 45 s: the one delay here that the kernel draws at random.
+            host.run(
+                ["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"]
+                + [f"net.ipv4.neigh.{iface}.base_reachable_time_ms={10**8}"]
+            )
         if framing.proposal != IPSEC_OFF:
             self.stack.enter_context(
                 ipsec.tunnel(
@@ -200,7 +208,7 @@ def job_file(ups: list[Up]) -> str:
         kind, _, block = workload.partition("-")
         ios = WORKLOADS[workload][RUNS.index(run)]
         lines.extend([f"[{column}.{workload}.{run}]", "stonewall", f"filename={device}"])
-        lines.extend([f"rw={kind}", f"bs={block}", f"number_ios={ios}"])
+        lines.extend([f"rw={kind}", f"bs={block}", f"number_ios={ios}", f"exec_prerun=sleep {PAUSE_S:g}"])
 
     for up in ups:
         folder = f"/sys/class/net/{up.path.initiator_iface}/statistics"

@@ -118,11 +118,13 @@ def _text(path: Path) -> str:
 
 def _names() -> Iterator[str]:
     # Of /run/harness the lock and an empty folder stay; the locks of open-iscsi and of iproute2 are theirs.
-    # Not /tmp: the machine's shows through from below, and others may be at work there.
+    # Not /tmp: the machine's shows through from below, and others may be at work there. In the lab, home is
+    # in /run, and a table that was shown is kept in its .cache.
+    ours = ("/run/harness", "/run/lock", "/run/results", str(Path.home() / ".cache"))
     for top in ("/etc", "/run", "/dev/shm"):
         for folder, folders, files in os.walk(top):
-            if not folder.startswith(("/run/harness", "/run/lock", "/run/results")):
-                yield from (f"{folder}/{name}" for name in folders + files if name != "harness")
+            paths = [f"{folder}/{name}" for name in folders + files if name != "harness"]
+            yield from (path for path in paths if not path.startswith(ours))
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ def the_whole_matrix() -> None:
     found = records(newest_run())
     assert len(found) == 24
     assert {record["status"] for record in found.values()} == {"ok"}, found
-    assert {record["link_title"] for record in found.values()} == {f"wired ({nas.NIC})", "local disk"}
+    assert {record["link_title"] for record in found.values()} == {f"wired ({nas.NIC})", "target's disk"}
     print("cells: 24")
 
 

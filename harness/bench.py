@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import secrets
 import time
 from collections.abc import Iterator
@@ -61,6 +60,7 @@ from harness.model import (
     Workload,
 )
 from harness.results import RunFolder
+from harness.schedule import Schedule
 from harness.target import PORT, Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
@@ -71,21 +71,6 @@ RADIOS_PER_PATH = 3
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
-
-
-def order_of_cells(plan: Plan) -> list[Cell]:
-    """All cells of a plan in the order they are measured: each repeat is one shuffled block."""
-    cells: list[Cell] = []
-    for repeat in range(1, plan.repeats + 1):
-        block = [
-            Cell(column=column, workload=workload.name, repeat=repeat)
-            for column in plan.columns
-            for workload in plan.workloads
-        ]
-        # Not for secrecy: a stored seed has to give the same order again.
-        random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
-        cells += block
-    return cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,15 +136,16 @@ class Bench:
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
 
-    def execute(self, todo: list[tuple[int, Cell]]) -> None:
-        """Measure the cells in ``todo`` (place in the order, cell) and write a record for each.
+    def execute(self, schedule: Schedule) -> None:
+        """Measure the cells that are left, in the schedule's order, and write a record for each.
 
         Raises HarnessError only where the run as a whole cannot go on.
         """
         with self.shared():
-            for number, (order, cell) in enumerate(todo, 1):
-                self.emit(CellStarted(cell.key, number, len(todo)))
+            for number, (order, cell) in enumerate(schedule, 1):
+                self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
                 record = self._save(self.measure(cell, order))
+                schedule.take(record)
                 self.emit(
                     CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
                 )

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from harness import recovery
-from harness.bench import Bench, Hosts, order_of_cells
+from harness.bench import Bench, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Event
 from harness.journal import Journal
@@ -32,6 +32,7 @@ from harness.model import (
 )
 from harness.profiles import data_folder, load_link, load_proposal
 from harness.results import RunFolder
+from harness.schedule import Schedule
 from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, World
 
 TAG = "beef"
@@ -88,7 +89,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
         bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
         try:
-            bench.execute(list(enumerate(order_of_cells(plan))))
+            bench.execute(Schedule(plan, folder.load_records()))
         except (HarnessError, OSError, KeyboardInterrupt) as raised:
             error = raised
     return Outcome(journal, folder, events, error)

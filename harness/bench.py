@@ -28,6 +28,7 @@ from harness import (
     leftovers,
     links,
     measure,
+    sanity,
     trunk,
     wifi,
     wireless,
@@ -66,6 +67,9 @@ from harness.target import PORT, Backstore, IscsiTarget, iqn
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
 
+HARDWARE = ("initiator_hardware", "target_hardware")
+"""Where the environment has what real interfaces tell of themselves."""
+
 RADIOS_PER_PATH = 3
 """The station's, the access point's, and one that listens."""
 
@@ -89,9 +93,13 @@ def _describe(path: links.LinkPath) -> dict[str, object]:
     """The link of a lane as it was made, and what real interfaces tell of themselves."""
     described: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
-        described["initiator_hardware"] = interfaces.describe(path.initiator, path.initiator_iface)
-        described["target_hardware"] = interfaces.describe(path.target, path.target_iface)
+        described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
+        described[HARDWARE[1]] = interfaces.describe(path.target, path.target_iface)
     return described
+
+
+def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
+    return [end for name in HARDWARE if isinstance(end := described.get(name), dict)]
 
 
 @dataclass(kw_only=True)
@@ -100,6 +108,7 @@ class ColumnUp:
 
     stack: contextlib.ExitStack
     lanes: tuple[Lane, ...] = ()
+    link: LinkProfile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +144,7 @@ class Bench:
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
+        self._measured_locally: dict[str, list[Record]] = {}
 
     def execute(self, schedule: Schedule) -> None:
         """Measure the cells that are left, in the schedule's order, and write a record for each.
@@ -268,12 +278,16 @@ class Bench:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
         try:
+            profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
                 lanes = [
                     self._bring_up(column, number, stack)
                     for number in range(0 if column.link == LINK_LOCAL else column.initiators)
                 ]
-                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes))
+                described = [_describe(lane.path) for lane in lanes]
+                if profile is not None:
+                    profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
+                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
@@ -282,7 +296,7 @@ class Bench:
         self._columns[column] = up
         if lanes:
             self._facts[f"column {column.label}"] = {
-                "link": [_describe(lane.path) for lane in lanes],
+                "link": described,
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
                 "association": [
@@ -513,6 +527,22 @@ class Bench:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
+    def _sane(self, record: Record, up: ColumnUp) -> Record:
+        """The record, held to what its link and its disk can do."""
+        # The initiator's own disk says nothing about the target's.
+        own_disk = self.plan.local_device is not None
+        local = self._measured_locally.setdefault(record.workload, [])
+        found = sanity.check(
+            record,
+            link=up.link,
+            disk=None if own_disk and record.link == LINK_LOCAL else self.plan.disk,
+            local=() if own_disk else local,
+        )
+        record = sanity.with_findings(record, found)
+        if record.link == LINK_LOCAL:
+            local.append(record)
+        return record
+
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
         """What keeps a cell from being the same again in virtual time."""
         if not self.plan.virtual_time:
@@ -564,7 +594,8 @@ class Bench:
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
+        record = self._sane(measure.summarise(done, workload, record), up)
         return msgspec.structs.replace(
-            measure.summarise(done, workload, record),
+            record,
             raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),
         )

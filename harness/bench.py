@@ -529,17 +529,11 @@ class Bench:
 
     def _sane(self, record: Record, up: ColumnUp) -> Record:
         """The record, held to what its link and its disk can do."""
-        # The initiator's own disk says nothing about the target's.
-        own_disk = self.plan.local_device is not None
         local = self._measured_locally.setdefault(record.workload, [])
-        found = sanity.check(
-            record,
-            link=up.link,
-            disk=None if own_disk and record.link == LINK_LOCAL else self.plan.disk,
-            local=() if own_disk else local,
-        )
+        found = sanity.check(record, link=up.link, disk=self.plan.disk, local=local)
         record = sanity.with_findings(record, found)
-        if record.link == LINK_LOCAL:
+        # A disk of the initiator's own says nothing about the target's.
+        if record.link == LINK_LOCAL and self.plan.local_device is None:
             local.append(record)
         return record
 

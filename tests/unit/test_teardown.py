@@ -117,6 +117,18 @@ def test_a_run_measures_and_proves_every_cell(tmp_path: Path) -> None:
         assert record.esp["drivers"] == "rfc4106-gcm-aesni"
 
 
+def test_a_figure_that_its_link_cannot_have_makes_the_cell_invalid(tmp_path: Path) -> None:
+    far = msgspec.structs.replace(PLAN.links["wired"], delay_us=3000.0)
+    plan = msgspec.structs.replace(PLAN, links=PLAN.links | {"wired": far})
+    outcome = measure(World(), tmp_path / "run", plan)
+    found = {record.link: (record.status, record.reason) for record in outcome.records}
+    assert found["local"] == (Status.OK, None)
+    assert found["wired"] == (
+        Status.INVALID,
+        "an I/O took 1900.0 us, but the link's round trip alone takes 6000 us",
+    )
+
+
 def test_what_is_brought_up_is_taken_down_in_reverse(tmp_path: Path) -> None:
     world = World()
     outcome = measure(world, tmp_path / "run")

@@ -28,13 +28,21 @@ from harness import (
     leftovers,
     links,
     measure,
+    overtime,
     sanity,
     trunk,
     wifi,
     wireless,
 )
 from harness.backing import Storage
-from harness.errors import CellInvalid, CommandFailed, HarnessError, HostLost, RequirementError
+from harness.errors import (
+    CellInvalid,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host
 from harness.jobfile import (
@@ -60,6 +68,7 @@ from harness.model import (
     Status,
     Workload,
 )
+from harness.parse import fiolog
 from harness.results import RunFolder
 from harness.schedule import Schedule
 from harness.target import PORT, Backstore, IscsiTarget, iqn
@@ -527,6 +536,18 @@ class Bench:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
+    def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
+        """Keep the bandwidth that fio logged on its host, and say what is to be doubted by it."""
+        (text,) = host.read_files([f"{log}_bw.log"])
+        if not text:
+            return ()
+        (raw / overtime.LOG).write_text(text, encoding="utf-8")
+        job = (raw / "job.fio").read_text(encoding="utf-8")
+        try:
+            return overtime.doubts(fiolog.bandwidth(text, fiolog.interval_ms(job)))
+        except UsageError as error:
+            return (f"fio's log of bandwidth says nothing: {error.message}",)
+
     def _sane(self, record: Record, up: ColumnUp) -> Record:
         """The record, held to what its link and its disk can do."""
         local = self._measured_locally.setdefault(record.workload, [])
@@ -565,6 +586,8 @@ class Bench:
         plan, local = self.plan, self._local
         raw = self.folder.raw_folder(cell.key)
         raw.mkdir(parents=True, exist_ok=True)
+        lanes = up.lanes
+        log = self.private / cell.key if len(lanes) < 2 and not plan.virtual_time else None
 
         def job(device: str) -> str:
             return job_file(
@@ -574,18 +597,21 @@ class Bench:
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=plan.runtime_s,
                 clock=plan.clock,
+                log=None if log is None else str(log),
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
         record = msgspec.structs.replace(record, started_unix_s=time.time())
-        if up.lanes:
+        if lanes:
             protected = cell.column.ipsec != IPSEC_OFF
             done = measure.over_lanes(
-                up.lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
+                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
             )
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        if log is not None and local is not None:
+            done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
         record = self._sane(measure.summarise(done, workload, record), up)

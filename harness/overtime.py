@@ -1,11 +1,13 @@
 """Bandwidth over the time of a measurement: fio's own log, which stands beside its output.
 
-Not of several initiators at once (fio's client writes what comes from servers under names of its own), and not
-in virtual time, where nothing may be done that a run without it would not do.
+Not of several initiators at once (fio's client writes what comes from servers under names of its own), and
+not in virtual time, where nothing may be done that a run without it would not do.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -35,75 +37,107 @@ ROUND_S = 1.0
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """The bandwidth of a cell: at each time (s since the start) the median of its ``repeats``, in bytes/s.
+    """The bandwidth of a cell in intervals of ``interval_s``: the median of its ``repeats``, in bytes/s.
 
-    ``low`` and ``high`` are the lowest and the highest repeat there. ``state`` is that of the median in five
-    equal parts, and ``settled_s`` the time until five rounds of a second in a row were steady. Both are
-    None for less than five seconds, and ``settled_s`` if there were no such rounds.
+    ``low`` and ``high`` are the lowest and the highest repeat in each. ``fifths`` are the means of the
+    median in five equal parts of the time, and ``state`` is what they say; ``settled_s`` is the time until
+    five rounds of a second in a row were steady. The last two are None for less than five seconds, and
+    ``settled_s`` if there were no such rounds.
     """
 
     repeats: int
-    end_s: Sequence[float]
+    interval_s: float
     median: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
+    fifths: Sequence[float]
     state: SteadyState | None
     settled_s: float | None
 
 
+def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
+    """Mean bandwidth in each of ``count`` equal parts of the time from the start, in bytes/s.
+
+    fio's intervals are as long as the machine had time for: parts are cut out of what they add up to.
+    """
+    times, moved = [0.0], [0.0]
+    for sample in samples:
+        end_s = sample.end_ns / 1e9
+        moved.append(moved[-1] + sample.bytes_per_s * (end_s - times[-1]))
+        times.append(end_s)
+
+    def until(time_s: float) -> float:
+        place = min(bisect.bisect_left(times, time_s), len(times) - 1)
+        if not place or times[place] <= time_s:
+            return moved[place]
+        share = (time_s - times[place - 1]) / (times[place] - times[place - 1])
+        return moved[place - 1] + share * (moved[place] - moved[place - 1])
+
+    edges = [until(until_s * n / count) for n in range(count + 1)]
+    return [(after - before) * count / until_s for before, after in itertools.pairwise(edges)]
+
+
 def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
     """``NOT_STEADY`` or ``WARMING_UP``; nothing of a measurement that is too short to tell (5 s)."""
-    rates = [sample.bytes_per_s for sample in samples]
-    rounds = _rounds(rates, samples[-1].end_ns / 1e9 if samples else 0.0)
-    if not any(rounds) or steady.assess(steady.in_rounds(rates)).attained:
+    rounds = _rounds(samples)
+    if not any(rounds) or _state(samples).attained:
         return ()
     settled = len(rounds) > steady.WINDOW and any(rounds[-steady.WINDOW :]) and steady.assess(rounds).attained
     return (WARMING_UP if settled else NOT_STEADY,)
 
 
-def _rounds(rates: Sequence[float], seconds: float) -> list[float]:
-    """Means of ``ROUND_S`` or a little more; none if there would be too few of them, or of samples in them."""
-    # fio's last interval ends a moment before the time that was asked for.
-    count = min(int(1.01 * seconds / ROUND_S), len(rates))
-    return steady.in_rounds(rates, count) if count >= steady.WINDOW else []
-
-
 def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | None:
     """The logs of all repeats that are ``ok``, as far as they go together; None if there is none.
 
-    ``folders`` are those of the runs, by run id.
+    ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for.
     """
-    found = [
-        samples for record in records if record.status is Status.OK and (samples := _of(record, folders))
-    ]
-    count = min(map(len, found), default=0)
-    if not count:
+    good = [record for record in records if record.status is Status.OK]
+    found = [log for record in good if (log := _of(record, folders)) is not None]
+    if not found:
         return None
-    # fio's intervals are the same for each repeat, to a millisecond; the last one may be missing.
-    at_once = [[samples[place].bytes_per_s for samples in found] for place in range(count)]
-    median = [stats.median(rates) for rates in at_once]
-    end_s = [stats.median([samples[place].end_ns / 1e9 for samples in found]) for place in range(count)]
-    rounds = _rounds(median, end_s[-1])
+    interval_s = max(interval_ms for interval_ms, _ in found) / 1000
+    together_s = min(samples[-1].end_ns for _, samples in found) / 1e9
+    count = max(1, int(1.01 * together_s / interval_s))
+    curves = [parts(samples, count, together_s) for _, samples in found]
+    at_once = list(zip(*curves, strict=True))
+    median = [
+        Sample(round(1e9 * together_s * n / count), stats.median(rates)) for n, rates in enumerate(at_once, 1)
+    ]
+    rounds = _rounds(median)
     settled = steady.settled_after(rounds)
     return Course(
         repeats=len(found),
-        end_s=end_s,
-        median=median,
+        interval_s=together_s / count,
+        median=[sample.bytes_per_s for sample in median],
         low=[min(rates) for rates in at_once],
         high=[max(rates) for rates in at_once],
-        state=steady.assess(steady.in_rounds(median)) if any(rounds) else None,
-        settled_s=None if settled is None else settled * end_s[-1] / len(rounds),
+        fifths=parts(median, steady.WINDOW, together_s),
+        state=_state(median) if any(rounds) else None,
+        settled_s=None if settled is None else settled * together_s / len(rounds),
     )
 
 
-def _of(record: Record, folders: Mapping[str, Path]) -> list[Sample]:
-    """Nothing if it has no log, or what it has is none: a picture is left out, and the record stands."""
+def _rounds(samples: Sequence[Sample]) -> list[float]:
+    """Rounds of ``ROUND_S`` or a little more; none if there would be too few of them, or of samples."""
+    end_s = samples[-1].end_ns / 1e9 if samples else 0.0
+    # fio's last interval ends a moment before the time that was asked for.
+    count = min(int(1.01 * end_s / ROUND_S), len(samples))
+    return parts(samples, count, end_s) if count >= steady.WINDOW else []
+
+
+def _state(samples: Sequence[Sample]) -> SteadyState:
+    return steady.assess(parts(samples, steady.WINDOW, samples[-1].end_ns / 1e9))
+
+
+def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]] | None:
+    """Interval in ms and samples; None without a log that is one: its picture is left out, no more."""
     log = results.raw_file(record, folders, LOG)
     job = results.raw_file(record, folders, "job.fio")
     if log is None or job is None:
-        return []
+        return None
     try:
         interval_ms = fiolog.interval_ms(job.read_text(encoding="utf-8", errors="replace"))
-        return fiolog.bandwidth(log.read_text(encoding="utf-8", errors="replace"), interval_ms)
+        samples = fiolog.bandwidth(log.read_text(encoding="utf-8", errors="replace"), interval_ms)
     except (OSError, HarnessError):
-        return []
+        return None
+    return (interval_ms, samples) if samples and samples[-1].end_ns else None

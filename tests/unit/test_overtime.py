@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.model import Record, Status
-from harness.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell
+from harness.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell, parts
 from harness.parse.fiolog import Sample, interval_ms
 from tests.unit.test_table import record
 
@@ -48,6 +48,13 @@ def test_a_measurement_of_five_seconds_is_judged_although_its_last_interval_ends
     assert doubts(made) == (NOT_STEADY,)
 
 
+def test_equal_parts_are_cut_out_of_intervals_of_any_length() -> None:
+    uneven = [Sample(1_500_000_000, 10.0), Sample(2_000_000_000, 40.0), Sample(4_000_000_000, 20.0)]
+    assert parts(uneven, 4, 4.0) == pytest.approx([10.0, 25.0, 20.0, 20.0])
+    assert parts(uneven, 1, 4.0) == pytest.approx([(15 + 20 + 40) / 4])
+    assert parts(uneven, 2, 2.0) == pytest.approx([10.0, 25.0])
+
+
 def written(folder: Path, repeat: int, *kib_s: int, log: str | None = None, job: str = JOB) -> Record:
     """A record whose raw folder has a log of reads, one each half second."""
     raw = folder / "raw" / f"r{repeat}"
@@ -68,9 +75,10 @@ def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
     found = of_cell(records, {"r1": tmp_path})
     assert found is not None
     assert found.repeats == 3
-    assert list(found.end_s) == [0.5 * n for n in range(1, 13)]
-    assert set(found.median) == {102400.0}
-    assert (set(found.low), set(found.high)) == ({81920.0}, {307200.0})
+    assert found.interval_s == 0.5
+    assert found.median == pytest.approx([102400.0] * 12)
+    assert found.low == pytest.approx([81920.0] * 12)
+    assert found.high == pytest.approx([307200.0] * 12)
     assert found.state is not None and found.state.attained
     assert found.settled_s == 5.0
 
@@ -85,7 +93,7 @@ def test_what_takes_a_while_to_settle_is_said_to(tmp_path: Path) -> None:
 def test_of_a_short_measurement_there_is_a_curve_and_no_judgement(tmp_path: Path) -> None:
     found = of_cell([written(tmp_path, 1, 10, 500, 20)], {"r1": tmp_path})
     assert found is not None
-    assert list(found.median) == [10240.0, 512000.0, 20480.0]
+    assert found.median == pytest.approx([10240.0, 512000.0, 20480.0])
     assert (found.state, found.settled_s) == (None, None)
 
 

@@ -73,7 +73,7 @@ def render(results: Results) -> str:
                 "Throughput over time",
                 "<p>Reads and writes added up, in the intervals of fio's own log: the median of the repeats, "
                 "and around it the lowest and the highest. Steady by SNIA's PTS: in five equal parts of the "
-                "measurement, bandwidth differs by at most 20 % of its mean, and its best straight line rises "
+                "measurement, bandwidth differs by at most 20 % of its mean, and its straight line rises "
                 "or falls by at most 10 %. Of less than five seconds it cannot be told.</p>",
                 courses.courses(table, facts, results.folders),
                 "no cell has samples over time. A run has them in its raw folder, but not of virtual time "

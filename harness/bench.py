@@ -20,6 +20,7 @@ from harness import (
     backing,
     calibration,
     capture,
+    conditions,
     environment,
     guard,
     initiator,
@@ -153,6 +154,7 @@ class Bench:
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
+        self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
 
     def execute(self, schedule: Schedule) -> None:
@@ -190,6 +192,8 @@ class Bench:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
                 title = plan.disk.title if plan.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
+            if not plan.virtual_time:  # where a second look would be another run
+                self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
@@ -602,6 +606,7 @@ class Bench:
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
         record = msgspec.structs.replace(record, started_unix_s=time.time())
+        before = self._conditions.look() if self._conditions is not None else {}
         if lanes:
             protected = cell.column.ipsec != IPSEC_OFF
             done = measure.over_lanes(
@@ -610,6 +615,8 @@ class Bench:
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        if self._conditions is not None:
+            done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:
             done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
         done.warnings += self._sources_of_randomness(cell, workload)

@@ -112,6 +112,9 @@ class FakeHost(NamespaceHost):
             if argv[0] == self.world.undying:
                 raise CommandFailed(f"process {argv[0]} could not be killed")
 
+    def clock_offset_ns(self) -> int:
+        return 0
+
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return [self.world.text_of(path) for path in paths]
 

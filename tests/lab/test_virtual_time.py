@@ -28,6 +28,9 @@ pytestmark = pytest.mark.lab
 MATRIX = ("--virtual-time", "--disk", "hdd-7200", "--runtime", "0.2s", "--size", "32M")
 """The document's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
 
+MATRIX_DEADLINE_S = 900.0
+"""A minute of real time on a machine that does nothing else."""
+
 REFERENCE = Path(__file__).parents[1] / "data" / "virtual" / "document-003.json"
 REGENERATE = "if that was meant: python -m tests.lab.test_virtual_time, and say why in CHANGELOG.md"
 
@@ -47,7 +50,9 @@ def lab_kernel_is_built() -> None:
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
     """The same plan measured two times."""
-    return [measure(tmp_path_factory.mktemp("virtual"), *MATRIX) for _ in range(2)]
+    return [
+        measure(tmp_path_factory.mktemp("virtual"), *MATRIX, deadline_s=MATRIX_DEADLINE_S) for _ in range(2)
+    ]
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -206,7 +211,7 @@ def test_the_kernel_that_is_needed_is_asked_for(tmp_path: Path, monkeypatch: pyt
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        reference = told(measure(Path(folder), *MATRIX))
+        reference = told(measure(Path(folder), *MATRIX, deadline_s=MATRIX_DEADLINE_S))
     REFERENCE.parent.mkdir(parents=True, exist_ok=True)
     REFERENCE.write_bytes(msgspec.json.format(msgspec.json.encode(reference)) + b"\n")
     sys.stdout.write(f"{len(reference.cells)} cells: {REFERENCE}\n")

@@ -21,6 +21,7 @@ from harness import (
     calibration,
     capture,
     conditions,
+    counters,
     environment,
     guard,
     initiator,
@@ -36,6 +37,7 @@ from harness import (
     wireless,
 )
 from harness.backing import Storage
+from harness.beside import Beside
 from harness.errors import (
     CellInvalid,
     CommandFailed,
@@ -70,6 +72,9 @@ from harness.model import (
     Workload,
 )
 from harness.parse import fiolog
+from harness.probes import echo, judged, store, throughput
+from harness.probes.records import Tcp
+from harness.probes.tools import Way
 from harness.results import RunFolder
 from harness.schedule import Schedule
 from harness.target import PORT, Backstore, IscsiTarget, iqn
@@ -156,6 +161,8 @@ class Bench:
         self._fio_env: dict[str, str] = {}
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
+        self._kernels: tuple[counters.Kernel, ...] = ()
+        self._probed: set[Column] = set()
 
     def execute(self, schedule: Schedule) -> None:
         """Measure the cells that are left, in the schedule's order, and write a record for each.
@@ -196,6 +203,8 @@ class Bench:
                 self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
+            if plan.probes or not plan.virtual_time:
+                self._kernels = counters.kernels(self.hosts.all)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -520,6 +529,9 @@ class Bench:
         )
         try:
             up = self.column(column)
+            if plan.probes and up.lanes and column not in self._probed:
+                self._probed.add(column)
+                self._probe_throughput(column, up.lanes[0])
             self._kernel_messages()
             if up.lanes:
                 record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
@@ -561,6 +573,13 @@ class Bench:
         if record.link == LINK_LOCAL and self.plan.local_device is None:
             local.append(record)
         return record
+
+    def _probe_throughput(self, column: Column, lane: Lane) -> None:
+        """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
+        record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
+        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
+        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record))
+        store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
         """What keeps a cell from being the same again in virtual time."""
@@ -605,20 +624,31 @@ class Bench:
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
+        protected = cell.column.ipsec != IPSEC_OFF
+        beside = Beside()
+        if plan.probes and lanes:
+            found, reason = echo.beside(lanes[0].path, protected=protected)
+            beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
+        used = counters.watch(self._kernels)
         if lanes:
-            protected = cell.column.ipsec != IPSEC_OFF
             done = measure.over_lanes(
                 lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
             )
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        processors = used()
+        done.warnings += conditions.saturated(processors)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:
             done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
+        if plan.probes:
+            interfaces = tuple(use for part in done.parts for use in part.interfaces)
+            beside = msgspec.structs.replace(beside, processors=processors, interfaces=interfaces)
+            record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
         record = self._sane(measure.summarise(done, workload, record), up)

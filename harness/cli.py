@@ -289,6 +289,14 @@ def run(
         IkeAuth | None,
         typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
     ] = None,
+    probes: Annotated[
+        bool | None,
+        typer.Option(
+            "--probes/--no-probes",
+            help="Measure round trips, processors and interfaces beside each cell, and TCP once per column.",
+            show_default="probes; in virtual time none",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
     ] = None,
@@ -337,6 +345,7 @@ def run(
         "virtual_time": virtual_time,
         "disk": disk,
         "wifi_security": wifi_security,
+        "probes": probes,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
         "results": results,

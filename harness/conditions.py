@@ -1,6 +1,6 @@
-"""What should stay as it was on each host while a cell is measured: its clock and its frequency governor.
+"""What explains odd figures: a clock or a governor that changed meanwhile, a processor without rest.
 
-A change makes no figure wrong, for fio measures by a clock that nobody sets; but it explains odd ones.
+None of it makes a figure wrong: fio measures by a clock that nobody sets.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from harness.beside import ProcessorUse
 from harness.hosts import Host
 
 CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -16,6 +17,10 @@ GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 MOST_CPUS = 1024
 STEP_NS = 1_000_000
 """A clock that was set. NTP's slewing is in both clocks, and reading them one after the other takes less."""
+
+
+SATURATED = 0.95
+"""The part of its time from which on a core limits what is measured."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +74,15 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
                 f"governor changed: on the {name} from {_named(was)} to {_named(now)} during the measurement"
             )
     return found
+
+
+def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
+    """A warning for each kernel with a core that had hardly a moment to spare."""
+    return [
+        f"CPU saturated: a core of the {' and '.join(use.hosts)} was busy for {SATURATED:.0%} of the time"
+        for use in uses
+        if use.hottest is not None and use.hottest >= SATURATED
+    ]
 
 
 def _named(conditions: Conditions) -> str:

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from harness.beside import Beside
+
 SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""
 
@@ -249,6 +251,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     the lab's hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column
     ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
 
+    ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     """
@@ -272,6 +275,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     virtual_time: bool = False
     disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
+    probes: bool = False
     profile: str = "document"
     runtime_s: float | None = None
     stop: StoppingRule | None = None
@@ -403,6 +407,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
     ``order`` is the cell's place in the randomised sequence of its run, from 0.
     ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
+    ``beside`` is what was measured beside it, None for runs without probes.
     """
 
     run_id: str
@@ -435,5 +440,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
     disk: str = ""
+    beside: Beside | None = None
     source: str = "harness"
     schema: int = SCHEMA_VERSION

@@ -129,6 +129,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     virtual_time: bool = False
     disk: str | None = None
     wifi_security: Security = Security.WPA2
+    probes: bool | None = None
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
     results: str = "results"
@@ -205,6 +206,8 @@ def make_plan(request: Request) -> Plan:
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
+        # In virtual time processors cost nothing, and a run that is to repeat does nothing on the way.
+        probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
         runtime_s=runtime_s,
         created_unix_s=time.time(),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from harness.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed
+from harness.beside import ProcessorUse
+from harness.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
 from tests.unit.fakes import FakeHost, World
 
 QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})
@@ -84,3 +85,11 @@ def test_a_host_without_frequency_scaling_has_no_governors(possible: str) -> Non
 def test_what_changed_is_told(after: Conditions, expected: list[str]) -> None:
     assert changed({"target": QUIET}, {"target": after}) == expected
     assert changed({}, {"target": after}) == []
+
+
+def test_a_core_without_rest_is_told() -> None:
+    def use(host: str, hottest: float | None) -> ProcessorUse:
+        return ProcessorUse(hosts=(host, f"{host}2"), wall_ns=10**9, processors=4, busy=0.4, hottest=hottest)
+
+    found = saturated([use("target", 0.97), use("initiator", 0.94), use("other", None)])
+    assert found == ["CPU saturated: a core of the target and target2 was busy for 95% of the time"]

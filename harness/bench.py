@@ -204,7 +204,7 @@ class Bench:
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
             if plan.probes or not plan.virtual_time:
-                self._kernels = counters.kernels(self.hosts.all)
+                self._kernels = counters.kernels(self.hosts.all, energy=plan.probes)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:

@@ -15,7 +15,8 @@ from types import FrameType
 
 from harness import doctor, interfaces, recovery, remote
 from harness import run as runner
-from harness.bench import Bench, Hosts, order_of_cells
+from harness.bench import Bench, order_of_cells
+from harness.columns import Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating

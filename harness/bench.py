@@ -59,7 +59,7 @@ from harness.model import (
     Workload,
 )
 from harness.probes import echo, judged, store, throughput
-from harness.probes.records import Tcp
+from harness.probes.kinds import Tcp
 from harness.probes.tools import Way
 from harness.results import RunFolder
 from harness.target import Backstore, IscsiTarget, iqn
@@ -389,7 +389,7 @@ class Bench:
         """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
         record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
         record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
-        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record))
+        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
         store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:

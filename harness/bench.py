@@ -26,6 +26,7 @@ from harness import (
     initiator,
     interfaces,
     ipsec,
+    iscsi,
     leftovers,
     links,
     measure,
@@ -341,6 +342,7 @@ class Bench:
             chap_user="harness",
             secret=self.chap_secret,
             read_only=plan.shared_lun,
+            parameters=plan.iscsi,
         )
         stack.enter_context(self.journal.hold(path.target, target))
         session = stack.enter_context(
@@ -352,15 +354,18 @@ class Bench:
                     path.port,
                     target.initiator_iqn,
                     bound_to=path.initiator_iface if path.is_shared else None,
+                    parameters=plan.iscsi,
                 ),
             )
         )
         disk = initiator.await_disk(host, session, serial=self._serial(lun))
+        negotiated = initiator.negotiated(disk)
+        iscsi.require_agreed(plan.iscsi, negotiated)
         return Lane(
             path=path,
             disk=disk,
             capture=watching,
-            session=initiator.negotiated(disk),
+            session=negotiated,
             esp=esp,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
             aloft=aloft,

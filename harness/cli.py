@@ -26,6 +26,7 @@ from harness import (
     __version__,
     comparison,
     doctor,
+    explain,
     export,
     lab,
     plan,
@@ -267,6 +268,15 @@ def run(
         IkeAuth | None,
         typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
     ] = None,
+    iscsi: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A parameter that both ends are to agree on: InitialR2T, ImmediateData, FirstBurstLength, "
+            "MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
+            show_default="what the two ends agree on by themselves",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
     ] = None,
@@ -314,6 +324,7 @@ def run(
         "wifi_security": wifi_security,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
+        "iscsi": iscsi,
         "results": results,
     }
     # What was typed goes before what the file says.
@@ -512,6 +523,24 @@ def compare(
 
 RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
 METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
+
+
+@app.command("explain")
+def explain_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    summary: Annotated[
+        bool, typer.Option("--summary", help="One sentence for each column with IPsec.")
+    ] = False,
+) -> None:
+    """Say of each cell what limits it, how sure that is, where the time goes, and what would help."""
+    shape = explain.ExplainFormat(format)
+    files = paths or [Path(DEFAULTS.results)]
+    cells = explain.explain(open_results(files), open_plans(files))
+    if shape is explain.ExplainFormat.JSON:
+        sys.stdout.write(explain.as_json(cells).decode() + "\n")
+    else:
+        sys.stdout.write((explain.summary(cells) if summary else explain.text(cells)) + "\n")
 
 
 @app.command("report")

@@ -144,7 +144,8 @@ def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = 
         host.run(
             ["ip", "-batch", "-"],
             input=f"link set dev {iface} up\naddress add {address}/24 dev {iface}\n"
-            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else ""),
+            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
+            + _window(path, iface, address),
         )
     with contextlib.ExitStack() as stack:
         queues = [(host, iface) for host, iface, _ in ends]
@@ -156,6 +157,17 @@ def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = 
             for host, iface in queues:
                 host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
         yield path
+
+
+def _window(path: LinkPath, iface: str, address: str) -> str:
+    """What holds the window down that this end tells its peer (RTAX_WINDOW); the route goes with the link."""
+    if path.profile.tcp_window_bytes is None:
+        return ""
+    network = ipaddress.ip_interface(f"{address}/24").network
+    return (
+        f"route replace {network} dev {iface} proto kernel scope link src {address} "
+        f"window {path.profile.tcp_window_bytes}\n"
+    )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import __version__, disks, testbed
+from harness import __version__, disks, iscsi, testbed
 from harness import run as runner
 from harness.errors import RequirementError, UsageError
 from harness.files import TomlFile, read_text
@@ -115,6 +115,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     wifi_security: Security = Security.WPA2
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
+    iscsi: tuple[str, ...] = ()
     results: str = "results"
 
 
@@ -188,6 +189,7 @@ def make_plan(request: Request) -> Plan:
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
+        iscsi=iscsi.parse(request.iscsi),
         profile=profile,
         runtime_s=runtime_s,
         created_unix_s=time.time(),

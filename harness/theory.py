@@ -347,15 +347,15 @@ def predict(
     time_s = sum(
         path.one_way_s(burst.segments) + (device_s if burst.after_disk else 0.0) for burst in dialogue
     )
-    acks = _acks(dialogue, path.mss_bytes)
+    bare = acks(dialogue, path.mss_bytes)
     ways = {}
     for end, peer in (("initiator", "target"), ("target", "initiator")):
         segments = [length for burst in dialogue if burst.by == end for length in burst.segments]
-        segments += [0] * acks[end]
+        segments += [0] * bare[end]
         frame_bytes = sum(map(path.frame_bytes, segments))
         ways[peer] = Traffic(
             frames=len(segments),
-            acks=acks[end],
+            acks=bare[end],
             frame_bytes=frame_bytes,
             wire_bytes=frame_bytes + len(segments) * path.link.frame_overhead_bytes,
         )
@@ -371,7 +371,7 @@ def predict(
 SETTLING_IOS = 8
 
 
-def _acks(dialogue: Sequence[Burst], mss_bytes: int) -> dict[str, int]:
+def acks(dialogue: Sequence[Burst], mss_bytes: int) -> dict[str, int]:
     """How many bare ACKs each end sends for one I/O of many: what it guesses has settled."""
     ends = {end: Receiver(full_bytes=mss_bytes) for end in ("initiator", "target")}
     count: dict[str, int] = {}

@@ -1,0 +1,23 @@
+"""Whom to blame: for each cell where the time of one I/O goes, what limits it, how sure that is, what would
+help.
+
+``evidence`` is what is known of a cell, ``path`` what framing and round trips ask in closed form,
+``waterfall`` the parts of the time, ``verdict`` the rules, ``published`` the same for a matrix of which
+nothing but its figures is known, ``text`` the words. docs/explain.md has the reasoning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.explain.evidence import collect
+from harness.explain.text import Explained, ExplainFormat, as_json, sentence, summary, text
+from harness.explain.verdict import Limit, judge
+from harness.model import Plan, Record
+
+__all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentence", "summary", "text"]
+
+
+def explain(records: Sequence[Record], plans: Mapping[str, Plan]) -> list[Explained]:
+    """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id."""
+    return [Explained(evidence=found, verdict=judge(found)) for found in collect(records, plans)]

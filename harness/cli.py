@@ -39,10 +39,12 @@ from harness import run as runner
 from harness.backing import require_device
 from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
+from harness.explain import published
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
 from harness.model import (
+    LINK_LOCAL,
     BackingKind,
     IkeAuth,
     IpsecMode,
@@ -53,6 +55,7 @@ from harness.model import (
     TestbedKind,
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
+from harness.profiles import load_link
 from harness.progress import bar, follow, process_started_unix_s
 from harness.results import (
     RunFolder,
@@ -532,15 +535,31 @@ def explain_command(
     summary: Annotated[
         bool, typer.Option("--summary", help="One sentence for each column with IPsec.")
     ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="A published matrix, in place of results: what can be concluded from it."),
+    ] = None,
 ) -> None:
     """Say of each cell what limits it, how sure that is, where the time goes, and what would help."""
     shape = explain.ExplainFormat(format)
+    if reference is not None:
+        if paths:
+            raise UsageError("results and a published matrix were both named", hint="leave one out")
+        sys.stdout.write(_concluded(reference, shape) + "\n")
+        return
     files = paths or [Path(DEFAULTS.results)]
     cells = explain.explain(open_results(files), open_plans(files))
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(cells).decode() + "\n")
     else:
         sys.stdout.write((explain.summary(cells) if summary else explain.text(cells)) + "\n")
+
+
+def _concluded(name: str, shape: explain.ExplainFormat) -> str:
+    matrix = references.load_reference(name)
+    links = {column.link for column in matrix.columns} - {LINK_LOCAL}
+    found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})
+    return published.as_json(found).decode() if shape is explain.ExplainFormat.JSON else published.text(found)
 
 
 @app.command("report")

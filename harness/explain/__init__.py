@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.explain.evidence import collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, summary, text
-from harness.explain.verdict import Limit, judge
+from harness.explain.verdict import Limit
 from harness.model import Plan, Record
 
 __all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentence", "summary", "text"]
@@ -20,4 +20,4 @@ __all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentenc
 
 def explain(records: Sequence[Record], plans: Mapping[str, Plan]) -> list[Explained]:
     """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id."""
-    return [Explained(evidence=found, verdict=judge(found)) for found in collect(records, plans)]
+    return [Explained.of(found) for found in collect(records, plans)]

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from harness.escape import printable
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
-from harness.explain.verdict import Confidence, Limit, Verdict
+from harness.explain.verdict import Confidence, Limit, Verdict, judge
 from harness.explain.waterfall import PARTS
 from harness.table.options import Choice
 
@@ -31,6 +31,11 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     evidence: Evidence
     verdict: Verdict
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Explained:
+        """The cell, judged."""
+        return cls(evidence=evidence, verdict=judge(evidence))
 
     @property
     def mb_s(self) -> float | None:

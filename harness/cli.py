@@ -39,7 +39,8 @@ from harness import run as runner
 from harness.backing import require_device
 from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
-from harness.explain import published
+from harness.explain import published, twin
+from harness.explain.evidence import collect
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
@@ -56,12 +57,13 @@ from harness.model import (
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.profiles import load_link
-from harness.progress import bar, follow, process_started_unix_s
+from harness.progress import Outcome, bar, follow, process_started_unix_s
 from harness.results import (
     RunFolder,
     open_environments,
     open_plans,
     open_results,
+    open_runs,
     record_key,
     write_atomically,
 )
@@ -410,6 +412,18 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         + f": {cells} cells, results in {folder.path}",
         soft_wrap=True,
     )
+    outcome = _follow(made, folder, state, started_unix_s, cells)
+    for leak in outcome.leaks:
+        err.print(f"[red]left behind[/]: {leak}", markup=True)
+    _print_table([folder.path], Options(), TableFormat.PLAIN)
+    for line in outcome.summary():
+        err.print(line, soft_wrap=True)
+    err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
+    return outcome.exit_code
+
+
+def _follow(made: Plan, folder: RunFolder, state: Path, started_unix_s: float, cells: int) -> Outcome:
+    """Have the testbed measure what is left of a plan, and show how it goes; HarnessError if it could not."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl")
     cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
     try:
@@ -425,13 +439,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         journal.end()
     if outcome.failure is not None:
         raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
-    for leak in outcome.leaks:
-        err.print(f"[red]left behind[/]: {leak}", markup=True)
-    _print_table([folder.path], Options(), TableFormat.PLAIN)
-    for line in outcome.summary():
-        err.print(line, soft_wrap=True)
-    err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
-    return outcome.exit_code
+    return outcome
 
 
 def _as_error(message: str, hint: str | None, exit_code: int) -> HarnessError:
@@ -535,6 +543,14 @@ def explain_command(
     summary: Annotated[
         bool, typer.Option("--summary", help="One sentence for each column with IPsec.")
     ] = False,
+    with_twin: Annotated[
+        bool,
+        typer.Option(
+            "--twin",
+            help="Measure each run's digital twin first, in virtual time, if it has none: the rest is "
+            "the processors'.",
+        ),
+    ] = False,
     reference: Annotated[
         str | None,
         typer.Option(help="A published matrix, in place of results: what can be concluded from it."),
@@ -548,11 +564,34 @@ def explain_command(
         sys.stdout.write(_concluded(reference, shape) + "\n")
         return
     files = paths or [Path(DEFAULTS.results)]
-    cells = explain.explain(open_results(files), open_plans(files))
+    records, plans, runs = open_results(files), open_plans(files), open_runs(files)
+    if with_twin:
+        for run in runs:
+            _measure_twin(run)
+    twin_ns = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
+    cells = explain.explain(records, plans, twin_ns)
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(cells).decode() + "\n")
     else:
         sys.stdout.write((explain.summary(cells) if summary else explain.text(cells)) + "\n")
+
+
+def _measure_twin(run: RunFolder) -> None:
+    """Measure a run's twin, unless it has one, or is in virtual time itself."""
+    plan_of_run = run.load_plan()
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run})
+    made = twin.plan_of(plan_of_run, evidence)
+    if made is None or twin.is_current(run, made):
+        return
+    folder = twin.folder_of(run)
+    with exclusive(made.run_id) as state:
+        _tell_recovery(*testbed.recover(state))
+        _prepare_results(folder.path)
+        folder.save_plan(made)
+        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
+        outcome = _follow(made, folder, state, process_started_unix_s(), len(order_of_cells(made)))
+    for line in outcome.summary():
+        err.print(line, soft_wrap=True)
 
 
 def _concluded(name: str, shape: explain.ExplainFormat) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.explain import twin
 from harness.explain.evidence import collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, summary, text
 from harness.explain.verdict import Limit
@@ -18,6 +19,14 @@ from harness.model import Plan, Record
 __all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentence", "summary", "text"]
 
 
-def explain(records: Sequence[Record], plans: Mapping[str, Plan]) -> list[Explained]:
-    """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id."""
-    return [Explained.of(found) for found in collect(records, plans)]
+def explain(
+    records: Sequence[Record],
+    plans: Mapping[str, Plan],
+    twin_ns: Mapping[twin.Cell, float] | None = None,
+) -> list[Explained]:
+    """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id.
+
+    ``twin_ns`` is what the cells take in virtual time (``twin.times``).
+    """
+    evidence = twin.beside(collect(records, plans), twin_ns or {})
+    return [Explained.of(found) for found in evidence]

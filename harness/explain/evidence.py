@@ -50,6 +50,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     does the work did work; ``virtual`` cells have none, for processors cost nothing there. ``twin_ns`` is
     what the cell took beyond its device, less what its digital twin took beyond its own.
 
+    ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link beside the
+    cells. ``ipsec_itself_ns`` is what the twin takes longer with IPsec.
+
     ``missing`` says what is not known, and what would tell.
     """
 
@@ -68,12 +71,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     device_alone_ns: Span | None = None
     path: Demands | None = None
     rate_bit_s: int | None = None
-    rtt_measured: bool = False
+    rtt_ns: Span | None = None
+    goodput_bytes_s: float | None = None
     plain: Ladder | None = None
     null: Ladder | None = None
     busy: Span | None = None
     driver: str = ""
     twin_ns: Span | None = None
+    ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -171,7 +176,8 @@ class _ColumnOf:
             device_alone_ns=self._device_alone(name, depth),
             path=demands,
             rate_bit_s=self.link.rate_bit_s if self.link else None,
-            rtt_measured=beside.rtt_ns is not None,
+            rtt_ns=beside.rtt_ns,
+            goodput_bytes_s=beside.goodput_bytes_s,
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
             busy=None if virtual else beside.busy,

@@ -202,8 +202,8 @@ def _of_column(column: ReferenceColumn, cells: Sequence[Concluded], noise: dict[
     ]
     return (
         f"{words}; ESP's bytes are at most {most:.0%} of it, and iSCSI does the same with and without: the "
-        f"implementation takes it, like one more stage of {min(stages):.0f} to {max(stages):.0f} MB/s in a row "
-        "with the others"
+        f"implementation takes it, like one more stage of {min(stages):.0f} to {max(stages):.0f} MB/s in a "
+        "row with the others"
     )
 
 

@@ -169,6 +169,8 @@ def _plain(cell: Explained) -> dict[str, object]:
         "waterfall_ns": verdict.waterfall_ns,
         "bounds_ns": verdict.bounds_ns,
         "change": _change(verdict.change, cell.changed_mb_s),
+        "implementation_ns": None if evidence.twin_ns is None else msgspec.to_builtins(evidence.twin_ns),
+        "ipsec_itself_ns": evidence.ipsec_itself_ns,
         "missing": list(evidence.missing),
     }
 

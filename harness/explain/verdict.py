@@ -210,8 +210,9 @@ def _bounds(facts: Facts) -> dict[str, float]:
             bounds["window"] = facts.path.window_each_ns
     if facts.core_ns is not None:
         bounds[CORE] = facts.core_ns
-    elif facts.above_plain_ns is not None and facts.above_plain_ns > facts.time_ns / 2:
-        # What IPsec adds beyond bytes is processors' work. If that is most of the cell, they are full.
+    elif max(facts.above_plain_ns or 0.0, facts.implementation_ns or 0.0) > facts.time_ns / 2:
+        # What IPsec adds beyond bytes, and what the twin does not take, is processors' work. If that is most
+        # of the cell, they are full.
         bounds[CORE] = facts.time_ns
     if facts.path is not None and facts.device_alone_ns is not None:
         known = waterfall.parts(facts)
@@ -284,7 +285,7 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
     elif limit is Limit.CPU:
         sure = evidence.busy is not None
     else:
-        sure = limit is Limit.DEVICE or evidence.rtt_measured
+        sure = limit is Limit.DEVICE or evidence.rtt_ns is not None
     return Confidence.HIGH if sure else Confidence.MEDIUM
 
 

@@ -21,6 +21,7 @@ from harness import (
     backing,
     calibration,
     capture,
+    counters,
     environment,
     guard,
     initiator,
@@ -35,6 +36,7 @@ from harness import (
     wireless,
 )
 from harness.backing import Storage
+from harness.beside import Beside
 from harness.errors import CellInvalid, CommandFailed, HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host
@@ -61,6 +63,9 @@ from harness.model import (
     Status,
     Workload,
 )
+from harness.probes import echo, judged, store, throughput
+from harness.probes.records import Tcp
+from harness.probes.tools import Way
 from harness.results import RunFolder
 from harness.target import PORT, Backstore, IscsiTarget, iqn
 
@@ -151,6 +156,8 @@ class Bench:
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
+        self._kernels: tuple[counters.Kernel, ...] = ()
+        self._probed: set[Column] = set()
 
     def execute(self, todo: list[tuple[int, Cell]]) -> None:
         """Measure the cells in ``todo`` (place in the order, cell) and write a record for each.
@@ -188,6 +195,8 @@ class Bench:
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
+            if plan.probes:
+                self._kernels = counters.kernels(self.hosts.all)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -512,6 +521,9 @@ class Bench:
         )
         try:
             up = self.column(column)
+            if plan.probes and up.lanes and column not in self._probed:
+                self._probed.add(column)
+                self._probe_throughput(column, up.lanes[0])
             self._kernel_messages()
             if up.lanes:
                 record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
@@ -531,6 +543,13 @@ class Bench:
             except (HarnessError, OSError) as error:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
+
+    def _probe_throughput(self, column: Column, lane: Lane) -> None:
+        """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
+        record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
+        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
+        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record))
+        store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
         """What keeps a cell from being the same again in virtual time."""
@@ -572,15 +591,24 @@ class Bench:
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
+        protected = cell.column.ipsec != IPSEC_OFF
+        beside = Beside()
+        if plan.probes and up.lanes:
+            found, reason = echo.beside(up.lanes[0].path, protected=protected)
+            beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
+        used = counters.watch(self._kernels)
         if up.lanes:
-            protected = cell.column.ipsec != IPSEC_OFF
             done = measure.over_lanes(
                 up.lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
             )
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        if plan.probes:
+            interfaces = tuple(use for part in done.parts for use in part.interfaces)
+            beside = msgspec.structs.replace(beside, processors=used(), interfaces=interfaces)
+            record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
         return msgspec.structs.replace(

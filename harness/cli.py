@@ -282,6 +282,14 @@ def run(
             show_default="what the two ends agree on by themselves",
         ),
     ] = None,
+    probes: Annotated[
+        bool | None,
+        typer.Option(
+            "--probes/--no-probes",
+            help="Measure round trips, processors and interfaces beside each cell, and TCP once per column.",
+            show_default="probes; in virtual time none",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
     ] = None,
@@ -327,6 +335,7 @@ def run(
         "virtual_time": virtual_time,
         "disk": disk,
         "wifi_security": wifi_security,
+        "probes": probes,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
         "iscsi": iscsi,

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from harness.beside import Beside
+
 SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""
 
@@ -238,6 +240,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column ``local`` in
     place of the target's storage. With ``shared_lun`` all initiators read one LUN.
 
+    ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     ``iscsi`` are parameters that both ends of every session are to agree on (``harness.iscsi``).
@@ -263,6 +266,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
     iscsi: dict[str, str] = {}
+    probes: bool = False
     profile: str = "document"
     runtime_s: float | None = None
     created_unix_s: float = 0.0
@@ -389,6 +393,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
     ``order`` is the cell's place in the randomised sequence of its run, from 0.
     ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
+    ``beside`` is what was measured beside it, None for runs without probes.
     """
 
     run_id: str
@@ -421,5 +426,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
     disk: str = ""
+    beside: Beside | None = None
     source: str = "harness"
     schema: int = SCHEMA_VERSION

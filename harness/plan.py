@@ -113,6 +113,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     virtual_time: bool = False
     disk: str | None = None
     wifi_security: Security = Security.WPA2
+    probes: bool | None = None
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
     iscsi: tuple[str, ...] = ()
@@ -190,6 +191,8 @@ def make_plan(request: Request) -> Plan:
         disk=disk,
         wifi_security=request.wifi_security,
         iscsi=iscsi.parse(request.iscsi),
+        # In virtual time processors cost nothing, and a run that is to repeat does nothing on the way.
+        probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
         runtime_s=runtime_s,
         created_unix_s=time.time(),

@@ -120,7 +120,7 @@ def demands(
         for burst in dialogue:
             ways[burst.by] = ways.get(burst.by, 0.0) + path.serialisation_s(burst.segments)
         if not shared:
-            for end, count in theory.acks(dialogue, path.mss_bytes).items():
+            for end, count in theory.acks(dialogue, path.mss_bytes)[0].items():
                 ways[end] = ways.get(end, 0.0) + path.serialisation_s([0] * count)
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
@@ -141,7 +141,7 @@ def _serial_s(path: Path, dialogue: list[Burst]) -> float:
 
 
 def _acks_s(path: Path, dialogue: list[Burst]) -> float:
-    return path.serialisation_s([0] * sum(theory.acks(dialogue, path.mss_bytes).values()))
+    return path.serialisation_s([0] * sum(theory.acks(dialogue, path.mss_bytes)[0].values()))
 
 
 def _cut(length: int, largest: int) -> Iterator[int]:

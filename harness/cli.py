@@ -40,7 +40,7 @@ from harness.backing import require_device
 from harness.bench import order_of_cells
 from harness.errors import HarnessError, UsageError
 from harness.explain import published, twin
-from harness.explain.evidence import collect
+from harness.explain.evidence import collect, goodputs_of
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
@@ -56,6 +56,8 @@ from harness.model import (
     TestbedKind,
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
+from harness.probes import store
+from harness.probes.store import open_probes
 from harness.profiles import load_link
 from harness.progress import Outcome, bar, follow, process_started_unix_s
 from harness.results import (
@@ -578,7 +580,7 @@ def explain_command(
         for run in runs:
             _measure_twin(run)
     twin_ns = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
-    cells = explain.explain(records, plans, twin_ns)
+    cells = explain.explain(records, plans, goodputs_of(open_probes(files)), twin_ns)
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(cells).decode() + "\n")
     else:
@@ -588,7 +590,8 @@ def explain_command(
 def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one, or is in virtual time itself."""
     plan_of_run = run.load_plan()
-    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run})
+    goodputs = goodputs_of(store.load(run))
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, goodputs)
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return

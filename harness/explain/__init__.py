@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.explain import twin
-from harness.explain.evidence import collect
+from harness.explain.evidence import Goodputs, collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, summary, text
 from harness.explain.verdict import Limit
 from harness.model import Plan, Record
@@ -22,11 +22,12 @@ __all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentenc
 def explain(
     records: Sequence[Record],
     plans: Mapping[str, Plan],
+    goodputs: Goodputs | None = None,
     twin_ns: Mapping[twin.Cell, float] | None = None,
 ) -> list[Explained]:
     """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id.
 
-    ``twin_ns`` is what the cells take in virtual time (``twin.times``).
+    ``goodputs`` is what TCP alone carried, ``twin_ns`` what the cells take in virtual time (``twin.times``).
     """
-    evidence = twin.beside(collect(records, plans), twin_ns or {})
+    evidence = twin.beside(collect(records, plans, goodputs), twin_ns or {})
     return [Explained.of(found) for found in evidence]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness import bounds, theory
+from harness import bounds, stats, theory
 from harness.explain import path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
@@ -26,6 +26,7 @@ from harness.model import (
     Status,
     Workload,
 )
+from harness.probes.records import ProbeRecord, TcpFigures
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
 from harness.table.options import Metric
@@ -96,16 +97,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.setting} {label}".strip()
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured beside the cells of a column: round trip, TCP's goodput in bytes/s, and the busy
-    core."""
-
-    rtt_ns: Span | None = None
-    goodput_bytes_s: float | None = None
-    busy: Span | None = None
+Goodputs = Mapping[tuple[str, str], float]
+"""What TCP alone carried, in bytes/s, by link and protection."""
 
 
-def collect(records: Sequence[Record], plans: Mapping[str, Plan]) -> list[Evidence]:
+def collect(
+    records: Sequence[Record], plans: Mapping[str, Plan], goodputs: Goodputs | None = None
+) -> list[Evidence]:
     """The evidence on every cell, column by column in the order of the table; ``plans`` are by run id."""
     samples = by_column(records)
     runs = dict.fromkeys(record.run_id for record in records)
@@ -116,7 +114,7 @@ def collect(records: Sequence[Record], plans: Mapping[str, Plan]) -> list[Eviden
     found = []
     for key in keys:
         setting = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
-        column = _ColumnOf(key, samples, plans)
+        column = _ColumnOf(key, samples, plans, goodputs or {})
         found += [column.evidence(name, setting) for name in names if samples[key].get(name)]
     return found
 
@@ -125,9 +123,13 @@ class _ColumnOf:
     """A column among its neighbours."""
 
     def __init__(
-        self, key: ColumnKey, samples: Mapping[ColumnKey, Samples], plans: Mapping[str, Plan]
+        self,
+        key: ColumnKey,
+        samples: Mapping[ColumnKey, Samples],
+        plans: Mapping[str, Plan],
+        goodputs: Goodputs,
     ) -> None:
-        self.key, self.samples = key, samples
+        self.key, self.samples, self.goodputs = key, samples, goodputs
         of_key = [record for cell in samples[key].values() for record in cell]
         self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
         self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
@@ -157,8 +159,8 @@ class _ColumnOf:
         block_bytes = good[0].block_bytes
         if block_bytes is None:
             missing.append("its blocks are of several sizes")
-        beside = self._beside(good)
-        demands, words = self._demands(good[0], direction, block_bytes, beside)
+        rtt_ns = self._round_trip(good)
+        demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
         missing += words
         device = self._times(self._local(), name)
         if device is None and key.link != LINK_LOCAL:
@@ -176,21 +178,37 @@ class _ColumnOf:
             device_alone_ns=self._device_alone(name, depth),
             path=demands,
             rate_bit_s=self.link.rate_bit_s if self.link else None,
-            rtt_ns=beside.rtt_ns,
-            goodput_bytes_s=beside.goodput_bytes_s,
+            rtt_ns=rtt_ns,
+            goodput_bytes_s=self.goodputs.get((key.link, IPSEC_OFF)),
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
-            busy=None if virtual else beside.busy,
+            busy=None if virtual else busy_of(good),
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
         )
 
-    def _beside(self, good: Sequence[Record]) -> Beside:
-        del good
-        return Beside()
+    def _round_trip(self, good: Sequence[Record]) -> Span | None:
+        """What was measured beside these cells; of a protected column, beside those without IPsec.
+
+        There no cipher is in it, which has a part of its own.
+        """
+        pings = [r.beside.round_trips for r in self._without_ipsec(good) if r.beside and r.beside.round_trips]
+        found = [ping for ping in pings if ping.min_ns is not None and ping.p50_ns is not None]
+        if not found:
+            return None
+        half = stats.median([ping.p50_ns or 0.0 for ping in found])
+        return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
+
+    def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
+        if self.key.ipsec == IPSEC_OFF:
+            return good
+        for key, samples in self._of_same_link():
+            if key.ipsec == IPSEC_OFF and (found := samples.get(good[0].workload)):
+                return found
+        return good
 
     def _demands(
-        self, record: Record, direction: Direction | None, block_bytes: int | None, beside: Beside
+        self, record: Record, direction: Direction | None, block_bytes: int | None, rtt_ns: Span | None
     ) -> tuple[Demands | None, list[str]]:
         """What the path asks, and why it is not known."""
         key = self.key
@@ -198,8 +216,8 @@ class _ColumnOf:
             return None, []
         if self.link is None:
             return None, ["the link's profile: the run's plan is not there"]
-        link = path.measured_link(self.link, beside.rtt_ns, beside.goodput_bytes_s)
-        if self.link.interface is not None and beside.rtt_ns is None:
+        link = path.measured_link(self.link, rtt_ns, self.goodputs.get((key.link, IPSEC_OFF)))
+        if self.link.interface is not None and rtt_ns is None:
             return None, ["the round trip of the real link: nothing was measured beside the cells"]
         window_bytes = self.link.tcp_window_bytes
         session = path.session_of(record.session, direction, window_bytes)
@@ -262,10 +280,10 @@ class _ColumnOf:
             good = [record for record in found.get(name, ()) if record.status is Status.OK]
             if not good or not (is_plain if encrypts is None else is_null):
                 continue
-            beside = self._beside(good)
-            step = _ColumnOf(key, self.samples, {plan.run_id: plan for plan in self.plans})
-            demands, _ = step._demands(good[0], direction, good[0].block_bytes, beside)
-            return Ladder(time_ns=times(good), esp_ns=demands.esp_ns if demands else 0.0, busy=beside.busy)
+            plans = {plan.run_id: plan for plan in self.plans}
+            step = _ColumnOf(key, self.samples, plans, self.goodputs)
+            demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
+            return Ladder(time_ns=times(good), esp_ns=demands.esp_ns if demands else 0.0, busy=busy_of(good))
         return None
 
     def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
@@ -273,6 +291,16 @@ class _ColumnOf:
             same = key.setting == self.key.setting and key.initiators == self.key.initiators
             if same and key.link == self.key.link and key != self.key:
                 yield key, found
+
+
+def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
+    """The median of what single streams of TCP carried, by link and protection."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for probe in probes:
+        figures = probe.figures
+        if probe.status is Status.OK and isinstance(figures, TcpFigures) and figures.received_bit_s:
+            found.setdefault((probe.link, probe.ipsec), []).append(figures.received_bit_s / 8)
+    return {column: stats.median(rates) for column, rates in found.items()}
 
 
 def direction_of(record: Record) -> Direction | None:
@@ -289,6 +317,24 @@ def times(records: Sequence[Record]) -> Span:
         ios = [io for io in (record.read, record.write) if io is not None and io.ios]
         found.append(max(io.runtime_ns for io in ios) / sum(io.ios for io in ios))
     return span.of_samples(found, repeats_exactly=records[0].clock is Clock.VIRTUAL)
+
+
+def busy_of(records: Sequence[Record]) -> Span | None:
+    """The part of the time of I/O in which the busiest core worked; None if it was not watched in all
+    repeats.
+
+    It was watched from before fio's start until after its end, and to start keeps a processor busy: all
+    idling is taken to lie within the I/O, so this is rather too low than too high.
+    """
+    found = []
+    for record in records:
+        uses = record.beside.processors if record.beside is not None else ()
+        busiest = [(use.hottest, use.wall_ns) for use in uses if use.hottest is not None]
+        if not busiest or not record.fio_ns:
+            return None
+        hottest, wall_ns = max(busiest)
+        found.append(min(1.0, max(0.0, 1 - (1 - hottest) * wall_ns / record.fio_ns)))
+    return span.of_samples(found)
 
 
 def depth_of(workload: Workload, session: Mapping[str, str]) -> int:

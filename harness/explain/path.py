@@ -56,15 +56,18 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: float | None) -> LinkProfile:
-    """The link as it was found: its delay half of what a ping takes, its rate where no profile says one.
+    """A real link as it was found: half a ping's time each way, and the rate that TCP came to.
 
     ``goodput_bytes_s`` is TCP's without IPsec, so the rate is that of the frames that carry it (RFC 6349,
-    section 3.3).
+    section 3.3). An emulated link is what its profile says: what a ping takes beyond that in the lab is its
+    processor's waking up, which no I/O waits for that follows upon another.
     """
     link = profile
+    if profile.interface is None:
+        return link
     if rtt_ns is not None:
-        link = msgspec.structs.replace(link, delay_us=rtt_ns.mid / 2000, jitter_us=0.0)
-    if link.rate_bit_s is None and goodput_bytes_s:
+        link = msgspec.structs.replace(link, delay_us=rtt_ns.mid / 2000)
+    if goodput_bytes_s:
         path = Path(link=link)
         frame = path.frame_bytes(path.mss_bytes) + link.frame_overhead_bytes
         link = msgspec.structs.replace(link, rate_bit_s=round(8 * goodput_bytes_s * frame / path.mss_bytes))

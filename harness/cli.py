@@ -57,7 +57,6 @@ from harness.model import (
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.probes import store
-from harness.probes.store import open_probes
 from harness.profiles import load_link
 from harness.progress import Outcome, bar, follow, process_started_unix_s
 from harness.results import (
@@ -575,12 +574,10 @@ def explain_command(
         sys.stdout.write(_concluded(reference, shape) + "\n")
         return
     files = paths or [Path(DEFAULTS.results)]
-    records, plans, runs = open_results(files), open_plans(files), open_runs(files)
     if with_twin:
-        for run in runs:
+        for run in open_runs(files):
             _measure_twin(run)
-    twin_ns = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
-    cells = explain.explain(records, plans, goodputs_of(open_probes(files)), twin_ns)
+    cells = report.load(files).explained()
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(cells).decode() + "\n")
     else:

@@ -147,6 +147,13 @@ def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = 
             + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
             + _window(path, iface, address),
         )
+    if path.profile.tcp_window_bytes is not None:
+        # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows lifts the route's.
+        # The initiator's does not grow: open-iscsi sets its size. The target's host is the run's own.
+        room = 2 * path.profile.tcp_window_bytes
+        path.target.run(
+            ["sh", "-euc", 'echo "$1" > /proc/sys/net/ipv4/tcp_rmem', "sh", f"4096 {room} {room}"]
+        )
     with contextlib.ExitStack() as stack:
         queues = [(host, iface) for host, iface, _ in ends]
         if path.profile.duplex is Duplex.HALF:

@@ -138,7 +138,7 @@ class _ColumnOf:
 
     def evidence(self, name: str, setting: str) -> Evidence:
         key = self.key
-        good = [record for record in self.samples[key][name] if record.status is Status.OK]
+        good = measured(self.samples[key][name])
         bare = Evidence(
             workload=name, setting=setting, link=key.link, ipsec=key.ipsec, initiators=key.initiators
         )
@@ -255,7 +255,7 @@ class _ColumnOf:
 
     @staticmethod
     def _times(samples: Samples, name: str) -> Span | None:
-        good = [record for record in samples.get(name, ()) if record.status is Status.OK]
+        good = measured(samples.get(name, ()))
         return times(good) if good else None
 
     def _device_alone(self, name: str, depth: int | None) -> Span | None:
@@ -277,7 +277,7 @@ class _ColumnOf:
             proposal = self.proposals.get(key.ipsec)
             is_plain = key.ipsec == IPSEC_OFF
             is_null = proposal is not None and not proposal.encrypts and key.ipsec != self.key.ipsec
-            good = [record for record in found.get(name, ()) if record.status is Status.OK]
+            good = measured(found.get(name, ()))
             if not good or not (is_plain if encrypts is None else is_null):
                 continue
             plans = {plan.run_id: plan for plan in self.plans}
@@ -303,6 +303,16 @@ def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
     return {column: stats.median(rates) for column, rates in found.items()}
 
 
+def measured(records: Sequence[Record]) -> list[Record]:
+    """Those with I/Os that took some time."""
+    return [
+        record
+        for record in records
+        if record.status is Status.OK
+        and any(io is not None and io.ios and io.runtime_ns for io in (record.read, record.write))
+    ]
+
+
 def direction_of(record: Record) -> Direction | None:
     """What a record's I/Os are; None for a mix."""
     reads = record.read is not None and record.read.ios > 0
@@ -314,7 +324,7 @@ def times(records: Sequence[Record]) -> Span:
     """The time of one I/O over repeats: how long they ran by how many I/Os of all kinds they completed."""
     found = []
     for record in records:
-        ios = [io for io in (record.read, record.write) if io is not None and io.ios]
+        ios = [io for io in (record.read, record.write) if io is not None and io.ios and io.runtime_ns]
         found.append(max(io.runtime_ns for io in ios) / sum(io.ios for io in ios))
     return span.of_samples(found, repeats_exactly=records[0].clock is Clock.VIRTUAL)
 

@@ -42,10 +42,10 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     mss_bytes: int
     window_bytes: int | None
 
-    @property
-    def is_window_narrow(self) -> bool:
-        """Whether TCP waits longer for its window than the link takes for a round trip, or for the data."""
-        return self.window_ns > self.round_trip_ns or self.window_each_ns > self.busy_ns
+    def is_window_narrow(self, depth: int) -> bool:
+        """Whether what limits is TCP's window: alone it is waited for longer than a round trip, or it is
+        tighter than the link."""
+        return self.window_ns > self.round_trip_ns if depth == 1 else self.window_each_ns > self.busy_ns
 
     def scaled(self, factor: float) -> Demands:
         """All times by a factor."""

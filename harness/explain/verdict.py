@@ -300,7 +300,9 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     if limit is Limit.ROUND_TRIP and path is not None:
         words = f"{path.round_trip_ns / 1000:.0f} us"
         return (
-            f"{words}, TCP window {format_size(path.window_bytes or 0)}" if path.is_window_narrow else words
+            f"{words}, TCP window {format_size(path.window_bytes or 0)}"
+            if path.is_window_narrow(evidence.depth or 1)
+            else words
         )
     if limit is Limit.ISCSI and path is not None:
         return f"{path.r2ts} R2T for each command" if path.r2ts else "headers"
@@ -313,7 +315,7 @@ def _change(guess: Facts, parts: Mapping[str, float], limit: Limit) -> Change | 
     if limit is Limit.UNKNOWN:
         return None
     if limit is Limit.ROUND_TRIP and guess.path is not None:
-        if guess.path.is_window_narrow:
+        if guess.path.is_window_narrow(guess.depth):
             return remedy.wider_window(guess, parts)
         return remedy.deeper(guess, parts)
     names = {name for name, category in CATEGORY.items() if category is limit}

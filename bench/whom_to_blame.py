@@ -60,9 +60,9 @@ def flash(page_us: float) -> str:
     return f'title = "put in"\n[flash]\npage_bytes = 262144\npage_us = {page_us}\npages_at_once = 1\n'
 
 
-FAST_US = 20
-"""A disk that is in nobody's way. Memory takes no time, so locally it would move more than is worth waiting
-for."""
+FAST_US, NEAR_US = 20, 200
+"""Disks that are in nobody's way, the second beside round trips of ms. Memory takes no time, so locally it
+would move more than is worth waiting for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,7 @@ EXPERIMENTS = (
         links={f"delay{ms}": link(delay_us=1000 * ms) for ms in (1, 5, 20)},
         workloads=("read-4k", "write-4k", "read-64k"),
         words=LONG,
+        disk=flash(NEAR_US),
     ),
     Experiment(
         name="depth",
@@ -112,6 +113,7 @@ EXPERIMENTS = (
         links={"long": link(10**9, delay_us=10_000)},
         workloads=("read-4k-qd4", "write-4k-qd4", "read-4k-qd32", "read-64k", "read-64k-qd4"),
         words=LONG,
+        disk=flash(NEAR_US),
     ),
     Experiment(
         name="deep",
@@ -132,6 +134,7 @@ EXPERIMENTS = (
         links={f"window{kib}": link(delay_us=2000, tcp_window_bytes=kib << 10) for kib in (16, 64)},
         workloads=(*BLOCKS, "read-128k-qd8", "write-128k-qd8"),
         words=LONG,
+        disk=flash(NEAR_US),
     ),
     *(
         Experiment(

@@ -15,14 +15,15 @@ from types import FrameType
 
 from harness import doctor, interfaces, recovery, remote
 from harness import run as runner
-from harness.bench import Bench, Hosts, order_of_cells
+from harness.bench import Bench, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
-from harness.results import RunFolder, record_key
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, TestbedKind
+from harness.results import RunFolder
+from harness.schedule import Schedule
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
@@ -127,24 +128,17 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
         taking_part.target.run(["mount", "-t", "configfs", "configfs", configfs], check=False)
 
 
-def remaining(plan: Plan, folder: RunFolder) -> list[tuple[int, str]]:
-    """Order and key of the cells that have no ok record yet."""
-    done = {record_key(record) for record in folder.load_records() if record.status is Status.OK}
-    return [(order, cell.key) for order, cell in enumerate(order_of_cells(plan)) if cell.key not in done]
-
-
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     """Carry out what is left of the folder's plan."""
     plan = folder.load_plan()
-    wanted = dict(remaining(plan, folder))
-    todo = [(order, cell) for order, cell in enumerate(order_of_cells(plan)) if order in wanted]
+    schedule = Schedule(plan, folder.load_records())
     if plan.testbed is not TestbedKind.MACHINES:
         mount_private()
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
-        Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE).execute(todo)
+        Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE).execute(schedule)
 
 
 def run(run_folder: str, journal_path: str) -> int:

@@ -65,6 +65,8 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         testbed=TestbedKind.LAB,
         columns=tuple(column for column in plan.columns if column.initiators == 1),
         repeats=1,
+        stop=None,
+        probes=False,
         seed=1,
         backing=Backing(kind=BackingKind.RAMDISK, size_bytes=min(plan.backing.size_bytes, LARGEST_BYTES)),
         links=links,

@@ -32,6 +32,8 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "loss_percent": (0, 100, "%"),
     "mtu_bytes": (576, 65535, "bytes"),
     "frame_overhead_bytes": (0, 1000, "bytes"),
+    # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
+    "tcp_window_bytes": (536, 2**30, "bytes"),
 }
 
 
@@ -103,8 +105,8 @@ def real_link(spec: str) -> LinkProfile:
 def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
-    ``:unshaped`` takes rate, delay, jitter, loss and half duplex away, ``:mtu=N`` sets the MTU in bytes,
-    ``:jumbo`` is ``:mtu=9000``. The profile returned is named for what it is, fit for file names:
+    ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
+    bytes, ``:jumbo`` is ``:mtu=9000``. The profile returned is named for what it is, fit for file names:
     ``wired:jumbo:unshaped`` is called ``wired-unshaped-mtu9000``.
 
     ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
@@ -151,6 +153,7 @@ def _modify(profile: LinkProfile, spec: str, modifiers: Sequence[str]) -> LinkPr
             delay_us=0.0,
             jitter_us=0.0,
             loss_percent=0.0,
+            tcp_window_bytes=None,
             duplex=Duplex.FULL,
         )
     if mtu_bytes is not None:

@@ -121,13 +121,13 @@ def median(samples: Sequence[float]) -> float:
 
 
 def differ(ratios: Sequence[float]) -> bool | None:
-    """Whether ratios above zero show with 95 % confidence that their median is not 1; None: fewer than two.
+    """Whether ratios above zero show with 95 % confidence that their median is not 1; None: fewer than three.
 
     Six or more do so by ranks. Three that agree do so by chance in one of four cases, so fewer than
-    six are taken for lognormal: Student's t of their logarithms.
+    six are taken for lognormal: Student's t of their logarithms. Two hardly ever show anything.
     """
     n = len(ratios)
-    if n < 2:
+    if n < 3:
         return None
     summary = summarise(ratios)
     if summary.interval:

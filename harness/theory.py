@@ -344,7 +344,7 @@ def predict(
     if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
         raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
     dialogue = bursts(path, session, direction, block_bytes)
-    acks, in_front = _acks(dialogue, path.mss_bytes)
+    bare, in_front = acks(dialogue, path.mss_bytes)
     ack_s = path.serialisation_s([0])
     time_s = 0.0
     for burst, ack_is_in_front in zip(dialogue, in_front, strict=True):
@@ -354,11 +354,11 @@ def predict(
     ways = {}
     for end, peer in (("initiator", "target"), ("target", "initiator")):
         segments = [length for burst in dialogue if burst.by == end for length in burst.segments]
-        segments += [0] * acks[end]
+        segments += [0] * bare[end]
         frame_bytes = sum(map(path.frame_bytes, segments))
         ways[peer] = Traffic(
             frames=len(segments),
-            acks=acks[end],
+            acks=bare[end],
             frame_bytes=frame_bytes,
             wire_bytes=frame_bytes + len(segments) * path.link.frame_overhead_bytes,
         )
@@ -374,7 +374,7 @@ def predict(
 SETTLING_IOS = 8
 
 
-def _acks(dialogue: Sequence[Burst], mss_bytes: int) -> tuple[dict[str, int], list[bool]]:
+def acks(dialogue: Sequence[Burst], mss_bytes: int) -> tuple[dict[str, int], list[bool]]:
     """What is acknowledged during one I/O of many, when what the ends guess has settled.
 
     How many bare ACKs each end sends; and for each burst, whether one leaves just in front of it, because the

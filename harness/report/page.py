@@ -19,6 +19,7 @@ from harness.model import LINK_LOCAL, LinkProfile, Plan
 from harness.report import charts, content, courses, draw
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
+from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 from harness.table.notes import NO_DIFFERENCE
 from harness.table.options import Table, TableCell
@@ -33,6 +34,7 @@ _PLACES = (
     ("latency", "Latency"),
     ("time", "Over time"),
     ("roofline", "Roofline"),
+    ("waterfall", "Whom to blame"),
     ("environment", "Environment"),
 )
 _MANY = 24  # pictures in a section, from which on a browser lays out those in sight alone
@@ -85,6 +87,16 @@ def render(results: Results) -> str:
                 _file("roofline.html"),
                 charts.roofline(table, facts),
                 "no link has a profile with a rate or a delay, or no run has its plan beside it",
+            ),
+            _section(
+                "waterfall",
+                "Whom to blame",
+                "<p>Where the time of one I/O goes, and what limits each cell, as <code>harness "
+                "explain</code> says it. Outlines are what nothing explains, or waiting; with more than "
+                "one I/O under way the time is that in which one of them is. Each verdict is with the "
+                "figures below its picture.</p>",
+                waterfalls(results.explained()),
+                "no cell has a figure",
             ),
             _environment(results, facts),
             "</main>",

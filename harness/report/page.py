@@ -20,7 +20,7 @@ from harness.report import charts, content, courses, draw
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
 from harness.table import Metric
-from harness.table.notes import NO_DIFFERENCE
+from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import number, percent
 from harness.units import format_size
@@ -270,7 +270,7 @@ def _cell(
         return '<td class="none"><span aria-hidden="true">—</span><span class="hush">not measured</span></td>'
     value = for_html(number(cell.value, metric) if cell.value is not None else cell.status.upper())
     spread = f" <small>{for_html(percent(cell.spread))}</small>" if cell.spread is not None else ""
-    same = f" {for_html(NO_DIFFERENCE)}" if cell.differs_from_no_ipsec is False else ""
+    same = f" {for_html(sign_of(cell))}" if sign_of(cell) else ""
     marks = f' <a href="#{prefix}r{cell.mark}">[{cell.mark}]</a>' if cell.mark is not None else ""
     marks += "".join(f' <a href="#{prefix}w{n}" aria-label="warning {n}">⚠{n}</a>' for n in warnings)
     data = f' data-value="{cell.value:.9g}" style="--h:{shade or 0:.2f}"' if cell.value is not None else ""

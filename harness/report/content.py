@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from harness.model import LinkProfile, Plan, Proposal, Record, Workload
+from harness.probes.records import ProbeRecord
+from harness.probes.store import open_probes
 from harness.results import open_environments, open_plans, open_results, open_runs
 from harness.table import Metric, Options, build
 from harness.table.matrix import by_column, in_order
@@ -46,6 +48,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     plans: Mapping[str, Plan] = {}
     environments: Mapping[str, Mapping[str, Any]] = {}
     folders: Mapping[str, Path] = {}
+    probes: Sequence[ProbeRecord] = ()
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
@@ -70,6 +73,7 @@ def load(paths: Sequence[Path]) -> Results:
         plans=open_plans(paths),
         environments=open_environments(paths),
         folders={run.run_id: run.path for run in open_runs(paths)},
+        probes=open_probes(paths),
     )
 
 

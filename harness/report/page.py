@@ -16,7 +16,7 @@ from typing import Any
 from harness import __version__
 from harness.escape import as_json, for_html
 from harness.model import LINK_LOCAL, LinkProfile, Plan
-from harness.report import charts, content, courses, draw
+from harness.report import charts, content, courses, draw, paths
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
 from harness.table import Metric
@@ -33,6 +33,7 @@ _PLACES = (
     ("latency", "Latency"),
     ("time", "Over time"),
     ("roofline", "Roofline"),
+    ("paths", "Paths"),
     ("environment", "Environment"),
 )
 _MANY = 24  # pictures in a section, from which on a browser lays out those in sight alone
@@ -86,6 +87,7 @@ def render(results: Results) -> str:
                 charts.roofline(table, facts),
                 "no link has a profile with a rate or a delay, or no run has its plan beside it",
             ),
+            _paths(results, table, facts),
             _environment(results, facts),
             "</main>",
         )
@@ -277,6 +279,27 @@ def _cell(
     blank = "" if cell.value is not None else ' class="none"'
     tip = for_html(charts.describe(cell, metric))
     return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}</td>'
+
+
+def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
+    parts = [
+        f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
+        for title, headings, lines, classes in (
+            ("Beside the cells", paths.BESIDE, paths.beside(table, facts), ""),
+            ("Probes", paths.PROBES, paths.probes(results.probes), "facts"),
+        )
+        if lines
+    ]
+    preface = (
+        "<p>Round trips were made on the idle path just before a cell, and processors and interfaces watched "
+        "while fio ran: medians of the repeats, drops and errors added up. Probes are of the path alone.</p>"
+    )
+    shown = (
+        f"{preface}{''.join(parts)}"
+        if parts
+        else "<p>Left out: nothing was probed; 'harness run --probes' does, and 'harness probe'.</p>"
+    )
+    return f'<section id="paths"><h2>Paths and processors</h2>{shown}</section>'
 
 
 def _environment(results: Results, facts: Sequence[ColumnFacts]) -> str:

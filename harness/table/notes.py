@@ -278,7 +278,7 @@ def _warnings(
     ]
     if few:
         yield (
-            f"Warning ({_named(few)}): too few repeats (under {FEWEST}) for a 95 % interval; "
+            f"Warning: too few repeats (under {FEWEST}) for a 95 % interval in {_named(few)}; "
             "try --confidence 5%."
         )
     places: dict[str, dict[str, None]] = {}

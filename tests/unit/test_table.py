@@ -124,7 +124,7 @@ Random      Uncached Write [4K blocks]    50.00 ±1.0%  51.00 ±1.0%  52.00 ±1.
 
 ±: distance from the median to the farthest sample.
 Testbed lab: run r1.
-Warning (40 cells): too few repeats (under 6) for a 95 % interval; try --confidence 5%."""
+Warning: too few repeats (under 6) for a 95 % interval in 40 cells; try --confidence 5%."""
 
 
 def test_the_matrix_is_the_documents_and_fits_into_a_terminal() -> None:
@@ -160,8 +160,8 @@ Sequential  Uncached Write [4K blocks]   100.00  INVALID [1]  4.50 ±11% [2]  SK
 [3] skipped: no reason given
 ±: distance from the median to the farthest sample.
 Testbed lab: run r1.
-Warning (local seq-write-4k, wifi seq-write-4k, local seq-read-4k): too few repeats (under 6) for a 95 % \
-interval; try --confidence 5%."""
+Warning: too few repeats (under 6) for a 95 % interval in local seq-write-4k, wifi seq-write-4k, local \
+seq-read-4k; try --confidence 5%."""
     )
     statuses = {(cell["link"], cell["ipsec"], cell["workload"]): cell for cell in cells_of(build(found))}
     assert statuses["wired", "off", "seq-write-4k"]["status"] == "invalid"

@@ -7,7 +7,7 @@ brought up when their first cell comes and stay up, so that cells of all columns
 from __future__ import annotations
 
 import contextlib
-import random
+import itertools
 import secrets
 import time
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ import msgspec
 from harness import (
     backing,
     calibration,
+    conditions,
     counters,
     environment,
     guard,
@@ -27,12 +28,21 @@ from harness import (
     leftovers,
     links,
     measure,
+    overtime,
+    sanity,
     wireless,
 )
 from harness.backing import Storage
 from harness.beside import Beside
 from harness.columns import Columns, Hosts
-from harness.errors import CellInvalid, CommandFailed, HarnessError, HostLost, RequirementError
+from harness.errors import (
+    CellInvalid,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host
 from harness.jobfile import (
@@ -58,41 +68,35 @@ from harness.model import (
     Status,
     Workload,
 )
+from harness.parse import fiolog
 from harness.probes import echo, judged, store, throughput
 from harness.probes.kinds import Tcp
 from harness.probes.tools import Way
 from harness.results import RunFolder
+from harness.schedule import Schedule
 from harness.target import Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
 
+HARDWARE = ("initiator_hardware", "target_hardware")
+"""Where the environment has what real interfaces tell of themselves."""
+
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
-
-
-def order_of_cells(plan: Plan) -> list[Cell]:
-    """All cells of a plan in the order they are measured: each repeat is one shuffled block."""
-    cells: list[Cell] = []
-    for repeat in range(1, plan.repeats + 1):
-        block = [
-            Cell(column=column, workload=workload.name, repeat=repeat)
-            for column in plan.columns
-            for workload in plan.workloads
-        ]
-        # Not for secrecy: a stored seed has to give the same order again.
-        random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
-        cells += block
-    return cells
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
     """The link of a lane as it was made, and what real interfaces tell of themselves."""
     described: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
-        described["initiator_hardware"] = interfaces.describe(path.initiator, path.initiator_iface)
-        described["target_hardware"] = interfaces.describe(path.target, path.target_iface)
+        described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
+        described[HARDWARE[1]] = interfaces.describe(path.target, path.target_iface)
     return described
+
+
+def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
+    return [end for name in HARDWARE if isinstance(end := described.get(name), dict)]
 
 
 @dataclass(kw_only=True)
@@ -101,6 +105,7 @@ class ColumnUp:
 
     stack: contextlib.ExitStack
     lanes: tuple[Lane, ...] = ()
+    link: LinkProfile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,18 +140,21 @@ class Bench:
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
+        self._conditions: conditions.Watch | None = None
+        self._measured_locally: dict[str, list[Record]] = {}
         self._kernels: tuple[counters.Kernel, ...] = ()
         self._probed: set[Column] = set()
 
-    def execute(self, todo: list[tuple[int, Cell]]) -> None:
-        """Measure the cells in ``todo`` (place in the order, cell) and write a record for each.
+    def execute(self, schedule: Schedule) -> None:
+        """Measure the cells that are left, in the schedule's order, and write a record for each.
 
         Raises HarnessError only where the run as a whole cannot go on.
         """
         with self.shared():
-            for number, (order, cell) in enumerate(todo, 1):
-                self.emit(CellStarted(cell.key, number, len(todo)))
+            for number, (order, cell) in enumerate(schedule, 1):
+                self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
                 record = self._save(self.measure(cell, order))
+                schedule.take(record)
                 self.emit(
                     CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
                 )
@@ -172,10 +180,12 @@ class Bench:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
                 title = plan.disk.title if plan.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
+            if not plan.virtual_time:  # where a second look would be another run
+                self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
-            if plan.probes:
-                self._kernels = counters.kernels(self.hosts.all)
+            if plan.probes or not plan.virtual_time:
+                self._kernels = counters.kernels(self.hosts.all, energy=plan.probes)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -268,12 +278,16 @@ class Bench:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
         try:
+            profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
                 lanes = [
                     self._bring_up(column, number, stack)
                     for number in range(0 if column.link == LINK_LOCAL else column.initiators)
                 ]
-                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes))
+                described = [_describe(lane.path) for lane in lanes]
+                if profile is not None:
+                    profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
+                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
@@ -282,7 +296,7 @@ class Bench:
         self._columns[column] = up
         if lanes:
             self._facts[f"column {column.label}"] = {
-                "link": [_describe(lane.path) for lane in lanes],
+                "link": described,
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
                 "association": [
@@ -385,6 +399,28 @@ class Bench:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
+    def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
+        """Keep the bandwidth that fio logged on its host, and say what is to be doubted by it."""
+        (text,) = host.read_files([f"{log}_bw.log"])
+        if not text:
+            return ()
+        (raw / overtime.LOG).write_text(text, encoding="utf-8")
+        job = (raw / "job.fio").read_text(encoding="utf-8")
+        try:
+            return overtime.doubts(fiolog.bandwidth(text, fiolog.interval_ms(job)))
+        except UsageError as error:
+            return (f"fio's log of bandwidth says nothing: {error.message}",)
+
+    def _sane(self, record: Record, up: ColumnUp) -> Record:
+        """The record, held to what its link and its disk can do."""
+        local = self._measured_locally.setdefault(record.workload, [])
+        found = sanity.check(record, link=up.link, disk=self.plan.disk, local=local)
+        record = sanity.with_findings(record, found)
+        # A disk of the initiator's own says nothing about the target's.
+        if record.link == LINK_LOCAL and self.plan.local_device is None:
+            local.append(record)
+        return record
+
     def _probe_throughput(self, column: Column, lane: Lane) -> None:
         """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
         record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
@@ -420,6 +456,8 @@ class Bench:
         plan, local = self.plan, self._local
         raw = self.folder.raw_folder(cell.key)
         raw.mkdir(parents=True, exist_ok=True)
+        lanes = up.lanes
+        log = self.private / cell.key if len(lanes) < 2 and not plan.virtual_time else None
 
         def job(device: str) -> str:
             return job_file(
@@ -429,30 +467,39 @@ class Bench:
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=plan.runtime_s,
                 clock=plan.clock,
+                log=None if log is None else str(log),
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
         protected = cell.column.ipsec != IPSEC_OFF
         beside = Beside()
-        if plan.probes and up.lanes:
-            found, reason = echo.beside(up.lanes[0].path, protected=protected)
+        if plan.probes and lanes:
+            found, reason = echo.beside(lanes[0].path, protected=protected)
             beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
+        before = self._conditions.look() if self._conditions is not None else {}
         used = counters.watch(self._kernels)
-        if up.lanes:
+        if lanes:
             done = measure.over_lanes(
-                up.lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
+                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
             )
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        processors = used()
+        done.warnings += conditions.saturated(processors)
+        if self._conditions is not None:
+            done.warnings += conditions.changed(before, self._conditions.look())
+        if log is not None and local is not None:
+            done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
         if plan.probes:
             interfaces = tuple(use for part in done.parts for use in part.interfaces)
-            beside = msgspec.structs.replace(beside, processors=used(), interfaces=interfaces)
+            beside = msgspec.structs.replace(beside, processors=processors, interfaces=interfaces)
             record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
+        record = self._sane(measure.summarise(done, workload, record), up)
         return msgspec.structs.replace(
-            measure.summarise(done, workload, record),
+            record,
             raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),
         )

@@ -35,7 +35,6 @@ from harness import (
 )
 from harness import run as runner
 from harness.backing import require_device
-from harness.bench import order_of_cells
 from harness.console import (
     Interrupted,
     carry_out,
@@ -57,7 +56,6 @@ from harness.model import (
     LabKernel,
     Plan,
     Security,
-    Status,
     TestbedKind,
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
@@ -67,10 +65,11 @@ from harness.results import (
     open_environments,
     open_plans,
     open_results,
-    record_key,
     write_atomically,
 )
+from harness.schedule import Schedule
 from harness.state import exclusive
+from harness.stats import FEWEST
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
 from harness.views import View
@@ -160,7 +159,30 @@ def run(
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option(help="How often each cell is measured.", show_default=str(DEFAULTS.repeats)),
+        typer.Option(
+            help="How often each cell is measured; with --confidence, at least.",
+            show_default=str(DEFAULTS.repeats),
+        ),
+    ] = None,
+    confidence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Repeat each cell until the 95 % interval of its median is within this of it, e.g. 5%.",
+        ),
+    ] = None,
+    max_repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="With --confidence: the most repeats of a cell.", show_default=str(plan.DEFAULT_MAX_REPEATS)
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
+        ),
     ] = None,
     runtime: Annotated[
         str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
@@ -308,6 +330,9 @@ def run(
         "workloads": workload,
         "testbed": testbed_name,
         "repeats": repeats,
+        "confidence": confidence,
+        "max_repeats": max_repeats,
+        "max_time": max_time,
         "runtime": runtime,
         "seed": seed,
         "size": size,
@@ -372,13 +397,13 @@ def _resumed(name: str, results: Path) -> RunFolder:
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
-    done = {record_key(r) for r in folder.load_records() if r.status is Status.OK}
-    cells = sum(cell.key not in done for cell in order_of_cells(made))
-    if cells == 0:
+    schedule = Schedule(made, folder.load_records())
+    cells = schedule.expected
+    if next(iter(schedule), None) is None:
         _print_table([folder.path], Options(), TableFormat.PLAIN)
         err.print("nothing is left to measure")
         return 0
-    tell_start(made, folder, f"{cells} cells")
+    tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
     cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
     outcome = carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
     _print_table([folder.path], Options(), TableFormat.PLAIN)
@@ -398,12 +423,25 @@ def _print_plan(made: Plan) -> None:
     )
     out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
     out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
-    total = len(made.columns) * len(made.workloads) * made.repeats
+    block, rule = len(made.columns) * len(made.workloads), made.stop
+    fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
+    counts = [fewest] if rule is None else [fewest, rule.max_repeats]
+    times = [plan.estimate_s(made, repeats) for repeats in counts]
+    if rule is not None and rule.max_s is not None:
+        # No cell is begun after that, and each is measured once.
+        least = plan.estimate_s(made, 1)
+        times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
     out.print(
-        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x {made.repeats} repeats "
-        f"= {total}, about {format_duration(round(plan.estimate_s(made)))}",
+        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
+        f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
+        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
         markup=False,
     )
+    if rule is not None:
+        out.print(
+            f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
+            markup=False,
+        )
 
 
 app.command("probe")(cli_probe.probe)

@@ -185,8 +185,8 @@ class Kernel:
         return processors(stat, time.monotonic_ns(), energy)
 
 
-def kernels(hosts: Sequence[Host]) -> tuple[Kernel, ...]:
-    """The kernels behind these hosts, each once."""
+def kernels(hosts: Sequence[Host], *, energy: bool = True) -> tuple[Kernel, ...]:
+    """The kernels behind these hosts, each once; ``energy``: with its counters, which a program looks for."""
     by_kernel: dict[object, list[Host]] = {}
     for host in hosts:
         by_kernel.setdefault(host.kernel, []).append(host)
@@ -195,7 +195,7 @@ def kernels(hosts: Sequence[Host]) -> tuple[Kernel, ...]:
             host=same[0],
             names=tuple(dict.fromkeys(host.name for host in same)),
             counts_busy_as_one=USER_MODE in same[0].read_files([CPUINFO])[0],
-            energy=tuple(same[0].run(["sh", "-c", _ENERGY], check=False).stdout.split()),
+            energy=tuple(same[0].run(["sh", "-c", _ENERGY], check=False).stdout.split()) if energy else (),
         )
         for same in by_kernel.values()
     )

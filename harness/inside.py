@@ -15,7 +15,7 @@ from types import FrameType
 
 from harness import doctor, interfaces, recovery, remote
 from harness import run as runner
-from harness.bench import Bench, order_of_cells
+from harness.bench import Bench
 from harness.columns import Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
@@ -25,7 +25,8 @@ from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
 from harness.probes import store
 from harness.probes.prober import Prober, questions
-from harness.results import RunFolder, record_key
+from harness.results import RunFolder
+from harness.schedule import Schedule
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
@@ -137,21 +138,9 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
         taking_part.target.run(["mount", "-t", "configfs", "configfs", configfs], check=False)
 
 
-def remaining(plan: Plan, folder: RunFolder) -> list[tuple[int, str]]:
-    """Order and key of the cells, or probes, that have no ok record yet."""
-    if plan.probing:
-        done = {record.key for record in store.load(folder) if record.status is Status.OK}
-        keys = [question.key for question in questions(plan)]
-    else:
-        done = {record_key(record) for record in folder.load_records() if record.status is Status.OK}
-        keys = [cell.key for cell in order_of_cells(plan)]
-    return [(order, key) for order, key in enumerate(keys) if key not in done]
-
-
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     """Carry out what is left of the folder's plan."""
     plan = folder.load_plan()
-    wanted = dict(remaining(plan, folder))
     if plan.testbed is not TestbedKind.MACHINES:
         mount_private()
     emit(Phase("reaching the hosts"))
@@ -159,11 +148,12 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     with heart, hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
         if plan.probing:
+            done = {record.key for record in store.load(folder) if record.status is Status.OK}
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            prober.execute([(order, q) for order, q in enumerate(questions(plan)) if order in wanted])
+            prober.execute([(order, q) for order, q in enumerate(questions(plan)) if q.key not in done])
         else:
             bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            bench.execute([(order, c) for order, c in enumerate(order_of_cells(plan)) if order in wanted])
+            bench.execute(Schedule(plan, folder.load_records()))
 
 
 def run(run_folder: str, journal_path: str) -> int:

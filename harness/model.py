@@ -232,12 +232,25 @@ class Cell(msgspec.Struct, frozen=True, order=True):
         return f"{self.column.label}.{self.workload}.r{self.repeat}"
 
 
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """When a cell has been measured often enough.
+
+    ``width``: the largest ``stats.Summary.spread`` that will do (0.05: 5 % of the median to either side).
+    ``max_s`` is the time of all cells of the run together, by the clock that they are measured by.
+    """
+
+    width: float
+    max_repeats: int
+    max_s: float | None = None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
-    ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives the lab's
-    hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column ``local`` in
-    place of the target's storage. With ``shared_lun`` all initiators read one LUN.
+    Each cell is measured ``repeats`` times; with ``stop`` that is the fewest, and it is repeated until the
+    rule is met. ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives
+    the lab's hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column
+    ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
 
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     With ``probing`` it is these that are made, each on every column, and no workload is.
@@ -268,9 +281,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probing: tuple[Probe, ...] = ()
     profile: str = "document"
     runtime_s: float | None = None
+    stop: StoppingRule | None = None
     created_unix_s: float = 0.0
     harness_version: str = ""
     schema: int = SCHEMA_VERSION
+
+    @property
+    def most_repeats(self) -> int:
+        return self.repeats if self.stop is None else self.stop.max_repeats
 
     @property
     def clock(self) -> Clock:

@@ -143,8 +143,12 @@ def follow(
                         console.print(event.text, markup=False, highlight=False)
                 case CellStarted():
                     left_s = (event.of - event.number + 1) * cell_estimate_s
+                    # With a stopping rule, how many cells there will be is only known in the end.
                     progress.update(
-                        task, now=escape(event.key), left=f"about {format_duration(round(left_s))} left"
+                        task,
+                        total=event.of,
+                        now=escape(event.key),
+                        left=f"about {format_duration(round(left_s))} left",
                     )
                 case CellEnded():
                     progress.advance(task)

@@ -36,7 +36,16 @@ from harness import (
 )
 from harness import run as runner
 from harness.backing import require_device
-from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.console import (
+    Interrupted,
+    carry_out,
+    err,
+    out,
+    prepare_results,
+    print_view,
+    tell_recovery,
+    tell_start,
+)
 from harness.errors import HarnessError, TestbedError, UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect, goodputs_of
@@ -70,6 +79,7 @@ from harness.state import exclusive
 from harness.stats import FEWEST
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
+from harness.views import View
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
@@ -481,12 +491,23 @@ def table(
         str,
         typer.Option(help="none, local (each figure's part of the local one) or ipsec (of the one without)."),
     ] = "none",
+    view: Annotated[
+        str | None,
+        typer.Option(help=f"Of probes, in place of the matrix: {', '.join(View)}.", show_default=False),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(help=f"Published figures beside: {', '.join(references.names())}.", show_default=False),
     ] = None,
 ) -> None:
-    """Print the matrix of a run, of several, or of fio outputs that you already have."""
+    """Print the matrix of a run, of several, or of fio outputs that you already have; or a view of probes."""
+    if view is None and reference is not None:
+        view = references.view_of(reference)
+    if view is not None:
+        if (Metric(metric), Ratio(ratio)) != (Metric.MB_S, Ratio.NONE):
+            raise UsageError("--metric and --ratio are of the matrix, but a view was asked for")
+        print_view(paths or [Path(DEFAULTS.results)], View(view), reference, TableFormat(format))
+        return
     options = Options(
         metric=Metric(metric),
         ratio=Ratio(ratio),

@@ -29,6 +29,7 @@ from harness import (
     leftovers,
     links,
     measure,
+    paths,
     trunk,
     wifi,
     wireless,
@@ -324,7 +325,7 @@ class Bench:
             raw /= host.name
         raw.mkdir(parents=True, exist_ok=True)
         aloft = self._aloft(column, number, stack, raw) if plan.has_radio(plan.links[column.link]) else None
-        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number))
+        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
         protected = column.ipsec != IPSEC_OFF
         esp = self._protect(column, path, stack, raw) if protected else {}
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
@@ -404,7 +405,9 @@ class Bench:
         links = self.plan.links
         return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 
-    def _link(self, column: Column, number: int) -> contextlib.AbstractContextManager[links.LinkPath]:
+    def _link(
+        self, column: Column, number: int, logs: Path
+    ) -> contextlib.AbstractContextManager[links.LinkPath]:
         """The link of one initiator, real or made as its profile says."""
         plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
         profile = plan.links[column.link]
@@ -424,6 +427,17 @@ class Bench:
                 index=index,
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
+            )
+        if profile.hops is not None:
+            folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
+            return paths.bring_up(
+                self.journal,
+                host,
+                profile,
+                tag=self.tag,
+                index=index,
+                folders=folders,
+                frame_by_frame=plan.virtual_time,
             )
         return links.bring_up(
             self.journal, host, profile, tag=self.tag, index=index, frame_by_frame=plan.virtual_time

@@ -21,12 +21,19 @@ from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, Status, TestbedKind
 from harness.results import RunFolder, record_key
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
+
+HOP_MODULES: dict[HopKind, tuple[str, ...]] = {
+    HopKind.SWITCH: ("bridge",),
+    HopKind.ROUTER: (),
+    HopKind.PPPOE: ("pppoe", "iptable_mangle", "xt_TCPMSS"),
+    HopKind.OPENFLOW: ("tun",),
+}
 
 
 def modules(plan: Plan) -> dict[str, list[str]]:
@@ -46,6 +53,7 @@ def modules(plan: Plan) -> dict[str, list[str]]:
             shaping += ["xfrm_user", "esp4"]
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping.append("sch_netem")
+        shaping += [name for link in plan.links.values() if link.hops for name in HOP_MODULES[link.hops.kind]]
         for role in names:
             names[role] += dict.fromkeys(shaping)
     if plan.disk is None and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None):

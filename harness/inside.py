@@ -22,6 +22,7 @@ from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, Status, TestbedKind
+from harness.paths import pppoe
 from harness.results import RunFolder, record_key
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
@@ -61,9 +62,9 @@ def modules(plan: Plan) -> dict[str, list[str]]:
     return names
 
 
-def mount_private() -> None:
-    """A tmpfs over each of ``TMPFS``, seen by this process and its children alone."""
-    for place in TMPFS:
+def mount_private(*more: str) -> None:
+    """A tmpfs over each of ``TMPFS`` and ``more``, seen by this process and its children alone."""
+    for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
         runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
 
@@ -147,7 +148,8 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     wanted = dict(remaining(plan, folder))
     todo = [(order, cell) for order, cell in enumerate(order_of_cells(plan)) if order in wanted]
     if plan.testbed is not TestbedKind.MACHINES:
-        mount_private()
+        speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
+        mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:

@@ -17,7 +17,7 @@ from harness.hosts import Host
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import HopKind, LinkProfile
-from harness.paths import chain, routers, switches
+from harness.paths import chain, openflow, pppoe, routers, switches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,19 @@ def bring_up(
             switches.start(path.hops, profile.mtu_bytes)
         elif kind is HopKind.ROUTER:
             routers.start(path)
+        elif kind is HopKind.PPPOE:
+            stack.enter_context(pppoe.session(path, private=folders.private, logs=folders.logs))
+        elif profile.hops.openflow is not None:
+            stack.enter_context(
+                openflow.switch(
+                    journal,
+                    path,
+                    profile.hops.openflow,
+                    tag=tag,
+                    private=folders.private,
+                    logs=folders.logs,
+                )
+            )
         yield path
 
 

@@ -1,4 +1,4 @@
-"""What follows a link's name after colons: ``wired:jumbo``, ``switched:3``, ``openflow:controller:cpu=10``."""
+"""What follows a link's name after colons: ``wired:jumbo``, ``switched:3``, ``openflow:flows``."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
 
 
 def _with_hops(profile: LinkProfile, hops: Hops, asked: Mapping[str, str], load: Load) -> LinkProfile:
-    """The profile with its hops as asked for. What they are is part of its name, also where it is the default."""
+    """The profile with its hops as asked for. Their number is part of its name, default or not."""
     name, title = profile.name, profile.title
     if hops.least < hops.most:
         hops = msgspec.structs.replace(hops, count=int(asked.get("count", hops.count)))

@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from harness.errors import UsageError
 from harness.files import TomlFile, read_text
 from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, HopKind, Hops, LinkProfile, Proposal
@@ -104,8 +102,9 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
     ``:unshaped`` takes rate, delay, jitter, loss and half duplex away, ``:mtu=N`` sets the MTU in bytes,
-    ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The profile returned
-    is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called ``wired-unshaped-mtu9000``.
+    ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The profile
+    returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
+    ``wired-unshaped-mtu9000``.
 
     ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
     treat it before they ask. UsageError for unknown names and modifiers, and for files that are wrong.
@@ -209,9 +208,11 @@ def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
             "compare it with a shipped file, such as profiles/links/switched.toml",
         )
     if not 0 <= hops.delay_us <= _RANGES["delay_us"][1]:
-        raise file.refuse("hops", f"expected delay_us of 0 to 60000000 us, found {hops.delay_us}", "")
+        raise file.refuse(
+            "hops", f"expected delay_us of 0 to 60000000, found {hops.delay_us}", "mind the unit"
+        )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
-        raise file.refuse("hops", "a table openflow goes with kind = 'openflow', and only with that", "")
+        raise file.refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
     if profile.duplex is Duplex.HALF or profile.radio is not None:
         raise file.refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
 

@@ -22,7 +22,7 @@ from harness.paths import chain, openflow, pppoe, routers, switches
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """``private`` is for sockets and secrets, gone with the testbed; ``logs`` for what the hops' programs say."""
+    """``private``: for sockets and secrets, gone with the testbed; ``logs``: for what the programs say."""
 
     private: Path
     logs: Path

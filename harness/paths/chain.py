@@ -39,9 +39,7 @@ def build(
     # A super-packet would be stored at each hop before it goes on, as no frame of 64 KB ever is.
     frame_by_frame = frame_by_frame or (profile.rate_bit_s is not None and bool(names))
     netns = f"harness-{tag}-{index}"
-    hops = tuple(
-        NamespaceHost(name=name, netns=f"{netns}-{number}") for number, name in enumerate(names, 1)
-    )
+    hops = tuple(NamespaceHost(name=name, netns=f"{netns}-{number}") for number, name in enumerate(names, 1))
     path = LinkPath(
         profile=profile,
         index=index,

@@ -1,7 +1,7 @@
 """An OpenFlow switch: Open vSwitch with its datapath in user space, and ovs-testcontroller as its controller.
 
-All of it is the run's own: database, sockets and logs in private folders, nothing of the system's service. The
-switch is a network namespace, its controller another one, at the end of a shaped link of its own.
+All of it is the run's own: database, sockets and logs in private folders, nothing of the system's service.
+The switch is a network namespace, its controller another one, at the end of a shaped link of its own.
 """
 
 from __future__ import annotations

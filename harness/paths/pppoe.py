@@ -33,6 +33,9 @@ LARGEST_MTU_BYTES = 1492
 DEADLINE_S = 20.0
 """Discovery, LCP, CHAP and IPCP take 2 s in the lab. An unanswered PADI is sent again after 5 s, twice."""
 
+CREDENTIALS = '{user} concentrator "{secret}" *\n'
+"""pppd(8): client, server, secret, and the addresses that the client may have. Both ends read one file."""
+
 CLAMP = ("-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-j", "TCPMSS", "--clamp-mss-to-pmtu")
 
 
@@ -60,7 +63,9 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
     starter = Path(programs.__file__).with_name("pppoe_session.sh")
     client.run(["install", "-m", "755", str(starter), str(private / starter.name)])
     client.write_secret(CONFIGURATION / "options", "")
-    client.write_secret(CONFIGURATION / "chap-secrets", f'{user} concentrator "{secrets.token_hex(16)}" *\n')
+    client.write_secret(
+        CONFIGURATION / "chap-secrets", CREDENTIALS.format(user=user, secret=secrets.token_hex(16))
+    )
     server_log, client_log = logs / "pppd-concentrator.log", logs / "pppd-client.log"
     client.write_secret(
         private / "options",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from harness.hosts import Host
 from harness.links import NETWORK, LinkPath
 from harness.paths.chain import FAR, NEAR, address, network

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import secrets
 import time
 from collections.abc import Iterator
@@ -20,22 +19,30 @@ import msgspec
 from harness import (
     backing,
     calibration,
-    capture,
+    conditions,
+    counters,
     environment,
     guard,
     initiator,
     interfaces,
-    ipsec,
     leftovers,
     links,
     measure,
-    paths,
-    trunk,
-    wifi,
+    overtime,
+    sanity,
     wireless,
 )
 from harness.backing import Storage
-from harness.errors import CellInvalid, CommandFailed, HarnessError, HostLost, RequirementError
+from harness.beside import Beside
+from harness.columns import Columns, Hosts
+from harness.errors import (
+    CellInvalid,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.hosts import Host
 from harness.jobfile import (
@@ -61,53 +68,35 @@ from harness.model import (
     Status,
     Workload,
 )
+from harness.parse import fiolog
+from harness.probes import echo, judged, store, throughput
+from harness.probes.kinds import Tcp
+from harness.probes.tools import Way
 from harness.results import RunFolder
-from harness.target import PORT, Backstore, IscsiTarget, iqn
+from harness.schedule import Schedule
+from harness.target import Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
 
-RADIOS_PER_PATH = 3
-"""The station's, the access point's, and one that listens."""
+HARDWARE = ("initiator_hardware", "target_hardware")
+"""Where the environment has what real interfaces tell of themselves."""
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
-
-
-def order_of_cells(plan: Plan) -> list[Cell]:
-    """All cells of a plan in the order they are measured: each repeat is one shuffled block."""
-    cells: list[Cell] = []
-    for repeat in range(1, plan.repeats + 1):
-        block = [
-            Cell(column=column, workload=workload.name, repeat=repeat)
-            for column in plan.columns
-            for workload in plan.workloads
-        ]
-        # Not for secrecy: a stored seed has to give the same order again.
-        random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
-        cells += block
-    return cells
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hosts:
-    """Who takes part in a run. Several may be one kernel."""
-
-    target: Host
-    initiators: tuple[Host, ...]
-
-    @property
-    def all(self) -> tuple[Host, ...]:
-        return (*self.initiators, self.target)
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
     """The link of a lane as it was made, and what real interfaces tell of themselves."""
     described: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
-        described["initiator_hardware"] = interfaces.describe(path.initiator, path.initiator_iface)
-        described["target_hardware"] = interfaces.describe(path.target, path.target_iface)
+        described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
+        described[HARDWARE[1]] = interfaces.describe(path.target, path.target_iface)
     return described
+
+
+def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
+    return [end for name in HARDWARE if isinstance(end := described.get(name), dict)]
 
 
 @dataclass(kw_only=True)
@@ -116,6 +105,7 @@ class ColumnUp:
 
     stack: contextlib.ExitStack
     lanes: tuple[Lane, ...] = ()
+    link: LinkProfile | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,26 +131,30 @@ class Bench:
         self.private = private
         self.tag = plan.run_id.rpartition("-")[2]
         self.chap_secret = secrets.token_hex(8)
+        self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._storage: list[Storage] = []
         self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
-        self._charons: dict[str, ipsec.Charon] = {}
-        self._credentials: ipsec.Credentials | None = None
         self._workloads = {workload.name: workload for workload in plan.workloads}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
+        self._conditions: conditions.Watch | None = None
+        self._measured_locally: dict[str, list[Record]] = {}
+        self._kernels: tuple[counters.Kernel, ...] = ()
+        self._probed: set[Column] = set()
 
-    def execute(self, todo: list[tuple[int, Cell]]) -> None:
-        """Measure the cells in ``todo`` (place in the order, cell) and write a record for each.
+    def execute(self, schedule: Schedule) -> None:
+        """Measure the cells that are left, in the schedule's order, and write a record for each.
 
         Raises HarnessError only where the run as a whole cannot go on.
         """
         with self.shared():
-            for number, (order, cell) in enumerate(todo, 1):
-                self.emit(CellStarted(cell.key, number, len(todo)))
+            for number, (order, cell) in enumerate(schedule, 1):
+                self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
                 record = self._save(self.measure(cell, order))
+                schedule.take(record)
                 self.emit(
                     CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
                 )
@@ -186,8 +180,12 @@ class Bench:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
                 title = plan.disk.title if plan.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
+            if not plan.virtual_time:  # where a second look would be another run
+                self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
+            if plan.probes or not plan.virtual_time:
+                self._kernels = counters.kernels(self.hosts.all, energy=plan.probes)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -254,10 +252,7 @@ class Bench:
                     log=self.folder.path / f"iscsid-{host.name}.log",
                 )
             )
-        if self._paths_aloft:
-            radios = wifi.Radios(RADIOS_PER_PATH * len(self._paths_aloft))
-            stack.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
-        self._shared = stack.enter_context(contextlib.ExitStack())
+        stack.enter_context(self._paths.shared())
 
     def _initiator_iqn(self, number: int) -> str:
         return iqn(self.tag, self.hosts.initiators[number].name)
@@ -283,12 +278,16 @@ class Bench:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
             raise kind(f"given up after {attempts} attempts: {broken}")
         try:
+            profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
                 lanes = [
                     self._bring_up(column, number, stack)
                     for number in range(0 if column.link == LINK_LOCAL else column.initiators)
                 ]
-                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes))
+                described = [_describe(lane.path) for lane in lanes]
+                if profile is not None:
+                    profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
+                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
@@ -297,7 +296,7 @@ class Bench:
         self._columns[column] = up
         if lanes:
             self._facts[f"column {column.label}"] = {
-                "link": [_describe(lane.path) for lane in lanes],
+                "link": described,
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
                 "association": [
@@ -307,28 +306,11 @@ class Bench:
             self.folder.save_environment(self._facts)
         return up
 
-    @property
-    def _paths(self) -> list[tuple[Column, int]]:
-        """Every (column, initiator) that has a link; its place is the index of its path."""
-        return [
-            (column, number)
-            for column in self.plan.columns
-            if column.link != LINK_LOCAL
-            for number in range(column.initiators)
-        ]
-
     def _bring_up(self, column: Column, number: int, stack: contextlib.ExitStack) -> Lane:
         """The lane of one initiator: link, protection, capture, target, session, disk."""
         plan, host = self.plan, self.hosts.initiators[number]
-        raw = self.folder.path / "columns" / column.label
-        if number:
-            raw /= host.name
-        raw.mkdir(parents=True, exist_ok=True)
-        aloft = self._aloft(column, number, stack, raw) if plan.has_radio(plan.links[column.link]) else None
-        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
-        protected = column.ipsec != IPSEC_OFF
-        esp = self._protect(column, path, stack, raw) if protected else {}
-        watching = stack.enter_context(capture.capture(path, raw, protected=protected))
+        up = self._paths.bring_up(column, number, stack)
+        path = up.path
         lun = 0 if plan.shared_lun else number
         name = f"{column.link}.{column.ipsec}"
         if column.initiators > 1:
@@ -360,139 +342,12 @@ class Bench:
         return Lane(
             path=path,
             disk=disk,
-            capture=watching,
+            capture=up.capture,
             session=initiator.negotiated(disk),
-            esp=esp,
+            esp=up.esp,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
-            aloft=aloft,
+            aloft=up.aloft,
         )
-
-    def _aloft(self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path) -> wifi.Aloft:
-        """A link through the air: a radio for each end, and one that listens."""
-        plan, host = self.plan, self.hosts.initiators[number]
-        profile = plan.links[column.link]
-        if profile.radio is None:
-            raise AssertionError(f"{profile.name} has no radio")
-        index = self._paths.index((column, number))
-        radio = RADIOS_PER_PATH * self._paths_aloft.index((column, number))
-        network = wifi.Network(
-            ssid=f"harness-{self.tag}-{index}", standard=profile.radio, security=plan.wifi_security
-        )
-        path, association = stack.enter_context(
-            wifi.bring_up(
-                self.journal,
-                host,
-                profile,
-                network,
-                tag=self.tag,
-                index=index,
-                folder=self.private / f"wifi-{index}",
-                logs=logs,
-                first_radio=radio,
-                frame_by_frame=plan.virtual_time,
-            )
-        )
-        listening = f"h{self.tag}s{index}"
-        wifi.place_radio(host, radio + 2, listening, None)
-        file = next(f for n in itertools.count(1) if not (f := logs / f"air-{n}.pcap").exists())
-        listener = stack.enter_context(
-            wifi.sniffer(host, listening, network.frequency_mhz, association.bssid, file=file)
-        )
-        return wifi.Aloft(path=path, association=association, listener=listener)
-
-    @property
-    def _paths_aloft(self) -> list[tuple[Column, int]]:
-        links = self.plan.links
-        return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
-
-    def _link(
-        self, column: Column, number: int, logs: Path
-    ) -> contextlib.AbstractContextManager[links.LinkPath]:
-        """The link of one initiator, real or made as its profile says."""
-        plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
-        profile = plan.links[column.link]
-        index = self._paths.index((column, number))
-        if profile.interface is not None:
-            # All columns of an interface have its address, so each has a port: policies tell them apart.
-            # Not the first: the machine may have a target of its own, listening on every address.
-            port = PORT + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
-            return interfaces.bring_up(self.journal, host, target, profile, index=index, port=port)
-        if plan.kernels_apart:
-            return trunk.bring_up(
-                self.journal,
-                host,
-                target,
-                profile,
-                tag=self.tag,
-                index=index,
-                initiator_trunk="vec0",
-                target_trunk=f"vec{number}",
-            )
-        if profile.hops is not None:
-            folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
-            return paths.bring_up(
-                self.journal,
-                host,
-                profile,
-                tag=self.tag,
-                index=index,
-                folders=folders,
-                frame_by_frame=plan.virtual_time,
-            )
-        return links.bring_up(
-            self.journal, host, profile, tag=self.tag, index=index, frame_by_frame=plan.virtual_time
-        )
-
-    def _protect(
-        self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
-    ) -> dict[str, str]:
-        """Close the barrier, then open the tunnel through it."""
-        plan = self.plan
-        near, far, port = path.initiator_address, path.target_address, path.port
-        stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
-        stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
-        stack.enter_context(
-            self.journal.hold(path.initiator, ipsec.SecurityAssociations(near, far, path.index))
-        )
-        stack.enter_context(self.journal.hold(path.target, ipsec.SecurityAssociations(far, near, path.index)))
-        if self._credentials is None:
-            self._credentials = ipsec.make_credentials(
-                self.hosts.initiators[0],
-                plan.ike_auth,
-                self.private / "certificates",
-                paths=len(self._paths),
-            )
-        # A host's charon serves all its columns; that of a network namespace goes with its column.
-        stays = path.target.netns is None
-        return stack.enter_context(
-            ipsec.tunnel(
-                path,
-                (
-                    self._charon(path.initiator, self._shared, self.folder.path),
-                    self._charon(path.target, self._shared if stays else stack, raw),
-                ),
-                name=f"harness-{self.tag}-{path.index}",
-                proposal=plan.proposals[column.ipsec],
-                mode=plan.ipsec_mode,
-                credentials=self._credentials,
-            )
-        )
-
-    def _charon(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> ipsec.Charon:
-        """The charon of a host or network namespace, started if it does not run (any more)."""
-        name = f"charon-{host.netns or host.name}"
-        running = self._charons.get(name)
-        if running is None or not running.answers():
-            plugins = sorted({name for p in self.plan.proposals.values() for name in p.charon_plugins})
-            running = self._charons[name] = stack.enter_context(
-                ipsec.charon(
-                    host,
-                    self.private / name,
-                    log=logs / f"charon-{host.name}.log",
-                    plugins=" ".join((ipsec.BASE_PLUGINS, *plugins)),
-                )
-            )
-        return running
 
     def measure(self, cell: Cell, order: int) -> Record:
         """Measure one cell. Whatever goes wrong becomes its status and reason, and stays with it."""
@@ -521,6 +376,9 @@ class Bench:
         )
         try:
             up = self.column(column)
+            if plan.probes and up.lanes and column not in self._probed:
+                self._probed.add(column)
+                self._probe_throughput(column, up.lanes[0])
             self._kernel_messages()
             if up.lanes:
                 record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
@@ -540,6 +398,35 @@ class Bench:
             except (HarnessError, OSError) as error:
                 self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
+
+    def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
+        """Keep the bandwidth that fio logged on its host, and say what is to be doubted by it."""
+        (text,) = host.read_files([f"{log}_bw.log"])
+        if not text:
+            return ()
+        (raw / overtime.LOG).write_text(text, encoding="utf-8")
+        job = (raw / "job.fio").read_text(encoding="utf-8")
+        try:
+            return overtime.doubts(fiolog.bandwidth(text, fiolog.interval_ms(job)))
+        except UsageError as error:
+            return (f"fio's log of bandwidth says nothing: {error.message}",)
+
+    def _sane(self, record: Record, up: ColumnUp) -> Record:
+        """The record, held to what its link and its disk can do."""
+        local = self._measured_locally.setdefault(record.workload, [])
+        found = sanity.check(record, link=up.link, disk=self.plan.disk, local=local)
+        record = sanity.with_findings(record, found)
+        # A disk of the initiator's own says nothing about the target's.
+        if record.link == LINK_LOCAL and self.plan.local_device is None:
+            local.append(record)
+        return record
+
+    def _probe_throughput(self, column: Column, lane: Lane) -> None:
+        """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
+        record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
+        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
+        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
+        store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
         """What keeps a cell from being the same again in virtual time."""
@@ -569,6 +456,8 @@ class Bench:
         plan, local = self.plan, self._local
         raw = self.folder.raw_folder(cell.key)
         raw.mkdir(parents=True, exist_ok=True)
+        lanes = up.lanes
+        log = self.private / cell.key if len(lanes) < 2 and not plan.virtual_time else None
 
         def job(device: str) -> str:
             return job_file(
@@ -578,21 +467,39 @@ class Bench:
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=plan.runtime_s,
                 clock=plan.clock,
+                log=None if log is None else str(log),
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
+        protected = cell.column.ipsec != IPSEC_OFF
+        beside = Beside()
+        if plan.probes and lanes:
+            found, reason = echo.beside(lanes[0].path, protected=protected)
+            beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
-        if up.lanes:
-            protected = cell.column.ipsec != IPSEC_OFF
+        before = self._conditions.look() if self._conditions is not None else {}
+        used = counters.watch(self._kernels)
+        if lanes:
             done = measure.over_lanes(
-                up.lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
+                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
             )
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        processors = used()
+        done.warnings += conditions.saturated(processors)
+        if self._conditions is not None:
+            done.warnings += conditions.changed(before, self._conditions.look())
+        if log is not None and local is not None:
+            done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
+        if plan.probes:
+            interfaces = tuple(use for part in done.parts for use in part.interfaces)
+            beside = msgspec.structs.replace(beside, processors=processors, interfaces=interfaces)
+            record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
+        record = self._sane(measure.summarise(done, workload, record), up)
         return msgspec.structs.replace(
-            measure.summarise(done, workload, record),
+            record,
             raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),
         )

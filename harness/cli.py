@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -20,10 +19,10 @@ from typing import Annotated, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
 
 from harness import (
     __version__,
+    cli_probe,
     comparison,
     doctor,
     export,
@@ -36,8 +35,8 @@ from harness import (
 )
 from harness import run as runner
 from harness.backing import require_device
-from harness.bench import order_of_cells
-from harness.errors import HarnessError, UsageError
+from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.errors import HarnessError, TestbedError, UsageError
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
@@ -48,33 +47,26 @@ from harness.model import (
     LabKernel,
     Plan,
     Security,
-    Status,
     TestbedKind,
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
-from harness.progress import bar, follow, process_started_unix_s
+from harness.progress import bar, process_started_unix_s
 from harness.results import (
     RunFolder,
     open_environments,
     open_plans,
     open_results,
-    record_key,
     write_atomically,
 )
+from harness.schedule import Schedule
 from harness.state import exclusive
+from harness.stats import FEWEST
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
 OWN_KERNEL = "The lab's own kernel (harness kernel build)"
-LEAST_FREE_BYTES = 64 << 20
-"""What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
-
-# No emoji: rich would make a picture of the `:x:` in somebody's file.
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
-
 app = typer.Typer(
     name="harness",
     no_args_is_help=True,
@@ -157,7 +149,30 @@ def run(
     ] = None,
     repeats: Annotated[
         int | None,
-        typer.Option(help="How often each cell is measured.", show_default=str(DEFAULTS.repeats)),
+        typer.Option(
+            help="How often each cell is measured; with --confidence, at least.",
+            show_default=str(DEFAULTS.repeats),
+        ),
+    ] = None,
+    confidence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Repeat each cell until the 95 % interval of its median is within this of it, e.g. 5%.",
+        ),
+    ] = None,
+    max_repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="With --confidence: the most repeats of a cell.", show_default=str(plan.DEFAULT_MAX_REPEATS)
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
+        ),
     ] = None,
     runtime: Annotated[
         str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
@@ -267,6 +282,14 @@ def run(
         IkeAuth | None,
         typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
     ] = None,
+    probes: Annotated[
+        bool | None,
+        typer.Option(
+            "--probes/--no-probes",
+            help="Measure round trips, processors and interfaces beside each cell, and TCP once per column.",
+            show_default="probes; in virtual time none",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
     ] = None,
@@ -297,6 +320,9 @@ def run(
         "workloads": workload,
         "testbed": testbed_name,
         "repeats": repeats,
+        "confidence": confidence,
+        "max_repeats": max_repeats,
+        "max_time": max_time,
         "runtime": runtime,
         "seed": seed,
         "size": size,
@@ -312,6 +338,7 @@ def run(
         "virtual_time": virtual_time,
         "disk": disk,
         "wifi_security": wifi_security,
+        "probes": probes,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
         "results": results,
@@ -336,9 +363,9 @@ def run(
         _print_plan(made)
         return
     with exclusive(made.run_id) as state:
-        _tell_recovery(*testbed.recover(state))
+        tell_recovery(*testbed.recover(state))
         _require_device(made)
-        _prepare_results(folder.path)
+        prepare_results(folder.path)
         if resume is None:
             folder.save_plan(made)
         try:
@@ -359,71 +386,21 @@ def _resumed(name: str, results: Path) -> RunFolder:
     return RunFolder(path)
 
 
-def _prepare_results(folder: Path) -> None:
-    """Make the run's folder and be sure that it takes a run's records, before anything starts."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"the results folder {folder} was expected to take files, but: {error.strerror}",
-            hint="choose another with --results",
-        ) from error
-    free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        raise UsageError(
-            f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
-            f"but there are {format_size(free)}",
-            hint="make room, or choose another folder with --results",
-        )
-
-
 def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
-    done = {record_key(r) for r in folder.load_records() if r.status is Status.OK}
-    cells = sum(cell.key not in done for cell in order_of_cells(made))
-    if cells == 0:
+    schedule = Schedule(made, folder.load_records())
+    cells = schedule.expected
+    if next(iter(schedule), None) is None:
         _print_table([folder.path], Options(), TableFormat.PLAIN)
         err.print("nothing is left to measure")
         return 0
-    err.print(
-        f"run {made.run_id} in the {made.testbed} testbed"
-        + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
-        + (" in virtual time" if made.virtual_time else "")
-        + f": {cells} cells, results in {folder.path}",
-        soft_wrap=True,
-    )
-    journal = Journal(state / f"journal-{made.run_id}.jsonl")
+    tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
     cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
-    try:
-        outcome = follow(
-            testbed.events(made, folder.path.resolve(), journal, state),
-            cells=cells,
-            cell_estimate_s=cell_s,
-            console=err,
-            started_unix_s=started_unix_s,
-            virtual_time=made.virtual_time,
-        )
-    finally:
-        journal.end()
-    if outcome.failure is not None:
-        raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
-    for leak in outcome.leaks:
-        err.print(f"[red]left behind[/]: {leak}", markup=True)
+    outcome = carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
     _print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
-
-
-def _as_error(message: str, hint: str | None, exit_code: int) -> HarnessError:
-    error = HarnessError(message, hint=hint)
-    error.exit_code = exit_code
-    return error
 
 
 def _print_plan(made: Plan) -> None:
@@ -436,12 +413,28 @@ def _print_plan(made: Plan) -> None:
     )
     out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
     out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
-    total = len(made.columns) * len(made.workloads) * made.repeats
+    block, rule = len(made.columns) * len(made.workloads), made.stop
+    fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
+    counts = [fewest] if rule is None else [fewest, rule.max_repeats]
+    times = [plan.estimate_s(made, repeats) for repeats in counts]
+    if rule is not None and rule.max_s is not None:
+        # No cell is begun after that, and each is measured once.
+        least = plan.estimate_s(made, 1)
+        times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
     out.print(
-        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x {made.repeats} repeats "
-        f"= {total}, about {format_duration(round(plan.estimate_s(made)))}",
+        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
+        f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
+        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
         markup=False,
     )
+    if rule is not None:
+        out.print(
+            f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
+            markup=False,
+        )
+
+
+app.command("probe")(cli_probe.probe)
 
 
 @config_app.command("check")
@@ -670,7 +663,7 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
     if not taking_part:
         with exclusive("harness clean") as state:
             removed, failed = testbed.recover(state)
-        _tell_recovery(removed, failed)
+        tell_recovery(removed, failed)
         if failed:
             raise typer.Exit(1)
         if not removed:
@@ -685,7 +678,7 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
             _tell_error(error)
             status = max(status, error.exit_code)
             continue
-        _tell_recovery(
+        tell_recovery(
             [f"{machine.name}: {line}" for line in removed], [f"{machine.name}: {line}" for line in failed]
         )
         status = max(status, 1 if failed else 0)
@@ -713,13 +706,6 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
 def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.Machine]:
     """Those that `harness run` would use with the same options."""
     return doctor.machines(target, initiators or (["local"] if target else []))
-
-
-def _tell_recovery(removed: list[str], failed: list[str]) -> None:
-    for line in removed:
-        err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
-    for line in failed:
-        err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
 
 
 @kernel_app.command("build")
@@ -798,7 +784,7 @@ def lab_exec(
             for log in state.glob(f"{console.stem}*.log"):
                 log.unlink()
     if status is None:
-        raise _as_error(f"the lab ended before the command did: {last}", None, 1)
+        raise TestbedError(f"the lab ended before the command did: {last}")
     raise typer.Exit(status)
 
 
@@ -810,12 +796,6 @@ def _copy(booted: lab.Lab, start: int) -> int:
     sys.stdout.buffer.write(whole[start:])
     sys.stdout.buffer.flush()
     return len(whole)
-
-
-class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which click would take for its own and say nothing of."""
-
-    hint: str | None = None
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:

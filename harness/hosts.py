@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -54,6 +55,10 @@ class Host(Protocol):
 
     def kernel_messages(self) -> list[str]:
         """The kernel log's lines since the last call, oldest first; none where it may not be read."""
+        ...
+
+    def clock_offset_ns(self) -> int:
+        """Its time of day less its monotonic clock: what only setting the clock, or sleeping, changes."""
         ...
 
     def run(
@@ -114,6 +119,9 @@ class NamespaceHost:
 
     def kernel_messages(self) -> list[str]:
         return _kernel_log().read()
+
+    def clock_offset_ns(self) -> int:
+        return time.time_ns() - time.monotonic_ns()
 
     def _enter(self, argv: Sequence[str]) -> list[str]:
         prefix = [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}", "--"]

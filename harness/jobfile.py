@@ -21,6 +21,10 @@ from harness.units import LARGEST, check_name, closest, format_size, shown, slug
 SIZE_BOUND_CELL_S = 600.0
 """Wall time granted to a cell whose job ends with its size, since no file says how long that takes."""
 
+LOG_INTERVAL_MS = 100
+MOST_LOGGED = 600
+"""Samples of bandwidth in a measurement of known length, about: longer ones have longer intervals."""
+
 DEFAULT_BLOCK_BYTES = 4096
 PERCENTILES = "50:90:95:99:99.9:99.99"
 
@@ -331,6 +335,7 @@ def job_file(
     seed: int,
     runtime_s: float | None = None,
     clock: Clock = Clock.REAL,
+    log: str | None = None,
 ) -> str:
     """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
 
@@ -339,6 +344,7 @@ def job_file(
     asks for fresh randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the
     job run for that many seconds, whatever the profile says. In virtual time fio is told to ask the kernel
     what time it is: its own clock is the processor's (tsc), which goes on while virtual time stands.
+    ``log`` is the beginning of the path of a file for the bandwidth over time (``parse.fiolog``), if any.
 
     UsageError if the job reaches beyond the device, or if either argument is out of range.
     """
@@ -378,6 +384,10 @@ def job_file(
     settings["thread"] = None
     if clock is Clock.VIRTUAL:
         settings["clocksource"] = "clock_gettime"
+    if log is not None:
+        # Of all jobs together, in the order in which they end.
+        interval_ms = max(LOG_INTERVAL_MS, round(1000 * _seconds(options, "runtime") / MOST_LOGGED))
+        settings |= {"write_bw_log": log, "log_avg_msec": str(interval_ms), "per_job_logs": "0"}
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
     lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
     return "\n".join([f"[{workload.name}]", *lines, ""])

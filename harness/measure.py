@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from harness import proof, together, wifi, wireless
+from harness.beside import InterfaceUse
 from harness.capture import Capture
 from harness.errors import HarnessError
 from harness.hosts import Host
@@ -43,6 +44,7 @@ class Part:
     started_unix_s: float | None = None
     proof: Proof | None = None
     wifi: tuple[WifiState, ...] = ()
+    interfaces: tuple[InterfaceUse, ...] = ()
     reasons: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -136,6 +138,7 @@ def over_lanes(
         )
         part.reasons += failures
         part.warnings += doubts
+        part.interfaces = proof.interfaces(lane.path, first, last)
     for number, (air,) in aloft.items():
         part = done.parts[number]
         moved = sum(io.bytes for io in (part.read, part.write) if io is not None)

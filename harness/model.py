@@ -11,6 +11,9 @@ from typing import Literal
 
 import msgspec
 
+from harness.beside import Beside
+from harness.probes.kinds import Probe
+
 SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""
 
@@ -276,13 +279,28 @@ class Cell(msgspec.Struct, frozen=True, order=True):
         return f"{self.column.label}.{self.workload}.r{self.repeat}"
 
 
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """When a cell has been measured often enough.
+
+    ``width``: the largest ``stats.Summary.spread`` that will do (0.05: 5 % of the median to either side).
+    ``max_s`` is the time of all cells of the run together, by the clock that they are measured by.
+    """
+
+    width: float
+    max_repeats: int
+    max_s: float | None = None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
-    ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives the lab's
-    hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column ``local`` in
-    place of the target's storage. With ``shared_lun`` all initiators read one LUN.
+    Each cell is measured ``repeats`` times; with ``stop`` that is the fewest, and it is repeated until the
+    rule is met. ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives
+    the lab's hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column
+    ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
 
+    ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
+    With ``probing`` it is these that are made, each on every column, and no workload is.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     """
@@ -306,11 +324,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     virtual_time: bool = False
     disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
+    probes: bool = False
+    probing: tuple[Probe, ...] = ()
     profile: str = "document"
     runtime_s: float | None = None
+    stop: StoppingRule | None = None
     created_unix_s: float = 0.0
     harness_version: str = ""
     schema: int = SCHEMA_VERSION
+
+    @property
+    def most_repeats(self) -> int:
+        return self.repeats if self.stop is None else self.stop.max_repeats
 
     @property
     def clock(self) -> Clock:
@@ -432,6 +457,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
     ``order`` is the cell's place in the randomised sequence of its run, from 0.
     ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
+    ``beside`` is what was measured beside it, None for runs without probes.
     """
 
     run_id: str
@@ -464,5 +490,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
     disk: str = ""
+    beside: Beside | None = None
     source: str = "harness"
     schema: int = SCHEMA_VERSION

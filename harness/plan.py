@@ -32,17 +32,30 @@ from harness.model import (
     Plan,
     Proposal,
     Security,
+    StoppingRule,
     TestbedKind,
     Workload,
 )
 from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.remote import LOCAL, parse_address
-from harness.units import check_name, format_size, parse_duration_s, parse_size, shown, unknown_name
+from harness.stats import FEWEST
+from harness.units import (
+    check_name,
+    format_size,
+    parse_duration_s,
+    parse_percent,
+    parse_size,
+    shown,
+    unknown_name,
+)
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
 LARGEST_RAM_BACKING_BYTES = 8 << 30
 MOST_REPEATS = 1000
+DEFAULT_MAX_REPEATS = 30
+"""With --confidence: enough for 5 % where repeats vary by 11 %, (1.96 * 1.25 * 0.11 / 0.05)^2 = 29; a
+median's error is 1.25 times that of a mean."""
 MOST_COLUMNS = 64
 
 START_S = 2.5
@@ -98,6 +111,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     workloads: tuple[str, ...] = ()
     testbed: str = testbed.AUTO
     repeats: int = 3
+    confidence: str | None = None
+    max_repeats: int | None = None
+    max_time: str | None = None
     runtime: str | None = None
     seed: int | None = None
     size: str = "128M"
@@ -113,6 +129,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     virtual_time: bool = False
     disk: str | None = None
     wifi_security: Security = Security.WPA2
+    probes: bool | None = None
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
     results: str = "results"
@@ -175,6 +192,7 @@ def make_plan(request: Request) -> Plan:
         columns=columns,
         workloads=workloads,
         repeats=request.repeats,
+        stop=_stopping_rule(request),
         seed=seed,
         backing=backing,
         links=links,
@@ -189,10 +207,36 @@ def make_plan(request: Request) -> Plan:
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
+        # In virtual time processors cost nothing, and a run that is to repeat does nothing on the way.
+        probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
         runtime_s=runtime_s,
         created_unix_s=time.time(),
         harness_version=__version__,
+    )
+
+
+def _stopping_rule(request: Request) -> StoppingRule | None:
+    """When a cell has been repeated often enough; None: after ``repeats``."""
+    if request.confidence is None:
+        for option, value in (("--max-repeats", request.max_repeats), ("--max-time", request.max_time)):
+            if value is not None:
+                raise UsageError(
+                    f"{option} bounds what --confidence asks for, and there is none",
+                    hint="add --confidence 5%",
+                )
+        return None
+    most = DEFAULT_MAX_REPEATS if request.max_repeats is None else request.max_repeats
+    fewest = max(FEWEST, request.repeats)
+    if not fewest <= most <= MOST_REPEATS:
+        raise UsageError(
+            f"expected --max-repeats from {fewest} to {MOST_REPEATS}, found {most}",
+            hint=f"fewer than {FEWEST} repeats cannot bound a median with 95 % confidence",
+        )
+    return StoppingRule(
+        width=parse_percent(request.confidence, what="--confidence"),
+        max_repeats=most,
+        max_s=None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time"),
     )
 
 
@@ -510,8 +554,8 @@ def cell_s(plan: Plan, workload: Workload) -> float:
     return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
 
 
-def estimate_s(plan: Plan) -> float:
-    """How long a whole run takes, estimated from its runtimes and the usual cost of the rest."""
+def estimate_s(plan: Plan, repeats: int | None = None) -> float:
+    """How long a run of so many repeats (the plan's) takes: its runtimes, and what the rest usually costs."""
     block_s = sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads)
     networked = sum(column.link != LINK_LOCAL for column in plan.columns)
-    return START_S + COLUMN_S * networked + block_s * len(plan.columns) * plan.repeats
+    return START_S + COLUMN_S * networked + block_s * len(plan.columns) * (repeats or plan.repeats)

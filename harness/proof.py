@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from harness.beside import InterfaceUse
 from harness.capture import Capture
+from harness.counters import NOTHING, Traffic, traffic
 from harness.hosts import Host
 from harness.ipsec import EspState, read_states
 from harness.links import LinkPath
@@ -21,16 +22,9 @@ class EndCounters:
 
     link_bytes: int
     retransmits: int
+    traffic: Traffic = NOTHING
     outbound: dict[str, EspState]
     inbound: dict[str, EspState]
-
-
-def _interface_bytes(proc_net_dev: str, iface: str) -> int:
-    match = re.search(rf"^\s*{re.escape(iface)}:\s*(.*)$", proc_net_dev, re.MULTILINE)
-    if match is None:
-        return 0
-    fields = match[1].split()
-    return int(fields[0]) + int(fields[8])
 
 
 def _retransmitted_segments(proc_net_snmp: str) -> int:
@@ -43,8 +37,10 @@ def _retransmitted_segments(proc_net_snmp: str) -> int:
 def _counters(host: Host, path: LinkPath, iface: str, local: str, *, protected: bool) -> EndCounters:
     devices, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
     states = read_states(host, path) if protected else []
+    counted = traffic(devices).get(iface, NOTHING)
     return EndCounters(
-        link_bytes=_interface_bytes(devices, iface),
+        link_bytes=counted.rx_bytes + counted.tx_bytes,
+        traffic=counted,
         retransmits=_retransmitted_segments(snmp),
         outbound={state.spi: state for state in states if state.source == local},
         inbound={state.spi: state for state in states if state.destination == local},
@@ -65,6 +61,14 @@ def snapshot(path: LinkPath, *, protected: bool) -> Snapshot:
     far = (path.target, path, path.target_iface, path.target_address)
     return Snapshot(
         initiator=_counters(*near, protected=protected), target=_counters(*far, protected=protected)
+    )
+
+
+def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[InterfaceUse, ...]:
+    """What the interfaces of both ends counted between two snapshots."""
+    return (
+        before.initiator.traffic.grown(after.initiator.traffic, path.initiator.name, path.initiator_iface),
+        before.target.traffic.grown(after.target.traffic, path.target.name, path.target_iface),
     )
 
 

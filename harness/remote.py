@@ -493,6 +493,9 @@ class AgentHost:
                     self.connection.tell("stop", of=number)
                     self.connection.answer(answers, DEFAULT_TIMEOUT_S)
 
+    def clock_offset_ns(self) -> int:
+        return int(self.connection.ask("clock")["offset_ns"])
+
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return list(self.connection.ask("read", paths=list(paths))["texts"])
 

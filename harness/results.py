@@ -10,7 +10,7 @@ import contextlib
 import gc
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -162,6 +162,19 @@ class RunFolder:
 def load_record(file: Path) -> Record:
     """One record; UsageError if it is damaged, out of range or of a later version of the harness."""
     return _record(file, _read(file))
+
+
+def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
+    """The raw output of that name which a record of a run lists, if it is there.
+
+    ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is passed over.
+    """
+    folder = folders.get(record.run_id)
+    listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
+    if folder is None or listed is None or record.source == FIO_SOURCE:
+        return None
+    file = (folder / listed).resolve()
+    return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
 
 
 def open_results(paths: Sequence[Path | str]) -> list[Record]:

@@ -15,6 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harness.model import StoppingRule
+
+FEWEST = 6
+"""Samples that have a 95 % interval: see ``interval_rank``."""
+
 _STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """The 97.5 % quantile of Student's t for so many samples (n - 1 degrees of freedom)."""
 
@@ -64,17 +69,10 @@ class Decision(enum.StrEnum):
     """Whether a cell is measured once more, or why not."""
 
     GO_ON = "go on"
-    NARROW = "the interval is as narrow as was asked for"
+    NARROW = "the interval was as narrow as was asked for"
     MAX_REPEATS = "the most repeats were made"
-    MAX_TIME = "the time is up"
-
-
-class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
-    """``width``: the largest ``Summary.spread`` that will do (0.05: 5 % of the median to either side)."""
-
-    width: float
-    max_repeats: int
-    max_s: float | None = None
+    MAX_TIME = "the time was up"
+    HOPELESS = "none of its repeats gave a value"
 
 
 def decide(
@@ -87,15 +85,32 @@ def decide(
     repeats that gave no value too (by default there are none), and ``spent_s`` is what they took.
     Six values are the fewest that have an interval, so ``max_repeats`` below that decides alone.
     """
+    count = len(samples) if made is None else made
     if samples:
         summary = summarise(samples)
         if summary.interval and summary.spread <= rule.width:
             return Decision.NARROW
-    if (len(samples) if made is None else made) >= rule.max_repeats:
+    if count >= rule.max_repeats:
         return Decision.MAX_REPEATS
+    if not samples and count >= FEWEST:
+        return Decision.HOPELESS
     if rule.max_s is not None and spent_s >= rule.max_s:
         return Decision.MAX_TIME
     return Decision.GO_ON
+
+
+def repeats_expected(samples: Sequence[float], rule: StoppingRule) -> int:
+    """How many samples it will take in all until the rule stops, guessed from those there are.
+
+    The interval of a median narrows with the square root of their number.
+    """
+    count = len(samples)
+    if decide(samples, rule) is not Decision.GO_ON:
+        return count
+    if count < FEWEST:
+        return min(FEWEST, rule.max_repeats)
+    guess = math.ceil(count * (summarise(samples).spread / rule.width) ** 2)
+    return min(max(guess, count + 1), rule.max_repeats)
 
 
 def median(samples: Sequence[float]) -> float:

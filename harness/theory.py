@@ -344,10 +344,13 @@ def predict(
     if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
         raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
     dialogue = bursts(path, session, direction, block_bytes)
-    time_s = sum(
-        path.one_way_s(burst.segments) + (device_s if burst.after_disk else 0.0) for burst in dialogue
-    )
-    acks = _acks(dialogue, path.mss_bytes)
+    acks, in_front = _acks(dialogue, path.mss_bytes)
+    ack_s = path.serialisation_s([0])
+    time_s = 0.0
+    for burst, ack_is_in_front in zip(dialogue, in_front, strict=True):
+        # The ACK leaves first, and while the disk works.
+        before_s = device_s if burst.after_disk else 0.0
+        time_s += max(before_s, ack_s if ack_is_in_front else 0.0) + path.one_way_s(burst.segments)
     ways = {}
     for end, peer in (("initiator", "target"), ("target", "initiator")):
         segments = [length for burst in dialogue if burst.by == end for length in burst.segments]
@@ -371,15 +374,23 @@ def predict(
 SETTLING_IOS = 8
 
 
-def _acks(dialogue: Sequence[Burst], mss_bytes: int) -> dict[str, int]:
-    """How many bare ACKs each end sends for one I/O of many: what it guesses has settled."""
+def _acks(dialogue: Sequence[Burst], mss_bytes: int) -> tuple[dict[str, int], list[bool]]:
+    """What is acknowledged during one I/O of many, when what the ends guess has settled.
+
+    How many bare ACKs each end sends; and for each burst, whether one leaves just in front of it, because the
+    last segment of the burst that it answers is acknowledged at once.
+    """
     ends = {end: Receiver(full_bytes=mss_bytes) for end in ("initiator", "target")}
     count: dict[str, int] = {}
+    in_front: list[bool] = []
+    is_answered = False
     for _ in range(SETTLING_IOS):
-        count = dict.fromkeys(ends, 0)
+        count, in_front = dict.fromkeys(ends, 0), []
         for burst in dialogue:
             receiver = "target" if burst.by == "initiator" else "initiator"
+            in_front.append(is_answered)
             ends[burst.by].answered()
             for place, length in enumerate(burst.segments):
-                count[receiver] += ends[receiver].answers(length, pushed=place in burst.ends)
-    return count
+                is_answered = ends[receiver].answers(length, pushed=place in burst.ends)
+                count[receiver] += is_answered
+    return count, in_front

@@ -8,6 +8,8 @@ interval, KiB/s in it, 0 for reads and 1 for writes (fio's HOWTO, "Log File Form
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from harness.errors import UsageError
@@ -19,6 +21,14 @@ class Sample(msgspec.Struct, frozen=True):
 
     end_ns: int
     bytes_per_s: float
+
+
+def interval_ms(job: str) -> int:
+    """The ``log_avg_msec`` of a job file; UsageError if it has none."""
+    match = re.search(r"^log_avg_msec=([1-9][0-9]{0,8})$", job, re.MULTILINE)
+    if match is None:
+        raise UsageError("the job file has no log_avg_msec, so that nothing is known of its log's intervals")
+    return int(match[1])
 
 
 def bandwidth(text: str, interval_ms: int) -> list[Sample]:

@@ -15,7 +15,7 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.parse import embedded
-from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, value_of
+from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, printed, value_of
 
 MS_NS = 1_000_000
 
@@ -67,6 +67,8 @@ _TIMES = re.compile(
     rf"\b(?:rtt|round-trip)\s+min/avg/max(?:/[a-z-]+)?\s+=\s+"
     rf"(?P<min>{NUMBER})/(?P<avg>{NUMBER})/(?P<max>{NUMBER})(?:/(?P<mdev>{NUMBER}))?\s+ms"
 )
+_REPLY_TIME = re.compile(rf"\btime[=<](?P<time>{NUMBER})\s*(?P<unit>ms|us|s)\b(?![^\n]*\(DUP!\))")
+_UNITS_NS = {"us": 1000, "ms": MS_NS, "s": 1_000_000_000}
 _PIPE = re.compile(rf"\bpipe\s+({COUNT})")
 _GAPS = re.compile(rf"\bipg/ewma\s+(?P<ipg>{NUMBER})/(?P<ewma>{NUMBER})\s+ms")
 _HEADER = re.compile(r"\bPING6?[ (]")
@@ -94,6 +96,15 @@ def parse(text: bytes | str) -> PingOutput:
     if (started := len(_HEADER.findall(string))) > len(runs):
         warnings.append(f"{started} runs of ping begin in this text, but only {len(runs)} end with a summary")
     return PingOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def reply_times_ns(text: str) -> tuple[float, ...]:
+    """The round trips of single replies, in their order; duplicates and what is no number are left out.
+
+    A quiet or flooding ping has none.
+    """
+    found = (printed(match["time"], _UNITS_NS[match["unit"]]) for match in _REPLY_TIME.finditer(text))
+    return tuple(figure.value for figure in found if figure is not None)
 
 
 def _refusal(string: str) -> UsageError:

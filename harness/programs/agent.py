@@ -231,6 +231,9 @@ class Agent:
     def do_read(self, request: Message) -> Message:
         return {"texts": [read_text(path) for path in request["paths"]]}
 
+    def do_clock(self, _request: Message) -> Message:
+        return {"offset_ns": time.time_ns() - time.monotonic_ns()}
+
     def do_write(self, request: Message) -> Message:
         path = Path(request["path"])
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

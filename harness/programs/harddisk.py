@@ -60,7 +60,7 @@ class Mechanics:
             self._passed_ns = max(self._passed_ns, now_ns - ahead_ns)
         else:
             there_ns = begin_ns + self.seek_ns(abs(offset - self._position))
-            self._passed_ns = there_ns + (self._angle_ns(offset) - there_ns) % self._turn_ns
+            self._passed_ns = there_ns + self._until_below_ns(offset, there_ns)
         self._position = offset + length
         self._passed_ns += length * SECOND_NS // self.rate_bytes_s
         return max(begin_ns, self._passed_ns)
@@ -84,9 +84,14 @@ class Mechanics:
     def _track_bytes(self) -> int:
         return self.rate_bytes_s * self._turn_ns // SECOND_NS
 
-    def _angle_ns(self, offset: int) -> int:
-        """How long after the index mark a byte passes below the head."""
-        return offset % self._track_bytes * SECOND_NS // self.rate_bytes_s
+    def _until_below_ns(self, offset: int, now_ns: int) -> int:
+        """How long until a byte passes below the head.
+
+        Counted in turns since the clock's zero and not in turns of whole nanoseconds: those of 7200 rpm
+        would make 120.0000048 a second, and each second would find the platter in another place.
+        """
+        after_index_ns = offset % self._track_bytes * SECOND_NS // self.rate_bytes_s
+        return (after_index_ns - now_ns) * self.rpm % (60 * SECOND_NS) // self.rpm
 
 
 def receive_into(connection: socket.socket, room: memoryview) -> bool:

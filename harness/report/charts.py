@@ -21,12 +21,12 @@ from harness.table.text import number
 WIDTH = 440
 """Of every picture, in px: as much as a telephone shows."""
 
-_LEFT = 58
+LEFT = 58
 _LABELS = 164
 _VALUES = 74
-_TOP = 12
+TOP = 12
 _BAR = 21
-_LINEAR_UP_TO = 20
+LINEAR_UP_TO = 20
 """Ratio of highest to lowest bar that one linear axis still shows both of."""
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
@@ -164,18 +164,18 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
     ]
     above = [value for value in values if value > 0]
     start, end = _LABELS, WIDTH - _VALUES
-    spread_out = max(above) / min(above) > _LINEAR_UP_TO
+    spread_out = max(above) / min(above) > LINEAR_UP_TO
     scale = draw.logarithmic(above, start, end, room=1.6) if spread_out else draw.linear(above, start, end)
     colours = _colours([fact for fact, _ in cells])
-    bottom = _TOP + _BAR * len(cells)
+    bottom = TOP + _BAR * len(cells)
     parts = []
     for tick in scale.ticks(5):
         x = scale.at(tick)
-        parts.append(draw.line(x, _TOP - 4, x, bottom, "gr"))
+        parts.append(draw.line(x, TOP - 4, x, bottom, "gr"))
         parts.append(draw.text(x, bottom + 14, draw.amount(tick), "m mu"))
     lines = []
     for place, (fact, cell) in enumerate(cells):
-        y = _TOP + _BAR * place
+        y = TOP + _BAR * place
         label = draw.shortened(f"{fact.origin.sign} {fact.column.label}", draw.fits(_LABELS - 6))
         parts.append(draw.text(_LABELS - 6, y + 14, label, "e"))
         lines.append((fact.column.label, str(fact.origin), *_figures(cell, metric)))
@@ -277,15 +277,15 @@ def _curves_of(
     bottom = 230.0
     points = [_curve(distribution.histogram) for _, distribution in curves]
     last = max(q for curve in points for q, _ in curve)
-    x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=_LEFT, end=WIDTH - 12)
-    y = draw.logarithmic(values, bottom, _TOP)
-    parts = _horizontal(y, [(tick, draw.microseconds(tick)) for tick in y.ticks()])
+    x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=LEFT, end=WIDTH - 12)
+    y = draw.logarithmic(values, bottom, TOP)
+    parts = horizontal(y, [(tick, draw.microseconds(tick)) for tick in y.ticks()])
     for q in _MARKED:
         if q <= last:
             at = x.at(_nines(q))
-            parts.append(draw.line(at, _TOP, at, bottom, "gr"))
+            parts.append(draw.line(at, TOP, at, bottom, "gr"))
             parts.append(draw.text(at, bottom + 14, f"{q:g}", "m mu"))
-    parts.append(draw.text((_LEFT + WIDTH) / 2, bottom + 30, "percentile of I/Os", "m mu"))
+    parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, "percentile of I/Os", "m mu"))
     lines = []
     for index, ((fact, distribution), curve) in enumerate(zip(curves, points, strict=True)):
         name = fact.column.label
@@ -295,7 +295,7 @@ def _curves_of(
         for (q, us), (px, py) in zip(curve, places, strict=True):
             tip = f"{name}: {q:g} % of I/Os within {draw.microseconds(us)}"
             parts.append(draw.marker(index, px, py, f"f{index} {fact.origin}", tip, 2.8))
-        lx, ly = _LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
+        lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
         parts.append(draw.marker(index, lx, ly - 4, f"f{index} {fact.origin}"))
         parts.append(draw.text(lx + 10, ly, draw.shortened(f"{fact.origin.sign} {name}", 30)))
         known = dict(curve)
@@ -318,11 +318,11 @@ def _curves_of(
     )
 
 
-def _horizontal(y: draw.Scale, ticks: Sequence[tuple[float, str]]) -> list[str]:
+def horizontal(y: draw.Scale, ticks: Sequence[tuple[float, str]]) -> list[str]:
     parts = []
     for tick, label in ticks:
-        parts.append(draw.line(_LEFT, y.at(tick), WIDTH - 12, y.at(tick), "gr"))
-        parts.append(draw.text(_LEFT - 5, y.at(tick) + 4, label, "e mu"))
+        parts.append(draw.line(LEFT, y.at(tick), WIDTH - 12, y.at(tick), "gr"))
+        parts.append(draw.text(LEFT - 5, y.at(tick) + 4, label, "e mu"))
     return parts
 
 
@@ -380,17 +380,17 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
     bottom = 240.0
     flying = [float(dot.bound.in_flight_bytes) for dot in dots]
     rtt_s, rate = bounds.round_trip_s(link), bounds.goodput_bytes_per_s(link, None, None)
-    x = draw.logarithmic(flying, _LEFT, WIDTH - 12, room=3.0)
+    x = draw.logarithmic(flying, LEFT, WIDTH - 12, room=3.0)
     tops = [dot.rate for dot in dots] + ([rate] if rate else [])
-    y = draw.logarithmic([min(dot.rate for dot in dots), max(tops)], bottom, _TOP, room=1.8)
-    parts = _horizontal(y, [(tick, f"{draw.amount(tick / 1e6)} MB/s") for tick in y.ticks(7)])
+    y = draw.logarithmic([min(dot.rate for dot in dots), max(tops)], bottom, TOP, room=1.8)
+    parts = horizontal(y, [(tick, f"{draw.amount(tick / 1e6)} MB/s") for tick in y.ticks(7)])
     for kib in (2**n for n in range(0, 21, 2)):
         if x.low <= kib * 1024 <= x.high:
             at = x.at(kib * 1024)
-            parts.append(draw.line(at, _TOP, at, bottom, "gr"))
+            parts.append(draw.line(at, TOP, at, bottom, "gr"))
             parts.append(draw.text(at, bottom + 14, f"{kib}K" if kib < 1024 else f"{kib // 1024}M", "m mu"))
     axis = "bytes under way: queue depth \N{MULTIPLICATION SIGN} block"
-    parts.append(draw.text((_LEFT + WIDTH) / 2, bottom + 30, axis, "m mu"))
+    parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, axis, "m mu"))
     parts += _roofs(x, y, rtt_s, rate)
     colours = _colours([dot.fact for dot in dots])
     lines = []
@@ -419,7 +419,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
             )
         )
     for index, (ipsec, number_of) in enumerate(colours.items()):
-        lx, ly = _LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
+        lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
         parts.append(draw.marker(number_of, lx, ly - 4, f"f{number_of} measured"))
         parts.append(draw.text(lx + 10, ly, draw.shortened(f"IPsec {ipsec}", 30)))
     return Chart(

@@ -73,7 +73,7 @@ def style(colours: Mapping[str, str]) -> str:
         f".li{{fill:none;stroke-width:1.8}}.wh{{stroke:{colours['text']};fill:none;stroke-width:1.2}}"
         f".ha{{stroke:{colours['page']};fill:none;stroke-width:3.6}}"
         f".bo{{stroke:{colours['muted']};fill:none;stroke-width:1.4}}.da{{stroke-dasharray:5 3}}"
-        f".do{{stroke-dasharray:1.5 2.5}}{series}"
+        f".do{{stroke-dasharray:1.5 2.5}}{series}.ra{{fill-opacity:.14;stroke:none}}"
         ".measured{fill-opacity:1;stroke-width:1.2}.emulated{fill-opacity:.3;stroke-width:1.2}"
         ".virtual{fill-opacity:0;stroke-width:1.4;stroke-dasharray:3 2}"
     )
@@ -169,6 +169,12 @@ def line(x1: float, y1: float, x2: float, y2: float, classes: str) -> str:
 def path(points: Sequence[tuple[float, float]], classes: str, tip: str = "") -> str:
     places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline class="{classes}" points="{places}">{title(tip)}</polyline>'
+
+
+def area(points: Sequence[tuple[float, float]], classes: str) -> str:
+    """A closed shape that is no mark of its own."""
+    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polygon class="ra {classes}" points="{places}"/>'
 
 
 def title(tip: str) -> str:

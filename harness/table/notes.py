@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
-from harness.model import Clock, LabKernel, Plan, Record, Status
+from harness import schedule
+from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
+from harness.stats import Decision
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
@@ -213,14 +215,42 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
 
 
 def _gaps(context: Context) -> Iterable[str]:
-    measured = Counter(record.run_id for record in context.records)
+    measured: dict[str, list[Record]] = {plan.run_id: [] for plan in context.plans}
+    for record in context.records:
+        measured.get(record.run_id, []).append(record)
     for plan in context.plans:
+        records = measured[plan.run_id]
+        if plan.stop is not None:
+            yield from _undecided(plan, plan.stop, records)
+            continue
         planned = len(plan.columns) * len(plan.workloads) * plan.repeats
-        if measured[plan.run_id] < planned:
+        if len(records) < planned:
             yield (
-                f"Run {plan.run_id} is unfinished: {measured[plan.run_id]} of {planned} measurements "
+                f"Run {plan.run_id} is unfinished: {len(records)} of {planned} measurements "
                 f"('harness run --resume' makes the rest)."
             )
+
+
+def _undecided(plan: Plan, rule: StoppingRule, records: Sequence[Record]) -> Iterable[str]:
+    """What a run with a stopping rule did not come to: a wide interval is a result as well."""
+    wide: dict[Decision, list[str]] = {}
+    for (column, workload), decision in schedule.decisions(plan, records).items():
+        wide.setdefault(decision, []).append(f"{column.label} {workload}")
+    wide.pop(Decision.NARROW, None)
+    if unfinished := wide.pop(Decision.GO_ON, []):
+        yield (
+            f"Run {plan.run_id} is unfinished: {_named(unfinished)} not measured often enough yet "
+            f"('harness run --resume' makes the rest)."
+        )
+    for decision, cells in wide.items():
+        yield (
+            f"Inconclusive ({_named(cells)}): {decision} before the 95 % interval was within "
+            f"{100 * rule.width:g} % of the median, as --confidence asked for."
+        )
+
+
+def _named(cells: Sequence[str]) -> str:
+    return ", ".join(cells) if len(cells) <= _MOST_NAMES else f"{len(cells)} cells"
 
 
 def _warnings(
@@ -232,7 +262,6 @@ def _warnings(
             for warning in cell.warnings if cell is not None else ():
                 places.setdefault(warning, {})[f"{column.label} {row.workload}"] = None
     for warning, where in list(places.items())[:_MOST_WARNINGS]:
-        cells = ", ".join(where) if len(where) <= _MOST_NAMES else f"{len(where)} cells"
-        yield f"Warning ({cells}): {warning}"
+        yield f"Warning ({_named(list(where))}): {warning}"
     if len(places) > _MOST_WARNINGS:
         yield f"{len(places) - _MOST_WARNINGS} more warnings: see --format json."

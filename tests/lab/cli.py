@@ -86,9 +86,10 @@ class Measured:
         return decoded
 
 
-def measure(results: Path, *words: str) -> Measured:
+def measure(results: Path, *words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Measured:
     """`harness run` with short defaults, its results in a folder of their own."""
-    done = harness("run", "--repeats", "1", "--runtime", "0.3s", "--results", str(results), *words)
+    short = ("--repeats", "1", "--runtime", "0.3s", "--results", str(results))
+    done = harness("run", *short, *words, deadline_s=deadline_s)
     return Measured(done=done, folder=only_run(results))
 
 

@@ -112,6 +112,9 @@ class FakeHost(NamespaceHost):
             if argv[0] == self.world.undying:
                 raise CommandFailed(f"process {argv[0]} could not be killed")
 
+    def clock_offset_ns(self) -> int:
+        return 0
+
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return [self.world.text_of(path) for path in paths]
 
@@ -415,7 +418,7 @@ def fio_output(*, write: bool) -> str:
         "iops": 1000.0,
         "runtime": 1000,
         "total_ios": 1000,
-        "lat_ns": {"min": 900_000, "max": 1_100_000, "mean": 1_000_000.0, "stddev": 1.0},
+        "lat_ns": {"min": 1_900_000, "max": 2_100_000, "mean": 2_000_000.0, "stddev": 1.0},
     }
     idle = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
     read, written = (idle, busy) if write else (busy, idle)

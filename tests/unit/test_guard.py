@@ -89,6 +89,9 @@ class FakeHost:
     ) -> contextlib.AbstractContextManager[None]:
         raise NotImplementedError
 
+    def clock_offset_ns(self) -> int:
+        return 0
+
     def read_files(self, paths: Sequence[str]) -> list[str]:
         raise NotImplementedError
 

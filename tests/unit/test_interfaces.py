@@ -95,6 +95,9 @@ class Machine(NamespaceHost):
         address = one.address_in(to)
         return address.local if address else None
 
+    def clock_offset_ns(self) -> int:
+        return 0
+
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return ["0\n" if "/wlan0/" in path else "" for path in paths]
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from harness.stats import Decision, StoppingRule, decide, differ, interval_rank, median, summarise
+from harness.model import StoppingRule
+from harness.stats import Decision, decide, differ, interval_rank, median, repeats_expected, summarise
 
 
 def miss_probability(n: int, rank: int) -> float:
@@ -119,6 +120,9 @@ NARROW = [100.0, 101.0, 99.0, 102.0, 98.0, 100.5]
         ([*NARROW[:5], 120.0], 6, 10.0, Decision.GO_ON),
         ([*NARROW[:5], 120.0], 20, 10.0, Decision.MAX_REPEATS),
         ([], 20, 10.0, Decision.MAX_REPEATS),
+        ([], 5, 10.0, Decision.GO_ON),
+        ([], 6, 10.0, Decision.HOPELESS),
+        ([100.0], 6, 10.0, Decision.GO_ON),
         ([100.0, 120.0], 2, 60.0, Decision.MAX_TIME),
         (NARROW, 20, 60.0, Decision.NARROW),
     ],
@@ -133,6 +137,25 @@ def test_without_a_time_limit_time_does_not_matter() -> None:
     rule = StoppingRule(width=0.05, max_repeats=3)
     assert decide([1.0], rule, spent_s=1e9) is Decision.GO_ON
     assert decide([1.0, 2.0, 3.0], rule) is Decision.MAX_REPEATS
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([], 6),
+        ([100.0], 6),
+        (NARROW, 6),
+        (
+            [*NARROW[:5], 110.0],
+            20,
+        ),  # 10 % of the median to one side: four times as many, and no more than the most
+        ([*NARROW[:5], 106.2], 8),
+    ],
+)
+def test_how_many_repeats_it_will_take_is_guessed_from_their_interval(
+    samples: list[float], expected: int
+) -> None:
+    assert repeats_expected(samples, RULE) == expected
 
 
 def test_intervals_at_which_the_rule_stops_still_hold_the_median() -> None:

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from harness import recovery
-from harness.bench import Bench, Hosts, order_of_cells
+from harness.bench import Bench
+from harness.columns import Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Event
 from harness.journal import Journal
@@ -32,6 +33,7 @@ from harness.model import (
 )
 from harness.profiles import data_folder, load_link, load_proposal
 from harness.results import RunFolder
+from harness.schedule import Schedule
 from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, World
 
 TAG = "beef"
@@ -88,7 +90,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
         bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
         try:
-            bench.execute(list(enumerate(order_of_cells(plan))))
+            bench.execute(Schedule(plan, folder.load_records()))
         except (HarnessError, OSError, KeyboardInterrupt) as raised:
             error = raised
     return Outcome(journal, folder, events, error)
@@ -114,6 +116,19 @@ def test_a_run_measures_and_proves_every_cell(tmp_path: Path) -> None:
         assert record.proof.esp_bytes >= IO_BYTES
         assert record.proof.esp_packets_sampled > 0
         assert record.esp["drivers"] == "rfc4106-gcm-aesni"
+
+
+def test_a_figure_that_its_link_cannot_have_makes_the_cell_invalid(tmp_path: Path) -> None:
+    far = msgspec.structs.replace(PLAN.links["wired"], delay_us=3000.0)
+    plan = msgspec.structs.replace(PLAN, links=PLAN.links | {"wired": far})
+    outcome = measure(World(), tmp_path / "run", plan)
+    writes = [record for record in outcome.records if record.write is not None]
+    found = {record.link: (record.status, record.reason) for record in writes}
+    assert found["local"] == found["wifi"] == (Status.OK, None)
+    assert found["wired"] == (
+        Status.INVALID,
+        "an I/O took 1900.0 us, but the link's round trip alone takes 6000 us",
+    )
 
 
 def test_what_is_brought_up_is_taken_down_in_reverse(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""What is measured beside a cell or a probe: round trips, processors, interfaces. Types alone, no work.
+
+What a machine lacks, or a kernel cannot tell, is None here and "n/a" in every table, never 0.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
+    """Echo requests (RFC 792), one every ``interval_ns``; times of those that were answered.
+
+    ``payload_bytes`` is what each carried behind its ICMP header. Percentiles are of the single replies,
+    None where the tool printed a summary alone; all times are None if nothing came back.
+    """
+
+    interval_ns: int
+    payload_bytes: int
+    sent: int
+    received: int
+    min_ns: float | None = None
+    mean_ns: float | None = None
+    p50_ns: float | None = None
+    p99_ns: float | None = None
+    max_ns: float | None = None
+    stddev_ns: float | None = None
+
+    @property
+    def lost_percent(self) -> float | None:
+        return 100 * (self.sent - self.received) / self.sent if self.sent else None
+
+
+class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the processors of one kernel did for ``wall_ns`` (proc(5), stat), as parts of their time: 0 to 1.
+
+    ``hosts`` are all hosts of the run that are this kernel: what each of them used is not to be had.
+    ``hottest`` is the busy part of the busiest core. ``user`` has nice in it, ``interrupt`` is of hardware,
+    ``stolen`` what a hypervisor gave to others. A user-mode kernel counts all busy time as one, so that
+    ``user``, ``system``, ``softirq`` and ``interrupt`` are None there. ``energy_j`` is the machine's, by RAPL
+    (Documentation/power/powercap) or an energy counter of hwmon.
+    """
+
+    hosts: tuple[str, ...]
+    wall_ns: int
+    processors: int
+    busy: float | None = None
+    user: float | None = None
+    system: float | None = None
+    softirq: float | None = None
+    interrupt: float | None = None
+    stolen: float | None = None
+    idle: float | None = None
+    hottest: float | None = None
+    interrupts: int | None = None
+    context_switches: int | None = None
+    energy_j: float | None = None
+
+
+class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What an interface's counters (/proc/net/dev) grew by, of which drops and errors of both directions."""
+
+    host: str
+    interface: str
+    rx_bytes: int
+    tx_bytes: int
+    rx_packets: int
+    tx_packets: int
+    drops: int
+    errors: int
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured beside one cell.
+
+    ``round_trips`` were made just before it on its own path, which was idle then and as protected as it was
+    for the cell; ``no_round_trips`` says why there are none. ``processors`` and ``interfaces`` are of the
+    time that fio ran, its start and end included.
+    """
+
+    round_trips: RoundTrips | None = None
+    no_round_trips: str | None = None
+    processors: tuple[ProcessorUse, ...] = ()
+    interfaces: tuple[InterfaceUse, ...] = ()

@@ -1,0 +1,118 @@
+"""ping(8): round trips of echo requests, sparse or at the cadence of I/O, on an idle path or a loaded one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from harness.beside import RoundTrips
+from harness.errors import HarnessError, HostLost, UsageError
+from harness.links import LinkPath
+from harness.parse import ping as parser
+from harness.probes import throughput
+from harness.probes.kinds import Ping, Tcp
+from harness.probes.records import PingFigures, TcpFigures
+from harness.probes.tools import UNPROTECTED, Outcome, Way, keep
+
+S_NS = 1_000_000_000
+
+ANSWER_S = 2
+"""How long the last answer is waited for. In seconds: ping takes no part of one."""
+
+RAMP_S = 1
+
+BESIDE_COUNT = 20
+BESIDE_INTERVAL_S = 0.002
+"""Beside a cell: the cadence of I/O, and short of what the cell itself takes."""
+
+
+def command(path: LinkPath, count: int, interval_s: float, payload_bytes: int) -> list[str]:
+    """ping's, from the initiator to the target, by the interface that the link is made of."""
+    argv = ["ping", "-n", "-c", str(count), "-i", f"{interval_s:g}", "-s", str(payload_bytes)]
+    argv += ["-W", str(ANSWER_S), "-w", str(math.ceil(count * interval_s) + ANSWER_S)]
+    if path.is_shared:
+        argv += ["-I", path.initiator_address]
+    return [*argv, path.target_address]
+
+
+def round_trips(text: str, interval_s: float, payload_bytes: int) -> tuple[RoundTrips, list[str]]:
+    """What ping's text tells, and why it must not be used. UsageError if it has no summary."""
+    run = parser.parse(text).runs[0]
+    times = sorted(parser.reply_times_ns(text))
+    complete = len(times) == run.received
+    found = RoundTrips(
+        interval_ns=round(interval_s * S_NS),
+        payload_bytes=payload_bytes,
+        sent=run.transmitted,
+        received=run.received,
+        min_ns=run.rtt_min_ns,
+        mean_ns=run.rtt_avg_ns,
+        p50_ns=nearest_rank(times, 50) if complete else None,
+        p99_ns=nearest_rank(times, 99) if complete else None,
+        max_ns=run.rtt_max_ns,
+        stddev_ns=run.rtt_mdev_ns,
+    )
+    return found, list(run.invalid)
+
+
+def nearest_rank(ordered: Sequence[float], percent: float) -> float | None:
+    """The least value that ``percent`` of all are not above; None of none."""
+    return ordered[math.ceil(percent / 100 * len(ordered)) - 1] if ordered else None
+
+
+def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str | None]:
+    """Round trips at the cadence of I/O, or why there are none. Raises HostLost alone."""
+    if protected and path.is_shared:
+        return None, UNPROTECTED
+    argv = command(path, BESIDE_COUNT, BESIDE_INTERVAL_S, 56)
+    try:
+        done = path.initiator.run(argv, check=False, timeout_s=10)
+        found, problems = round_trips(done.stdout, BESIDE_INTERVAL_S, 56)
+    except HostLost:
+        raise
+    except (HarnessError, OSError) as error:
+        return None, str(error)
+    if problems or not found.received:
+        return None, "; ".join(problems) or f"none of {found.sent} echo requests was answered"
+    return found, None
+
+
+def measure(probe: Ping, way: Way) -> Outcome:
+    """Ping the target, while TCP fills the path if the probe is to be ``loaded``."""
+    if not probe.loaded:
+        return _ping(probe, way)
+    # It begins before the first request, and ends after the last.
+    load = Tcp(duration_s=math.ceil(probe.count * probe.interval_s) + 2 * RAMP_S)
+    with ThreadPoolExecutor(1) as pool:
+        carrying = pool.submit(throughput.tcp, load, way)
+        time.sleep(RAMP_S)
+        outcome = _ping(probe, way)
+        carried = carrying.result()
+    outcome.reasons += [f"the load: {reason}" for reason in carried.reasons]
+    if isinstance(outcome.figures, PingFigures) and isinstance(carried.figures, TcpFigures):
+        outcome.figures = msgspec.structs.replace(outcome.figures, load_bit_s=carried.figures.received_bit_s)
+    outcome.moved_bytes += carried.moved_bytes
+    return outcome
+
+
+def _ping(probe: Ping, way: Way) -> Outcome:
+    path = way.path
+    argv = command(path, probe.count, probe.interval_s, probe.payload_bytes)
+    timeout_s = probe.count * probe.interval_s + ANSWER_S + 10
+    done = path.initiator.run(argv, check=False, timeout_s=timeout_s)
+    text = keep(way.raw, "ping", done)
+    try:
+        found, problems = round_trips(text, probe.interval_s, probe.payload_bytes)
+    except UsageError as error:
+        return Outcome().refuse(f"ping ended with status {done.status}: {error.message}")
+    outcome = Outcome(figures=PingFigures(round_trips=found), reasons=problems)
+    outcome.moved_bytes = 2 * found.received * probe.payload_bytes
+    if not found.received:
+        return outcome.refuse(f"none of {found.sent} echo requests was answered")
+    if found.received < found.sent:
+        outcome.warnings.append(f"{found.sent - found.received} of {found.sent} echo requests were lost")
+    return outcome

@@ -1,0 +1,140 @@
+"""One probe between two looks at what the kernels counted: tool, proof, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness import counters, ipsec
+from harness.beside import InterfaceUse
+from harness.counters import Traffic
+from harness.errors import HarnessError, HostLost, RequirementError
+from harness.hosts import Host
+from harness.links import LinkPath
+from harness.model import IPSEC_OFF, Column, Plan, Status
+from harness.probes import datagrams, echo, packets, throughput
+from harness.probes.kinds import Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
+from harness.probes.records import ProbeRecord
+from harness.probes.tools import UNPROTECTED, Outcome, Way
+
+NET_DEV = "/proc/net/dev"
+
+MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = {
+    Ping: echo.measure,
+    Tcp: throughput.tcp,
+    Udp: throughput.udp,
+    PacketRate: packets.measure,
+    Forwarding: packets.forwarding,
+    UdpLatency: datagrams.measure,
+}
+
+
+def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: int = 0) -> ProbeRecord:
+    """The record of a probe that has not been made."""
+    link = plan.links[column.link]
+    return ProbeRecord(
+        run_id=plan.run_id,
+        testbed=plan.testbed,
+        link=column.link,
+        ipsec=column.ipsec,
+        probe=probe,
+        repeat=repeat,
+        order=order,
+        status=Status.FAILED,
+        started_unix_s=time.time(),
+        emulated=link.emulated,
+        link_title=link.title,
+        ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+        clock=plan.clock,
+        lab_kernel=plan.lab_kernel,
+    )
+
+
+def raw_folder(folder: Path, record: ProbeRecord) -> Path:
+    """Where the unmodified outputs of a probe's tools go, in a run's folder."""
+    return folder / "raw" / "probes" / record.key
+
+
+def measure(
+    record: ProbeRecord, way: Way, *, kernels: Sequence[counters.Kernel], folder: Path
+) -> ProbeRecord:
+    """The record with what came of its probe. Whatever goes wrong is its status and reason.
+
+    ``folder`` is the run's. Raises HostLost alone.
+    """
+    if record.is_protected and way.path.is_shared:
+        return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
+    began = time.monotonic_ns()
+    record = msgspec.structs.replace(record, started_unix_s=time.time())
+    way.raw.mkdir(parents=True, exist_ok=True)
+    try:
+        record = _measure(record, way, kernels)
+    except HostLost:
+        raise
+    except RequirementError as error:
+        record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
+    except (HarnessError, OSError) as error:
+        record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
+    return msgspec.structs.replace(
+        record,
+        wall_ns=time.monotonic_ns() - began,
+        raw=tuple(str(f.relative_to(folder)) for f in sorted(way.raw.rglob("*")) if f.is_file()),
+    )
+
+
+def _measure(record: ProbeRecord, way: Way, kernels: Sequence[counters.Kernel]) -> ProbeRecord:
+    path = way.path
+    ends = {"initiator": path.initiator, "target": path.target}
+    esp_before = _esp_bytes(path) if record.is_protected else {}
+    interfaces = _watch_interfaces(path)
+    processors = counters.watch(kernels)
+    outcome = MEASURES[type(record.probe)](record.probe, way)
+    used, grown = processors(), interfaces()
+    esp = None
+    if record.is_protected:
+        after = _esp_bytes(path)
+        esp = min(after[end] - esp_before[end] for end in ends)
+        if esp < outcome.moved_bytes:
+            outcome.refuse(f"{outcome.moved_bytes} bytes were moved, but ESP carried only {esp}")
+    return msgspec.structs.replace(
+        record,
+        status=Status.INVALID if outcome.reasons else outcome.status,
+        reason="; ".join(outcome.reasons) or None,
+        warnings=tuple(outcome.warnings),
+        figures=outcome.figures,
+        processors=used,
+        interfaces=grown,
+        esp_bytes=esp,
+    )
+
+
+def _esp_bytes(path: LinkPath) -> dict[str, int]:
+    """What all ESP states of a path have carried so far, both directions, by end."""
+    return {
+        end: sum(state.bytes for state in ipsec.read_states(host, path))
+        for end, host in (("initiator", path.initiator), ("target", path.target))
+    }
+
+
+def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:
+    """Begin to watch the interfaces of both ends; what is returned says by what they grew."""
+    seen: list[tuple[Host, str]] = [
+        (path.initiator, path.initiator_iface),
+        (path.target, path.target_iface),
+    ]
+    before = [_traffic(host)[iface] for host, iface in seen]
+
+    def done() -> tuple[InterfaceUse, ...]:
+        return tuple(
+            first.grown(_traffic(host)[iface], host.name, iface)
+            for (host, iface), first in zip(seen, before, strict=True)
+        )
+
+    return done
+
+
+def _traffic(host: Host) -> dict[str, Traffic]:
+    return counters.traffic(host.read_files([NET_DEV])[0])

@@ -1,0 +1,164 @@
+"""What came of a probe: the types in ``results/<run id>/probes/<key>.json``.
+
+Every kind of probe has a struct of its figures. What a tool did not tell is None.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.beside import InterfaceUse, ProcessorUse, RoundTrips
+from harness.histogram import Histogram
+from harness.model import IPSEC_OFF, SCHEMA_VERSION, Clock, Column, LabKernel, Status, TestbedKind
+from harness.probes.kinds import Probe
+
+
+class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """``load_bit_s`` is what TCP carried meanwhile, if it was to."""
+
+    round_trips: RoundTrips
+    load_bit_s: float | None = None
+
+
+class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
+    """Both ends' accounts. ``received_bit_s`` is the goodput; the rest is what the sender's kernel knew.
+
+    Rates are of payload. ``rtt_*`` are the kernel's smoothed round trips under this very load (tcp_info).
+    """
+
+    sent_bytes: int | None
+    received_bytes: int | None
+    sent_bit_s: float | None
+    received_bit_s: float | None
+    retransmits: int | None = None
+    rtt_min_ns: float | None = None
+    rtt_mean_ns: float | None = None
+    rtt_max_ns: float | None = None
+    cwnd_max_bytes: int | None = None
+    pmtu_bytes: int | None = None
+
+
+class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
+    """What was sent, and what the receiver saw of it."""
+
+    sent_bit_s: float | None
+    received_bit_s: float | None
+    datagrams: int | None
+    lost: int | None
+    lost_percent: float | None
+    jitter_ns: float | None
+    out_of_order: int | None = None
+
+
+class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
+    """So many processes at once: requests sent and answered, and the sum of their answers a second."""
+
+    at_once: int
+    sent: int
+    received: int
+    replies_per_s: float
+    lost_percent: float
+
+
+class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate"):
+    """The steps, and what follows from the best of them.
+
+    ``packets_per_s`` counts each answer and the request that it shows to have arrived: twice the answers,
+    where nothing was lost. With losses it is None, since requests may have arrived whose answers did not.
+    ``is_saturated``: more processes at once brought no more.
+    """
+
+    steps: tuple[FloodStep, ...]
+    at_once: int
+    replies_per_s: float
+    packets_per_s: float | None
+    lost_percent: float
+    is_saturated: bool
+
+
+class HopRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What left a hop by one interface, or reached the target by its own."""
+
+    host: str
+    interface: str
+    packets_per_s: float
+
+
+class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding"):
+    """What the initiator sent, and what came out on the far side, by the interfaces' counters."""
+
+    offered_per_s: float
+    arrived_per_s: float
+    lost_percent: float
+    hops: tuple[HopRate, ...] = ()
+
+
+class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency"):
+    """Round trips that came back. ``mean_ns`` is the time of all of them, divided by their number."""
+
+    round_trips: int
+    lost: int
+    mean_ns: float | None
+    min_ns: float | None
+    max_ns: float | None
+    p50_ns: float | None
+    p99_ns: float | None
+    p99_9_ns: float | None
+    histogram: Histogram = Histogram()
+
+
+Figures = PingFigures | TcpFigures | UdpFigures | PacketRateFigures | ForwardingFigures | UdpLatencyFigures
+
+
+class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One probe of one path, once: ``results/<run id>/probes/<key>.json``.
+
+    Only a record whose status is ok has figures that stand for something; ``raw`` are the tools' outputs in
+    the run's folder, unmodified. ``processors`` and ``interfaces`` are of the time the tools ran.
+    ``esp_bytes`` is the smaller of the two ends' ESP counters meanwhile, None without IPsec.
+    ``is_beside`` marks what ``harness run`` measured on the way, for a shorter time than a probe of its own.
+    """
+
+    run_id: str
+    testbed: TestbedKind
+    link: str
+    ipsec: str
+    probe: Probe
+    repeat: int
+    order: int
+    status: Status
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    figures: Figures | None = None
+    processors: tuple[ProcessorUse, ...] = ()
+    interfaces: tuple[InterfaceUse, ...] = ()
+    esp_bytes: int | None = None
+    started_unix_s: float = 0.0
+    wall_ns: int = 0
+    emulated: bool = False
+    link_title: str = ""
+    ipsec_mode: str | None = None
+    esp: dict[str, str] = {}
+    raw: tuple[str, ...] = ()
+    is_beside: bool = False
+    clock: Clock = Clock.REAL
+    lab_kernel: LabKernel | None = None
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def column(self) -> Column:
+        return Column(self.link, self.ipsec)
+
+    @property
+    def is_protected(self) -> bool:
+        return self.ipsec != IPSEC_OFF
+
+    @property
+    def key(self) -> str:
+        """File name stem, unique in its run."""
+        return probe_key(self.column, self.probe, self.repeat)
+
+
+def probe_key(column: Column, probe: Probe, repeat: int) -> str:
+    """File name stem of a probe's record."""
+    return f"{column.label}.{probe.name}.r{repeat}"

@@ -1,0 +1,55 @@
+"""Records of probes on disk, beside those of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import UsageError
+from harness.escape import printable
+from harness.model import SCHEMA_VERSION
+from harness.probes.records import ProbeRecord
+from harness.results import RunFolder, open_runs, write_atomically
+
+FOLDER = "probes"
+
+
+def save(folder: RunFolder, record: ProbeRecord) -> Path:
+    """Write the record of one probe, over an earlier one of the same key."""
+    file = folder.path / FOLDER / f"{record.key}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    return file
+
+
+def load(folder: RunFolder) -> list[ProbeRecord]:
+    """All records of probes of a run, by name; UsageError names the first file that cannot be read."""
+    return [_load(file) for file in sorted((folder.path / FOLDER).glob("*.json"))]
+
+
+def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
+    """The records of probes of all runs in ``paths``: run folders, or folders of those."""
+    return [record for run in open_runs(paths) for record in load(run)]
+
+
+def _load(file: Path) -> ProbeRecord:
+    try:
+        record = msgspec.json.decode(file.read_bytes(), type=ProbeRecord)
+    except OSError as error:
+        raise UsageError(
+            f"{printable(str(file))} cannot be read: {error.strerror}", hint="check who owns it and its mode"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{printable(str(file))} is no record of a probe that can be read: {printable(str(error))}",
+            hint="restore the file from a copy, or move it elsewhere to go on without it",
+        ) from error
+    if record.schema > SCHEMA_VERSION:
+        raise UsageError(
+            f"{printable(str(file))} was written by a later version "
+            f"(schema {record.schema}, this one knows {SCHEMA_VERSION})",
+            hint="read it with the version of the harness that wrote it, or a later one",
+        )
+    return record

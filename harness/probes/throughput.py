@@ -1,0 +1,119 @@
+"""iperf3(1): how much TCP carries, and what UDP loses. Both ends' accounts are kept, as one JSON document.
+
+A server of our own runs for the length of one test, on a port of its own, so that none of the user's is met.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from harness.errors import UsageError
+from harness.links import LinkPath
+from harness.parse import iperf3 as parser
+from harness.parse.iperf import Report
+from harness.parse.iperf3 import Iperf3Output
+from harness.probes.kinds import Tcp, Udp
+from harness.probes.records import TcpFigures, UdpFigures
+from harness.probes.tools import Outcome, Way, keep
+
+PORT = 52_010
+"""The first of ours; each path has the one with its index on top."""
+
+READY_S = 10.0
+GRACE_S = 20.0
+"""How long a test may take beyond its duration: over a path that loses much, its ends need time to part."""
+
+BESIDE_S = 1
+
+
+@contextlib.contextmanager
+def server(way: Way) -> Iterator[int]:
+    """An iperf3 server at the target for the length of the context; yields its port."""
+    path = way.path
+    port = PORT + path.index
+    way.raw.mkdir(parents=True, exist_ok=True)
+    argv = ["iperf3", "-s", "-4", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"]
+    with path.target.daemon(
+        argv,
+        log=way.raw / "iperf3-server.stderr",
+        output=way.raw / "iperf3-server.json",
+        ready=lambda: _listens(path, port),
+        deadline_s=READY_S,
+    ):
+        yield port
+
+
+def _listens(path: LinkPath, port: int) -> bool:
+    (table,) = path.target.read_files(["/proc/net/tcp"])
+    # proc(5): "sl: ADDRESS:PORT ADDRESS:PORT ST"; 0A is LISTEN.
+    rows = (line.split() for line in table.splitlines()[1:])
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows if len(row) > 3)
+
+
+def client(path: LinkPath, port: int, duration_s: int) -> list[str]:
+    """The beginning of the client's command."""
+    argv = ["iperf3", "-c", path.target_address, "-4", "-B", path.initiator_address, "-p", str(port)]
+    return [*argv, "-t", str(duration_s), "-J", "--get-server-output"]
+
+
+def tcp(probe: Tcp, way: Way) -> Outcome:
+    """TCP for as long as the probe says."""
+    with server(way) as port:
+        argv = [*client(way.path, port, probe.duration_s), "-P", str(probe.streams)]
+        output, outcome = _run(way, argv + ["-R"] * probe.reverse, probe.duration_s)
+    if output is None:
+        return outcome
+    sent, received = output.sent or Report(), output.received or Report()
+    outcome.figures = TcpFigures(
+        sent_bytes=sent.bytes,
+        received_bytes=received.bytes,
+        sent_bit_s=sent.rate_bit_s,
+        received_bit_s=received.rate_bit_s,
+        retransmits=sent.retransmits,
+        rtt_min_ns=output.rtt_min_ns,
+        rtt_mean_ns=output.rtt_mean_ns,
+        rtt_max_ns=output.rtt_max_ns,
+        cwnd_max_bytes=output.cwnd_max_bytes,
+        pmtu_bytes=output.pmtu_bytes,
+    )
+    outcome.moved_bytes = received.bytes or 0
+    return outcome if received.rate_bit_s else outcome.refuse("iperf3 tells of nothing that was received")
+
+
+def udp(probe: Udp, way: Way) -> Outcome:
+    """UDP at the rate that the probe says, whatever the path makes of it."""
+    size = [] if probe.payload_bytes is None else ["-l", str(probe.payload_bytes)]
+    with server(way) as port:
+        argv = [*client(way.path, port, probe.duration_s), "-u", "-b", str(probe.rate_bit_s), *size]
+        output, outcome = _run(way, argv, probe.duration_s)
+    if output is None:
+        return outcome
+    sent, received = output.sent or Report(), output.received or Report()
+    far = output.server.received if output.server is not None else None
+    outcome.figures = UdpFigures(
+        sent_bit_s=sent.rate_bit_s,
+        received_bit_s=received.rate_bit_s,
+        datagrams=received.datagrams,
+        lost=received.lost,
+        lost_percent=received.loss_percent,
+        jitter_ns=received.jitter_ns,
+        out_of_order=received.out_of_order if far is None else far.out_of_order,
+    )
+    outcome.moved_bytes = received.bytes or 0
+    if not received.datagrams or received.lost == received.datagrams:
+        return outcome.refuse("no datagram arrived")
+    return outcome
+
+
+def _run(way: Way, argv: list[str], duration_s: int) -> tuple[Iperf3Output | None, Outcome]:
+    done = way.path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
+    keep(way.raw, "iperf3", done)
+    outcome = Outcome()
+    try:
+        output = parser.parse(done.stdout or done.stderr)
+    except UsageError as error:
+        return None, outcome.refuse(f"iperf3 ended with status {done.status}: {error.message}")
+    outcome.reasons += output.invalid
+    outcome.warnings += output.warnings
+    return output, outcome

@@ -1,0 +1,48 @@
+"""What all probes have in common: how a tool's output is kept, and how it ends up as figures or a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.journal import Journal
+from harness.links import LinkPath
+from harness.model import Status
+from harness.probes.records import Figures
+from harness.run import Completed
+
+UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down."""
+
+    path: LinkPath
+    raw: Path
+    journal: Journal
+    is_protected: bool = False
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a probe. ``reasons`` make it invalid; ``moved_bytes`` of payload have crossed the path."""
+
+    figures: Figures | None = None
+    status: Status = Status.OK
+    reasons: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    moved_bytes: int = 0
+
+    def refuse(self, *reasons: str) -> Outcome:
+        self.reasons += reasons
+        return self
+
+
+def keep(raw: Path, name: str, done: Completed) -> str:
+    """Keep what a tool printed, each stream in a file of its own; returns both together."""
+    raw.mkdir(parents=True, exist_ok=True)
+    for suffix, text in (("txt", done.stdout), ("stderr", done.stderr)):
+        if text:
+            (raw / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+    return done.stdout + done.stderr

@@ -1,0 +1,312 @@
+"""What one I/O takes in virtual time, over every framing: what `harness.theory` predicts, measured.
+
+`python -m tests.lab.inside.against_theory TAG`, with --virtual-time; prints a `Measured` as JSON.
+
+All columns are up at once, and one fio measures them one after another: every start of fio reads the clock
+so often that virtual time takes seconds for it. Of a short and a long run of each workload the difference
+counts: what a connection does after a pause, and the ACK that waits at the end for data to go with, are not
+in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+
+from harness import disks, initiator, inside, ipsec, links
+from harness.disks import MIB, FlashDisk
+from harness.hosts import Host, NamespaceHost
+from harness.initiator import IscsiSession
+from harness.journal import Journal
+from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
+from harness.profiles import load_proposal
+from harness.target import PORT, Backstore, IscsiTarget, iqn
+
+FOLDER = Path("/run/theory")
+SIZE_BYTES = 64 * MIB
+DISK = Flash(page_bytes=1 << 20, page_us=100, pages_at_once=1)
+CHAP_SECRET = "of this lab alone"  # noqa: S105
+
+MTUS = (1500, 9000)
+PROPOSALS = ("null-sha256", "aes128gcm16", "aes128-sha256")
+WORKLOADS = {
+    "read-256k": (48, 4, 36),
+    "write-256k": (4, 4, 36),
+    "read-4k": (8, 8, 136),
+    "write-4k": (8, 8, 136),
+}
+"""How many I/Os each run of a workload has: one for the connection to settle, a short one, a long one.
+
+After 48 reads of 256K the initiator's receive window has grown to where it stays.
+"""
+
+PAUSE_S = 0.5
+"""Before each run: longer than TCP's retransmission timeout, for after that long Linux answers a while with
+more ACKs, and fio's own pause is sometimes as long."""
+
+RUNS = ("settling", "short", "long")
+COUNTERS = ("rx_bytes", "rx_packets", "tx_bytes", "tx_packets")
+OPTIONS = ("direct=1", "ioengine=psync", "thread", "randseed=1", "allow_file_create=0", "size=16m")
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """So many I/Os: their time, and what the initiator's interface counted meanwhile."""
+
+    ios: int
+    total_ns: int
+    to_initiator_bytes: int
+    to_initiator_frames: int
+    to_target_bytes: int
+    to_target_frames: int
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A framing: what brought it up, what was negotiated, and its cells by their workloads."""
+
+    mtu_bytes: int
+    proposal: str
+    mode: str
+    session: dict[str, str]
+    mss_bytes: int
+    window_bytes: int
+    cells: dict[str, Cell]
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """All columns by name, and how long the disk takes for one command, by workload."""
+
+    device_ns: dict[str, float]
+    columns: dict[str, Column]
+
+
+class Framing(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be brought up."""
+
+    mtu_bytes: int
+    proposal: str = IPSEC_OFF
+    mode: IpsecMode = IpsecMode.TRANSPORT
+
+    @property
+    def name(self) -> str:
+        esp = "plain" if self.proposal == IPSEC_OFF else f"{self.proposal}-{self.mode.value}"
+        return f"{esp}-{self.mtu_bytes}"
+
+    @property
+    def link(self) -> LinkProfile:
+        """Gigabit Ethernet, as ``wired`` has it."""
+        return LinkProfile(
+            name="exact",
+            title="",
+            emulated=True,
+            rate_bit_s=10**9,
+            delay_us=50,
+            mtu_bytes=self.mtu_bytes,
+        )
+
+
+FRAMINGS = tuple(
+    framing
+    for mtu in MTUS
+    for framing in (
+        Framing(mtu_bytes=mtu),
+        *(Framing(mtu_bytes=mtu, proposal=name, mode=mode) for name in PROPOSALS for mode in IpsecMode),
+    )
+)
+
+
+class Up(msgspec.Struct, frozen=True, kw_only=True):
+    """A column that is up."""
+
+    framing: Framing
+    path: links.LinkPath
+    disk: initiator.RemoteDisk
+
+
+class Lab:
+    """What all columns share, and each as it is brought up; ``stack`` takes all of it down."""
+
+    def __init__(self, tag: str, stack: contextlib.ExitStack) -> None:
+        self.tag, self.stack = tag, stack
+        self.near = NamespaceHost("initiator")
+        self.journal = Journal(FOLDER / "journal.jsonl")
+        self.name = iqn(tag, "initiator")
+        self.store = f"harness-{tag}-0"
+        stack.enter_context(self.journal.hold(self.near, FlashDisk(SIZE_BYTES, DISK)))
+        backstore = Backstore(self.store, BackingKind.BLOCK, disks.FLASH_DEVICE, SIZE_BYTES, self.store)
+        stack.enter_context(self.journal.hold(self.near, backstore))
+        stack.enter_context(
+            initiator.iscsid(
+                self.near,
+                initiator_iqn=self.name,
+                chap_user="harness",
+                secret=CHAP_SECRET,
+                log=FOLDER / "iscsid.log",
+            )
+        )
+        self.charon = self._charon(self.near, "near")
+        self.credentials = ipsec.make_credentials(self.near, IkeAuth.PSK, FOLDER, paths=len(FRAMINGS))
+
+    def _charon(self, host: Host, name: str) -> ipsec.Charon:
+        log = FOLDER / f"charon-{name}.log"
+        return self.stack.enter_context(
+            ipsec.charon(host, FOLDER / name, log=log, plugins=ipsec.BASE_PLUGINS)
+        )
+
+    def bring_up(self, framing: Framing, index: int) -> Up:
+        path = self.stack.enter_context(
+            links.bring_up(
+                self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
+            )
+        )
+        for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
+            # fio pauses between two workloads, and it is the steady state that theory tells of. And ARP
+            # would ask again after 15 to 45 s: the one delay here that the kernel draws at random.
+            host.run(
+                ["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"]
+                + [f"net.ipv4.neigh.{iface}.base_reachable_time_ms={10**8}"]
+            )
+        if framing.proposal != IPSEC_OFF:
+            self.stack.enter_context(
+                ipsec.tunnel(
+                    path,
+                    (self.charon, self._charon(path.target, f"far-{index}")),
+                    name=f"harness-{self.tag}-{index}",
+                    proposal=load_proposal(framing.proposal),
+                    mode=framing.mode,
+                    credentials=self.credentials,
+                )
+            )
+        target = IscsiTarget(
+            iqn=iqn(self.tag, framing.name),
+            backstore=self.store,
+            address=path.target_address,
+            port=path.port,
+            initiator_iqn=self.name,
+            chap_user="harness",
+            secret=CHAP_SECRET,
+        )
+        self.stack.enter_context(self.journal.hold(path.target, target))
+        session = IscsiSession(target.iqn, path.target_address, path.port, self.name)
+        self.stack.enter_context(self.journal.hold(self.near, session))
+        return Up(
+            framing=framing,
+            path=path,
+            disk=initiator.await_disk(self.near, session, serial=self.store),
+        )
+
+
+def job_file(ups: list[Up]) -> str:
+    """All workloads on all columns, one after another; after each the counters of its interface."""
+    lines = ["[global]", "clocksource=clock_gettime", *OPTIONS]
+
+    def section(column: str, device: str, workload: str, run: str) -> None:
+        kind, _, block = workload.partition("-")
+        ios = WORKLOADS[workload][RUNS.index(run)]
+        lines.extend([f"[{column}.{workload}.{run}]", "stonewall", f"filename={device}"])
+        lines.extend([f"rw={kind}", f"bs={block}", f"number_ios={ios}", f"exec_prerun=sleep {PAUSE_S:g}"])
+
+    for up in ups:
+        folder = f"/sys/class/net/{up.path.initiator_iface}/statistics"
+        for workload in WORKLOADS:
+            for run in RUNS:
+                section(up.framing.name, up.disk.device, workload, run)
+                # fio itself sends what is printed to a file of the section's name.
+                lines.append(f"exec_postrun=cat {' '.join(f'{folder}/{counter}' for counter in COUNTERS)}")
+    for workload in WORKLOADS:
+        section("disk", disks.FLASH_DEVICE, workload, "long")
+    return "\n".join([*lines, ""])
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """What fio and the interface say of one section; the counters are those before and after it."""
+
+    ios: int
+    total_ns: int
+    before: list[int]
+    after: list[int]
+
+
+def run_fio(host: Host, ups: list[Up]) -> dict[str, Section]:
+    (FOLDER / "job.fio").write_text(job_file(ups), encoding="utf-8")
+    argv = ["sh", "-euc", 'cd "$1" && exec fio --output-format=json job.fio', "sh", str(FOLDER)]
+    printed = host.run(argv, timeout_s=3600).stdout
+    found: dict[str, Section] = {}
+    counted = [0] * len(COUNTERS)
+    for job in json.loads(printed[printed.index("{") :])["jobs"]:
+        name = job["jobname"]
+        done = job["write" if ".write" in name else "read"]
+        file = FOLDER / f"{name}.postrun.txt"
+        before = counted
+        if file.exists():
+            counted = list(map(int, file.read_text(encoding="utf-8").split()))
+        ios = done["total_ios"]
+        found[name] = Section(
+            ios=ios, total_ns=round(done["lat_ns"]["mean"] * ios), before=before, after=counted
+        )
+    return found
+
+
+def cell(short: Section, long: Section) -> Cell:
+    """The long run without the short one."""
+    counted = [
+        (last - first) - (last_of_short - first_of_short)
+        for first, last, first_of_short, last_of_short in zip(
+            long.before, long.after, short.before, short.after, strict=True
+        )
+    ]
+    counters = dict(zip(COUNTERS, counted, strict=True))
+    return Cell(
+        ios=long.ios - short.ios,
+        total_ns=long.total_ns - short.total_ns,
+        to_initiator_bytes=counters["rx_bytes"],
+        to_initiator_frames=counters["rx_packets"],
+        to_target_bytes=counters["tx_bytes"],
+        to_target_frames=counters["tx_packets"],
+    )
+
+
+def connection(path: links.LinkPath) -> tuple[int, int]:
+    """The target's MSS and window, as ss(8) tells them."""
+    told = path.target.run(["ss", "-tinH", "sport", f"= :{PORT}"]).stdout
+    values = {name: int(value) for name, value in re.findall(r"\b(mss|cwnd|snd_wnd):(\d+)", told)}
+    return values["mss"], min(values["snd_wnd"], values["cwnd"] * values["mss"])
+
+
+def main(tag: str) -> None:
+    FOLDER.mkdir()
+    inside.mount_private()
+    with contextlib.ExitStack() as stack:
+        lab = Lab(tag, stack)
+        ups = [lab.bring_up(framing, index) for index, framing in enumerate(FRAMINGS)]
+        sections = run_fio(lab.near, ups)
+        columns = {}
+        for up in ups:
+            mss_bytes, window_bytes = connection(up.path)
+            name = up.framing.name
+            columns[name] = Column(
+                mtu_bytes=up.framing.mtu_bytes,
+                proposal=up.framing.proposal,
+                mode=up.framing.mode.value,
+                session=initiator.negotiated(up.disk),
+                mss_bytes=mss_bytes,
+                window_bytes=window_bytes,
+                cells={
+                    workload: cell(sections[f"{name}.{workload}.short"], sections[f"{name}.{workload}.long"])
+                    for workload in WORKLOADS
+                },
+            )
+        of_disk = {workload: sections[f"disk.{workload}.long"] for workload in WORKLOADS}
+        device_ns = {workload: of.total_ns / of.ios for workload, of in of_disk.items()}
+        measured = Measured(device_ns=device_ns, columns=columns)
+        sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
+        sys.stdout.flush()
+    assert not lab.journal.leaks and not lab.journal.open_entries(), lab.journal.leaks
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,151 @@
+"""Virtual time against theory, and against itself: the same to the last digit.
+
+`python -m tests.lab.test_against_theory measure` writes the reference figures anew;
+`python -m tests.lab.test_against_theory table` prints what docs/theory.md shows of them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import theory
+from harness.errors import RequirementError
+from harness.lab import kernel
+from harness.model import IPSEC_OFF, IpsecMode
+from harness.profiles import load_proposal
+from harness.theory import Prediction
+from tests.lab.cli import harness, python_inside
+from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
+
+pytestmark = pytest.mark.lab
+
+GOLDEN = Path(__file__).parents[1] / "data" / "virtual" / "against-theory.json"
+DEADLINE_S = 600.0
+"""Two to four minutes of real time, as busy as the machine is: virtual time itself does not tell."""
+
+WIRE_TOLERANCE = 0.002
+"""In a few cells the short run has some bare ACKs more or fewer than the long one."""
+
+TIME_TOLERANCE = 0.001
+
+REGENERATE = "if that was meant: python -m tests.lab.test_against_theory measure, and say why in CHANGELOG.md"
+
+CELLS = [(framing, workload) for framing in FRAMINGS for workload in WORKLOADS]
+
+
+def measure() -> Measured:
+    """All cells, on the lab's own kernel, under names that no other run has."""
+    # In what order Python goes through a set is otherwise random.
+    inside = ("env", "PYTHONHASHSEED=0", *python_inside("inside.against_theory", secrets.token_hex(2)))
+    done = harness(
+        *("lab", "exec", "--kernel", "own", "--virtual-time", "--memory", "512", "--", *inside),
+        deadline_s=DEADLINE_S,
+    )
+    assert done.status == 0, done
+    return msgspec.json.decode(done.out.strip().splitlines()[-1], type=Measured)
+
+
+def golden() -> Measured:
+    return msgspec.json.decode(GOLDEN.read_bytes(), type=Measured)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Measured:
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
+        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
+    return measure()
+
+
+def path_of(framing: Framing) -> theory.Path:
+    if framing.proposal == IPSEC_OFF:
+        return theory.Path(link=framing.link)
+    algorithms = load_proposal(framing.proposal).kernel_algorithms
+    return theory.Path(link=framing.link, esp=theory.esp(algorithms, IpsecMode(framing.mode)))
+
+
+def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:
+    kind, _, block = workload.partition("-")
+    direction: theory.Direction = "write" if kind == "write" else "read"
+    return theory.predict(
+        path_of(framing),
+        theory.Session.from_negotiated(column.session, direction, column.window_bytes),
+        direction=direction,
+        block_bytes=int(block.removesuffix("k")) * 1024,
+        device_s=device_ns * 1e-9,
+    )
+
+
+def wire_bytes(cell: Cell, framing: Framing) -> dict[str, float]:
+    """What one I/O of the cell took of the medium, each way."""
+    overhead_bytes = framing.link.frame_overhead_bytes
+    return {
+        "to_initiator": (cell.to_initiator_bytes + overhead_bytes * cell.to_initiator_frames) / cell.ios,
+        "to_target": (cell.to_target_bytes + overhead_bytes * cell.to_target_frames) / cell.ios,
+    }
+
+
+def assert_as_predicted(told: Measured, framing: Framing, workload: str) -> None:
+    column = told.columns[framing.name]
+    cell = column.cells[workload]
+    predicted = predict(framing, workload, column, told.device_ns[workload])
+    on_wire = wire_bytes(cell, framing)
+    expected = {"to_initiator": predicted.to_initiator, "to_target": predicted.to_target}
+    data_goes = "to_target" if workload.startswith("write") else "to_initiator"
+    assert on_wire[data_goes] == pytest.approx(expected[data_goes].wire_bytes, rel=WIRE_TOLERANCE)
+    both_ways = sum(way.wire_bytes for way in expected.values())
+    assert sum(on_wire.values()) == pytest.approx(both_ways, rel=WIRE_TOLERANCE)
+    assert cell.total_ns / cell.ios == pytest.approx(predicted.time_s * 1e9, rel=TIME_TOLERANCE)
+    assert column.mss_bytes == path_of(framing).mss_bytes
+
+
+@pytest.mark.parametrize(("framing", "workload"), CELLS, ids=[f"{f.name}-{w}" for f, w in CELLS])
+def test_virtual_time_is_what_theory_predicts(measured: Measured, framing: Framing, workload: str) -> None:
+    assert_as_predicted(measured, framing, workload)
+
+
+def test_everything_is_the_reference_to_the_last_digit(measured: Measured) -> None:
+    reference = golden()
+    for framing in FRAMINGS:
+        assert measured.columns[framing.name] == reference.columns[framing.name], REGENERATE
+    assert measured == reference, REGENERATE
+
+
+def table(told: Measured) -> Iterator[str]:
+    """Predicted and virtual side by side, in Markdown."""
+    yield "| MTU | ESP | MSS | | us: predicted | virtual | | bytes on the wire: predicted | virtual | |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for framing, workload in CELLS:
+        column = told.columns[framing.name]
+        cell = column.cells[workload]
+        predicted = predict(framing, workload, column, told.device_ns[workload])
+        time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
+        wire = sum(wire_bytes(cell, framing).values())
+        expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
+        esp = "plain" if framing.proposal == IPSEC_OFF else f"{framing.proposal} {framing.mode.value}"
+        yield (
+            f"| {framing.mtu_bytes} | {esp} | {column.mss_bytes} | {workload.replace('-', ' ')} "
+            f"| {expected_us:.1f} | {time_us:.1f} | {expected_us / time_us - 1:+.2%} "
+            f"| {expected} | {wire:.1f} | {expected / wire - 1:+.3%} |"
+        )
+
+
+def main(what: str) -> None:
+    if what == "measure":
+        GOLDEN.parent.mkdir(parents=True, exist_ok=True)
+        GOLDEN.write_bytes(msgspec.json.format(msgspec.json.encode(measure())) + b"\n")
+    sys.stdout.write("\n".join([*table(golden()), ""]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

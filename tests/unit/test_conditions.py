@@ -1,0 +1,95 @@
+"""Clock and governor before and after a measurement: a change is told, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness.beside import ProcessorUse
+from harness.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
+from tests.unit.fakes import FakeHost, World
+
+QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})
+
+
+@dataclass(frozen=True, eq=False)
+class Machine(FakeHost):
+    """A host whose files are given."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        self.asked.extend(paths)
+        return [self.files.get(path, "") for path in paths]
+
+    def clock_offset_ns(self) -> int:
+        return 7
+
+
+def machine(**files: str) -> Machine:
+    known = {"possible": "/sys/devices/system/cpu/possible", "source": CLOCK_SOURCE}
+    known |= {f"cpu{n}": GOVERNOR.format(n) for n in range(8)}
+    return Machine(
+        world=World(), name="target", files={known[name]: f"{text}\n" for name, text in files.items()}
+    )
+
+
+def test_only_governors_that_are_there_are_looked_at() -> None:
+    host = machine(possible="0-3", source="tsc", cpu0="powersave", cpu2="performance")
+    watch = Watch([host, host])
+    host.asked.clear()
+    (found,) = watch.look().values()
+    assert found == Conditions(
+        clock_offset_ns=7,
+        clock_source="tsc",
+        governors={GOVERNOR.format(0): "powersave", GOVERNOR.format(2): "performance"},
+    )
+    assert host.asked == [CLOCK_SOURCE, GOVERNOR.format(0), GOVERNOR.format(2)]
+
+
+@pytest.mark.parametrize("possible", ["", "0", "nonsense", "0-999999999"])
+def test_a_host_without_frequency_scaling_has_no_governors(possible: str) -> None:
+    (found,) = Watch([machine(possible=possible, source="jiffies")]).look().values()
+    assert found.governors == {}
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (QUIET, []),
+        (
+            Conditions(
+                clock_offset_ns=QUIET.clock_offset_ns + STEP_NS // 2,
+                clock_source="tsc",
+                governors=QUIET.governors,
+            ),
+            [],
+        ),
+        (
+            Conditions(
+                clock_offset_ns=QUIET.clock_offset_ns - 2 * STEP_NS,
+                clock_source="hpet",
+                governors={"cpu0": "powersave"},
+            ),
+            [
+                "clock changed: that of the target was set, or it slept, during the measurement",
+                "clock changed: its source on the target from tsc to hpet during the measurement",
+                "governor changed: on the target from performance to powersave during the measurement",
+            ],
+        ),
+    ],
+)
+def test_what_changed_is_told(after: Conditions, expected: list[str]) -> None:
+    assert changed({"target": QUIET}, {"target": after}) == expected
+    assert changed({}, {"target": after}) == []
+
+
+def test_a_core_without_rest_is_told() -> None:
+    def use(host: str, hottest: float | None) -> ProcessorUse:
+        return ProcessorUse(hosts=(host, f"{host}2"), wall_ns=10**9, processors=4, busy=0.4, hottest=hottest)
+
+    found = saturated([use("target", 0.97), use("initiator", 0.94), use("other", None)])
+    assert found == ["CPU saturated: a core of the target and target2 was busy for 95% of the time"]

@@ -1,0 +1,117 @@
+"""Bandwidth within a measurement: what is doubted of it, and what repeats of a cell have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.model import Record, Status
+from harness.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell, parts
+from harness.parse.fiolog import Sample, interval_ms
+from tests.unit.test_table import record
+
+JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
+
+
+def samples(*mb_s: float, interval_s: float = 0.5) -> list[Sample]:
+    return [Sample(round(1e9 * interval_s * n), 1e6 * rate) for n, rate in enumerate(mb_s, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ([100.0] * 10, ()),
+        ([95.0, 105.0] * 5, ()),
+        ([100.0] * 9 + [99.0] * 3, ()),
+        ([50.0] * 5 + [100.0] * 5, (NOT_STEADY,)),
+        ([10.0 * n for n in range(1, 13)], (NOT_STEADY,)),
+        ([100.0] * 12 + [20.0] * 4, (NOT_STEADY,)),  # it was steady, and is no longer
+        ([20.0] * 4 + [100.0] * 12, (WARMING_UP,)),
+        ([20.0] * 3 + [100.0] * 6, ()),  # less than five seconds: too short to tell
+        ([0.0] * 12, ()),
+        ([], ()),
+    ],
+)
+def test_steady_state_is_looked_for_within_a_measurement(
+    rates: Sequence[float], expected: tuple[str, ...]
+) -> None:
+    assert doubts(samples(*rates)) == expected
+
+
+def test_a_measurement_of_five_seconds_is_judged_although_its_last_interval_ends_early() -> None:
+    made = samples(20.0, 100.0, 100.0, 100.0, 100.0, interval_s=1.0)
+    made[-1] = Sample(4_996_000_000, 1e8)
+    assert doubts(made) == (NOT_STEADY,)
+
+
+def test_equal_parts_are_cut_out_of_intervals_of_any_length() -> None:
+    uneven = [Sample(1_500_000_000, 10.0), Sample(2_000_000_000, 40.0), Sample(4_000_000_000, 20.0)]
+    assert parts(uneven, 4, 4.0) == pytest.approx([10.0, 25.0, 20.0, 20.0])
+    assert parts(uneven, 1, 4.0) == pytest.approx([(15 + 20 + 40) / 4])
+    assert parts(uneven, 2, 2.0) == pytest.approx([10.0, 25.0])
+
+
+def written(folder: Path, repeat: int, *kib_s: int, log: str | None = None, job: str = JOB) -> Record:
+    """A record whose raw folder has a log of reads, one each half second."""
+    raw = folder / "raw" / f"r{repeat}"
+    raw.mkdir(parents=True)
+    text = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(kib_s, 1))
+    (raw / LOG).write_text(text if log is None else log)
+    (raw / "job.fio").write_text(job)
+    return record(repeat=repeat, raw=(f"raw/r{repeat}/job.fio", f"raw/r{repeat}/{LOG}"))
+
+
+def test_repeats_are_laid_over_each_other(tmp_path: Path) -> None:
+    records = [
+        written(tmp_path, 1, *[100] * 12),
+        written(tmp_path, 2, *[300] * 12),
+        written(tmp_path, 3, *[80] * 13),
+        msgspec.structs.replace(written(tmp_path, 4, *[9000] * 12), status=Status.INVALID),
+    ]
+    found = of_cell(records, {"r1": tmp_path})
+    assert found is not None
+    assert found.repeats == 3
+    assert found.interval_s == 0.5
+    assert found.median == pytest.approx([102400.0] * 12)
+    assert found.low == pytest.approx([81920.0] * 12)
+    assert found.high == pytest.approx([307200.0] * 12)
+    assert found.state is not None and found.state.attained
+    assert found.settled_s == 5.0
+
+
+def test_what_takes_a_while_to_settle_is_said_to(tmp_path: Path) -> None:
+    found = of_cell([written(tmp_path, 1, *[10] * 4, *[100] * 16)], {"r1": tmp_path})
+    assert found is not None and found.state is not None
+    assert not found.state.attained
+    assert found.settled_s == 7.0
+
+
+def test_of_a_short_measurement_there_is_a_curve_and_no_judgement(tmp_path: Path) -> None:
+    found = of_cell([written(tmp_path, 1, 10, 500, 20)], {"r1": tmp_path})
+    assert found is not None
+    assert found.median == pytest.approx([10240.0, 512000.0, 20480.0])
+    assert (found.state, found.settled_s) == (None, None)
+
+
+@pytest.mark.parametrize("change", [{"log": ""}, {"log": "nonsense\n"}, {"job": "[w]\n"}])
+def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path, change: dict[str, str]) -> None:
+    assert of_cell([written(tmp_path, 1, 100, **change)], {"r1": tmp_path}) is None
+
+
+def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "run", tmp_path / "elsewhere"
+    inside.mkdir()
+    written(outside, 1, 100)
+    names = tuple(f"../elsewhere/raw/r1/{name}" for name in ("job.fio", LOG))
+    assert of_cell([record(raw=names)], {"r1": inside}) is None
+    assert of_cell([record(raw=names)], {}) is None
+
+
+def test_the_interval_is_that_of_the_job() -> None:
+    assert interval_ms(JOB) == 500
+    with pytest.raises(UsageError, match="no log_avg_msec"):
+        interval_ms("[w]\n")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import programs
-from harness import run as runner
 from harness.errors import CommandFailed
 from harness.hosts import Host
 from harness.links import LinkPath
@@ -32,9 +31,6 @@ LARGEST_MTU_BYTES = 1492
 
 DEADLINE_S = 20.0
 """Discovery, LCP, CHAP and IPCP take 2 s in the lab. An unanswered PADI is sent again after 5 s, twice."""
-
-CREDENTIALS = '{user} concentrator "{secret}" *\n'
-"""pppd(8): client, server, secret, and the addresses that the client may have. Both ends read one file."""
 
 CLAMP = ("-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-j", "TCPMSS", "--clamp-mss-to-pmtu")
 
@@ -63,9 +59,8 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
     starter = Path(programs.__file__).with_name("pppoe_session.sh")
     client.run(["install", "-m", "755", str(starter), str(private / starter.name)])
     client.write_secret(CONFIGURATION / "options", "")
-    client.write_secret(
-        CONFIGURATION / "chap-secrets", CREDENTIALS.format(user=user, secret=secrets.token_hex(16))
-    )
+    # Both ends read one file: client, server, secret, and the addresses that the client may have.
+    client.write_secret(CONFIGURATION / "chap-secrets", f'{user} concentrator "{secrets.token_hex(16)}" *\n')
     server_log, client_log = logs / "pppd-concentrator.log", logs / "pppd-client.log"
     client.write_secret(
         private / "options",
@@ -100,11 +95,18 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
         except CommandFailed as error:
             raise CommandFailed(
                 f"a PPPoE session was expected within {DEADLINE_S:g} s, but the client said: "
-                f"{runner.tail(client_log)}; and the concentrator: {runner.tail(server_log)}",
+                f"{_last_words(client_log)}; and the concentrator: {_last_words(server_log)}",
                 hint=f"the whole story is in {client_log.name} and {server_log.name}",
             ) from error
         routers.connect(path)
         yield
+
+
+def _last_words(log: Path) -> str:
+    """What a pppd said of itself last, without the packets that it logs to make its point."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    words = [line for line in text.splitlines() if line and not line.startswith(("sent [", "rcvd [", " "))]
+    return " / ".join(words[-4:]) or "nothing"
 
 
 def _hears_discovery(concentrator: Host) -> bool:

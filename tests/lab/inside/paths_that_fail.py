@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,11 +40,16 @@ def refusal(spec: str, index: int) -> str:
     return error.value.message
 
 
-def a_client_that_may_not_have_its_address() -> None:
+def a_wrong_secret() -> None:
+    daemon = NamespaceHost.daemon
+
+    def mistaken(host: NamespaceHost, argv: Sequence[str], **more: Any) -> AbstractContextManager[None]:
+        return daemon(host, [*argv, "password", "wrong"] if "user" in argv else argv, **more)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pppoe, "CREDENTIALS", '{user} concentrator "{secret}" 10.0.0.1\n')
+        patch.setattr(NamespaceHost, "daemon", mistaken)
         said = refusal("pppoe", 1)
-    assert "198.18.1.5" in said and "not authorized" in said, said
+    assert "CHAP authentication failed" in said, said
 
 
 def nobody_answers() -> None:
@@ -81,7 +89,7 @@ def main() -> None:
         *inside.HOP_MODULES[HopKind.OPENFLOW],
     ):
         INITIATOR.run(["modprobe", module])
-    a_client_that_may_not_have_its_address()
+    a_wrong_secret()
     nobody_answers()
     no_controller()
     print("all of them failed as they should")

@@ -359,7 +359,7 @@ def _profile(link: LinkProfile) -> dict[str, Any]:
         "name": f"{link.title} ({link.name})",
         "kind": "emulated" if link.emulated else "as it is",
         "rate": rate,
-        "delay each way": f"{link.delay_us:g} µs, jitter {link.jitter_us:g} µs",
+        "delay each way": f"{link.path_delay_us:g} µs, jitter {link.jitter_us:g} µs",
         "loss": f"{link.loss_percent:g} %",
         "MTU": f"{link.mtu_bytes} bytes, {link.frame_overhead_bytes} more on the medium",
         "description": link.description,

@@ -6,13 +6,16 @@ PYTHON ?= python3
 VENV := .venv
 
 help:
-	@echo 'make run    install what is missing, measure the whole matrix, print the table (about 5 minutes)'
+	@echo 'make run    install what is missing, measure the whole matrix, print the table and whom to blame (about 5 minutes)'
 	@echo 'make test   install what is missing, pass every test'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
 
 run: install
 	@echo 'The command is $(CURDIR)/$(VENV)/bin/harness; to have it as `harness`: . $(VENV)/bin/activate'
 	$(VENV)/bin/harness run
+	@newest=$$(ls -td results/*/ | head -n 1) && \
+	  $(VENV)/bin/harness explain --summary "$$newest" && \
+	  $(VENV)/bin/harness report "$$newest" -o "$${newest}report.html"
 
 test: install
 	@sh tools/install-packages.sh packages-test.txt

@@ -25,6 +25,7 @@ from harness import (
     guard,
     initiator,
     interfaces,
+    iscsi,
     leftovers,
     links,
     measure,
@@ -324,6 +325,7 @@ class Bench:
             chap_user="harness",
             secret=self.chap_secret,
             read_only=plan.shared_lun,
+            parameters=plan.iscsi,
         )
         stack.enter_context(self.journal.hold(path.target, target))
         session = stack.enter_context(
@@ -335,15 +337,18 @@ class Bench:
                     path.port,
                     target.initiator_iqn,
                     bound_to=path.initiator_iface if path.is_shared else None,
+                    parameters=plan.iscsi,
                 ),
             )
         )
         disk = initiator.await_disk(host, session, serial=self._serial(lun))
+        negotiated = initiator.negotiated(disk)
+        iscsi.require_agreed(plan.iscsi, negotiated)
         return Lane(
             path=path,
             disk=disk,
             capture=up.capture,
-            session=initiator.negotiated(disk),
+            session=negotiated,
             esp=up.esp,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
             aloft=up.aloft,

@@ -25,6 +25,7 @@ from harness import (
     cli_probe,
     comparison,
     doctor,
+    explain,
     export,
     lab,
     plan,
@@ -35,12 +36,24 @@ from harness import (
 )
 from harness import run as runner
 from harness.backing import require_device
-from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.console import (
+    Interrupted,
+    carry_out,
+    err,
+    out,
+    prepare_results,
+    print_view,
+    tell_recovery,
+    tell_start,
+)
 from harness.errors import HarnessError, TestbedError, UsageError
+from harness.explain import published, twin
+from harness.explain.evidence import collect, goodputs_of
 from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
 from harness.model import (
+    LINK_LOCAL,
     BackingKind,
     IkeAuth,
     IpsecMode,
@@ -50,12 +63,15 @@ from harness.model import (
     TestbedKind,
 )
 from harness.parse import fio, hping3, iperf2, iperf3, ping
-from harness.progress import bar, process_started_unix_s
+from harness.probes import store
+from harness.profiles import load_link
+from harness.progress import Outcome, bar, process_started_unix_s
 from harness.results import (
     RunFolder,
     open_environments,
     open_plans,
     open_results,
+    open_runs,
     write_atomically,
 )
 from harness.schedule import Schedule
@@ -63,6 +79,7 @@ from harness.state import exclusive
 from harness.stats import FEWEST
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
+from harness.views import View
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
@@ -282,6 +299,15 @@ def run(
         IkeAuth | None,
         typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
     ] = None,
+    iscsi: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A parameter that both ends are to agree on: InitialR2T, ImmediateData, FirstBurstLength, "
+            "MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
+            show_default="what the two ends agree on by themselves",
+        ),
+    ] = None,
     probes: Annotated[
         bool | None,
         typer.Option(
@@ -341,6 +367,7 @@ def run(
         "probes": probes,
         "ipsec_mode": ipsec_mode,
         "auth": auth,
+        "iscsi": iscsi,
         "results": results,
     }
     # What was typed goes before what the file says.
@@ -394,13 +421,18 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         err.print("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
-    outcome = carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
+    outcome = _carry_out(made, folder, state, started_unix_s, cells)
     _print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
+
+
+def _carry_out(made: Plan, folder: RunFolder, state: Path, started_unix_s: float, cells: int) -> Outcome:
+    """Have the testbed measure what is left of a plan, and show how it goes; HarnessError if it could not."""
+    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
+    return carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
 
 
 def _print_plan(made: Plan) -> None:
@@ -459,12 +491,23 @@ def table(
         str,
         typer.Option(help="none, local (each figure's part of the local one) or ipsec (of the one without)."),
     ] = "none",
+    view: Annotated[
+        str | None,
+        typer.Option(help=f"Of probes, in place of the matrix: {', '.join(View)}.", show_default=False),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(help=f"Published figures beside: {', '.join(references.names())}.", show_default=False),
     ] = None,
 ) -> None:
-    """Print the matrix of a run, of several, or of fio outputs that you already have."""
+    """Print the matrix of a run, of several, or of fio outputs that you already have; or a view of probes."""
+    if view is None and reference is not None:
+        view = references.view_of(reference)
+    if view is not None:
+        if (Metric(metric), Ratio(ratio)) != (Metric.MB_S, Ratio.NONE):
+            raise UsageError("--metric and --ratio are of the matrix, but a view was asked for")
+        print_view(paths or [Path(DEFAULTS.results)], View(view), reference, TableFormat(format))
+        return
     options = Options(
         metric=Metric(metric),
         ratio=Ratio(ratio),
@@ -505,6 +548,72 @@ def compare(
 
 RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
 METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
+
+
+@app.command("explain")
+def explain_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    summary: Annotated[
+        bool, typer.Option("--summary", help="One sentence for each column with IPsec.")
+    ] = False,
+    with_twin: Annotated[
+        bool,
+        typer.Option(
+            "--twin",
+            help="Measure each run's digital twin first, in virtual time, if it has none: the rest is "
+            "the processors'.",
+        ),
+    ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="A published matrix, in place of results: what can be concluded from it."),
+    ] = None,
+) -> None:
+    """Say of each cell what limits it, how sure that is, where the time goes, and what would help."""
+    shape = explain.ExplainFormat(format)
+    if reference is not None:
+        if paths:
+            raise UsageError("results and a published matrix were both named", hint="leave one out")
+        sys.stdout.write(_concluded(reference, shape) + "\n")
+        return
+    files = paths or [Path(DEFAULTS.results)]
+    if with_twin:
+        for run in open_runs(files):
+            _measure_twin(run)
+    cells = report.load(files).explained()
+    if shape is explain.ExplainFormat.JSON:
+        sys.stdout.write(explain.as_json(cells).decode() + "\n")
+    else:
+        sys.stdout.write((explain.summary(cells) if summary else explain.text(cells)) + "\n")
+
+
+def _measure_twin(run: RunFolder) -> None:
+    """Measure a run's twin, unless it has one, or is in virtual time itself."""
+    plan_of_run = run.load_plan()
+    goodputs = goodputs_of(store.load(run))
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, goodputs)
+    made = twin.plan_of(plan_of_run, evidence)
+    if made is None or twin.is_current(run, made):
+        return
+    folder = twin.folder_of(run)
+    with exclusive(made.run_id) as state:
+        tell_recovery(*testbed.recover(state))
+        prepare_results(folder.path)
+        folder.save_plan(made)
+        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
+        outcome = _carry_out(
+            made, folder, state, process_started_unix_s(), Schedule(made, folder.load_records()).expected
+        )
+    for line in outcome.summary():
+        err.print(line, soft_wrap=True)
+
+
+def _concluded(name: str, shape: explain.ExplainFormat) -> str:
+    matrix = references.load_reference(name)
+    links = {column.link for column in matrix.columns} - {LINK_LOCAL}
+    found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})
+    return published.as_json(found).decode() if shape is explain.ExplainFormat.JSON else published.text(found)
 
 
 @app.command("report")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import programs
+from harness import iscsi, programs
 from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
 from harness.undo import Step
@@ -79,7 +79,8 @@ class IscsiSession(msgspec.Struct, frozen=True):
     """A logged-in session to one portal of one target; its node record goes when it ends.
 
     ``bound_to`` is the network interface that its connection may use alone (open-iscsi's iface,
-    ``net_ifacename``); None leaves that to the routing.
+    ``net_ifacename``); None leaves that to the routing. ``parameters`` is what it asks for
+    (``harness.iscsi``).
     """
 
     iqn: str
@@ -87,6 +88,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
     port: int
     initiator_iqn: str
     bound_to: str | None = None
+    parameters: dict[str, str] = {}
 
     @property
     def _portal(self) -> str:
@@ -111,6 +113,8 @@ class IscsiSession(msgspec.Struct, frozen=True):
         self._node(host, "--op", "new")
         if _iscsid_initiator_name(host) != self.initiator_iqn:
             self._node(host, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn)
+        for name, value in self.parameters.items():
+            self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
         self._node(host, "--login")
 
     def undo(self) -> tuple[Step, ...]:

@@ -148,8 +148,11 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
-    """Carry out what is left of the folder's plan."""
+    """Carry out what is left of the folder's plan: of its cells, or of its probes."""
     plan = folder.load_plan()
+    # What was measured before is read first: a damaged record ends a run before anything is brought up.
+    schedule = Schedule(plan, folder.load_records())
+    probed = {record.key for record in store.load(folder) if record.status is Status.OK}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
@@ -158,12 +161,12 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     with heart, hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
         if plan.probing:
-            done = {record.key for record in store.load(folder) if record.status is Status.OK}
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            prober.execute([(order, q) for order, q in enumerate(questions(plan)) if q.key not in done])
+            left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
+            prober.execute(left)
         else:
             bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            bench.execute(Schedule(plan, folder.load_records()))
+            bench.execute(schedule)
 
 
 def run(run_folder: str, journal_path: str) -> int:

@@ -153,7 +153,15 @@ def ready(
         host.run(
             ["ip", "-batch", "-"],
             input=f"link set dev {iface} up\naddress add {address}/{prefix_bits} dev {iface}\n"
-            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else ""),
+            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
+            + _window(path, iface, address),
+        )
+    if path.profile.tcp_window_bytes is not None:
+        # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows lifts the route's.
+        # The initiator's does not grow: open-iscsi sets its size. The target's host is the run's own.
+        room = 2 * path.profile.tcp_window_bytes
+        path.target.run(
+            ["sh", "-euc", 'echo "$1" > /proc/sys/net/ipv4/tcp_rmem', "sh", f"4096 {room} {room}"]
         )
     with contextlib.ExitStack() as stack:
         queues = [(host, iface) for host, iface, _ in ends]
@@ -165,6 +173,17 @@ def ready(
             for host, iface in queues:
                 shape(host, iface, parameters)
         yield path
+
+
+def _window(path: LinkPath, iface: str, address: str) -> str:
+    """What holds the window down that this end tells its peer (RTAX_WINDOW); the route goes with the link."""
+    if path.profile.tcp_window_bytes is None:
+        return ""
+    network = ipaddress.ip_interface(f"{address}/24").network
+    return (
+        f"route replace {network} dev {iface} proto kernel scope link src {address} "
+        f"window {path.profile.tcp_window_bytes}\n"
+    )
 
 
 @contextlib.contextmanager

@@ -137,6 +137,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     None means unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
     ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
     payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
+    ``tcp_window_bytes`` is the most that TCP may have under way in each direction; None: the hosts decide.
     ``radio``: real 802.11 of that standard (``harness.wifi``) where the lab has its own kernel.
     ``hops``: the link is a path of several such segments in a row (``harness.paths``); delay, jitter and loss
     are then of the whole path, and each hop adds its own delay.
@@ -157,6 +158,7 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     mtu_bytes: int = 1500
     duplex: Duplex = Duplex.FULL
     frame_overhead_bytes: int = 24
+    tcp_window_bytes: int | None = None
     radio: Standard | None = None
     hops: Hops | None = None
     interface: str | None = None
@@ -303,6 +305,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     With ``probing`` it is these that are made, each on every column, and no workload is.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
+    ``iscsi`` are parameters that both ends of every session are to agree on (``harness.iscsi``).
     """
 
     run_id: str
@@ -324,6 +327,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     virtual_time: bool = False
     disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
+    iscsi: dict[str, str] = {}
     probes: bool = False
     probing: tuple[Probe, ...] = ()
     profile: str = "document"

@@ -142,6 +142,7 @@ def _unshaped(profile: LinkProfile) -> LinkProfile:
         delay_us=0.0,
         jitter_us=0.0,
         loss_percent=0.0,
+        tcp_window_bytes=None,
         duplex=Duplex.FULL,
         hops=hops,
     )

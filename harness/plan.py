@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import __version__, disks, testbed
+from harness import __version__, disks, iscsi, testbed
 from harness import run as runner
 from harness.errors import RequirementError, UsageError
 from harness.files import TomlFile, read_text
@@ -132,6 +132,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     probes: bool | None = None
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     auth: IkeAuth = IkeAuth.PSK
+    iscsi: tuple[str, ...] = ()
     results: str = "results"
 
 
@@ -207,6 +208,7 @@ def make_plan(request: Request) -> Plan:
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
+        iscsi=iscsi.parse(request.iscsi),
         # In virtual time processors cost nothing, and a run that is to repeat does nothing on the way.
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,

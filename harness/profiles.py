@@ -30,6 +30,8 @@ _RANGES: dict[str, tuple[float, float, str]] = {
     "loss_percent": (0, 100, "%"),
     "mtu_bytes": (*MTU_RANGE, "bytes"),
     "frame_overhead_bytes": (0, 1000, "bytes"),
+    # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
+    "tcp_window_bytes": (536, 2**30, "bytes"),
 }
 
 
@@ -101,9 +103,9 @@ def real_link(spec: str) -> LinkProfile:
 def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
-    ``:unshaped`` takes rate, delay, jitter, loss and half duplex away, ``:mtu=N`` sets the MTU in bytes,
-    ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The profile
-    returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
+    ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
+    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The
+    profile returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
     ``wired-unshaped-mtu9000``.
 
     ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
@@ -213,6 +215,10 @@ def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
         )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
         raise file.refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+    if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+        raise file.refuse(
+            "tcp_window_bytes", "a window is held down where the ends are in one network", "leave one out"
+        )
     if profile.duplex is Duplex.HALF or profile.radio is not None:
         raise file.refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
 

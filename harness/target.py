@@ -63,6 +63,7 @@ class Backstore(msgspec.Struct, frozen=True):
 class IscsiTarget(msgspec.Struct, frozen=True):
     """One target with one portal, one LUN and an ACL for one initiator; demo mode is off.
 
+    ``parameters`` are the target's side of what is negotiated (``harness.iscsi``), others stay LIO's.
     CHAP (RFC 7143, section 12.1) is on. With ``read_only`` the initiator cannot write to the LUN.
     """
 
@@ -74,6 +75,7 @@ class IscsiTarget(msgspec.Struct, frozen=True):
     chap_user: str
     secret: str
     read_only: bool = False
+    parameters: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"IscsiTarget({self.iqn!r})"  # without the secret

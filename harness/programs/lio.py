@@ -48,6 +48,8 @@ def create_target(request: dict[str, Any]) -> None:
         ("cache_dynamic_acls", 0),
     ):
         group.set_attribute(attribute, value)
+    for name, value in request["parameters"].items():
+        group.set_parameter(name, value)
     lun = rtslib_fb.LUN(group, 0, storage)
     rtslib_fb.NetworkPortal(group, request["address"], request["port"], mode="create")
     acl = rtslib_fb.NodeACL(group, request["initiator_iqn"], mode="create")

@@ -9,8 +9,12 @@ from typing import Any
 
 import msgspec
 
+from harness.explain import Explained, explain, twin
+from harness.explain.evidence import Goodputs, goodputs_of
 from harness.model import LinkProfile, Plan, Proposal, Record, Workload
-from harness.results import open_environments, open_plans, open_results, open_runs
+from harness.probes.records import ProbeRecord
+from harness.probes.store import open_probes
+from harness.results import RunFolder, open_environments, open_plans, open_results, open_runs
 from harness.table import Metric, Options, build
 from harness.table.matrix import by_column, in_order
 from harness.table.options import Table, TableColumn
@@ -46,10 +50,21 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     plans: Mapping[str, Plan] = {}
     environments: Mapping[str, Mapping[str, Any]] = {}
     folders: Mapping[str, Path] = {}
+    probes: Sequence[ProbeRecord] = ()
+
+    @property
+    def goodputs(self) -> Goodputs:
+        return goodputs_of(self.probes)
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
         return build(self.records, Options(metric=metric), self.plans, self.environments)
+
+    def explained(self) -> list[Explained]:
+        """What limits each cell, with the digital twins that there are."""
+        runs = [RunFolder(folder) for folder in self.folders.values()]
+        twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
+        return explain(self.records, self.plans, self.goodputs, twins)
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +85,7 @@ def load(paths: Sequence[Path]) -> Results:
         plans=open_plans(paths),
         environments=open_environments(paths),
         folders={run.run_id: run.path for run in open_runs(paths)},
+        probes=open_probes(paths),
     )
 
 

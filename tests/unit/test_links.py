@@ -77,6 +77,17 @@ def said(world: World, host: str) -> list[str]:
     ]
 
 
+def test_a_window_is_held_down_at_both_ends(tmp_path: Path) -> None:
+    world = World()
+    with built(msgspec.structs.replace(PLAIN, tcp_window_bytes=16384), world, tmp_path):
+        initiator, target = said(world, "initiator"), said(world, "target")
+    for end, lines in ((1, initiator), (2, target)):
+        (route,) = [line for line in lines if line.startswith("route replace 198.18.3.0/24")]
+        assert f"src 198.18.3.{end} window 16384" in route
+    assert any(line.endswith("4096 32768 32768") for line in target)
+    assert not any("tcp_rmem" in line for line in initiator)
+
+
 def test_a_full_duplex_link_is_one_pair_shaped_at_both_ends(tmp_path: Path) -> None:
     world = World()
     with built(shipped("wired:jumbo"), world, tmp_path) as path:

@@ -90,16 +90,23 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
     text = render(whole(tmp_path))
     page = Page(text)
     said = "".join(page.text)
-    for heading in ("Matrix", "Throughput", "Latency distributions", "Throughput over time", "I/O roofline"):
+    for heading in (
+        "Matrix",
+        "Throughput",
+        "Latency distributions",
+        "Throughput over time",
+        "I/O roofline",
+        "Whom to blame",
+    ):
         assert heading in said
     for fact in ("Linux version 6.1.176", "qdisc netem", "1000 Mbit/s", "fio: fio-3.33", "psync"):
         assert fact in said
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
     assert text.count("<script") == 1
-    # 4 matrices; 8 pictures of bars and 8 of percentiles, 2 rooflines, and the hosts have tables
-    assert page.count("table") == 4 + 8 + 8 + 2 + 1
+    # 4 matrices; 8 pictures of bars, 8 of percentiles 8 waterfalls, 2 rooflines; the hosts have tables
+    assert page.count("table") == 4 + 8 + 8 + 8 + 2 + 1
     assert page.count("caption") == page.count("table")
-    assert page.count("svg") == 8 + 8 + 2
+    assert page.count("svg") == 8 + 8 + 8 + 2
     assert all(a.get("role") == "img" and a.get("aria-label") for t, a in page.tags if t == "svg")
     assert all(a.get("scope") for t, a in page.tags if t == "th")
     assert sum("aria-sort" in a for _, a in page.tags) == 4 * 6

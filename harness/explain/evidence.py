@@ -1,0 +1,369 @@
+"""What is known of a cell, from its records and from those of its neighbours; None is what is not known.
+
+Neighbours are cells of the same setting and workload: the column ``local`` knows the device, the same link
+without IPsec what IPsec adds, and the same link with a proposal that does not encrypt what the cipher adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from harness import bounds, stats, theory
+from harness.explain import path, span
+from harness.explain.path import Demands
+from harness.explain.span import Span
+from harness.model import (
+    IPSEC_OFF,
+    LINK_LOCAL,
+    Clock,
+    Column,
+    IpsecMode,
+    Plan,
+    Proposal,
+    Record,
+    Status,
+    Workload,
+)
+from harness.probes.records import ProbeRecord, TcpFigures
+from harness.table import notes
+from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
+from harness.table.options import Metric
+from harness.theory import Direction, Esp
+
+Samples = Mapping[str, Sequence[Record]]
+
+
+class Ladder(msgspec.Struct, frozen=True, kw_only=True):
+    """The same workload on the same link, with less protection: time per I/O, and of it ESP's framing."""
+
+    time_ns: Span
+    esp_ns: float = 0.0
+    busy: Span | None = None
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell. All times are of one I/O: the run time by the number of I/Os, whatever the depth.
+
+    ``depth`` is how many I/Os are under way at once, ``device_ns`` the time in the column ``local`` at the
+    same depth, and ``device_alone_ns`` at depth 1. ``busy`` is the part of the cell in which the core that
+    does the work did work; ``virtual`` cells have none, for processors cost nothing there. ``twin_ns`` is
+    what the cell took beyond its device, less what its digital twin took beyond its own.
+
+    ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link beside the
+    cells. ``ipsec_itself_ns`` is what the twin takes longer with IPsec.
+
+    ``missing`` says what is not known, and what would tell.
+    """
+
+    workload: str
+    setting: str
+    link: str
+    ipsec: str
+    initiators: int = 1
+    direction: Direction | None = None
+    virtual: bool = False
+    block_bytes: int | None = None
+    depth: int | None = None
+    time_ns: Span | None = None
+    repeats: int = 0
+    device_ns: Span | None = None
+    device_alone_ns: Span | None = None
+    path: Demands | None = None
+    rate_bit_s: int | None = None
+    rtt_ns: Span | None = None
+    goodput_bytes_s: float | None = None
+    plain: Ladder | None = None
+    null: Ladder | None = None
+    busy: Span | None = None
+    driver: str = ""
+    twin_ns: Span | None = None
+    ipsec_itself_ns: float | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        return self.link == LINK_LOCAL
+
+    @property
+    def is_protected(self) -> bool:
+        return self.ipsec != IPSEC_OFF
+
+    @property
+    def column(self) -> str:
+        """As in the table: ``wired+aes128gcm16``."""
+        label = Column(self.link, self.ipsec, self.initiators).label
+        return f"{self.setting} {label}".strip()
+
+
+Goodputs = Mapping[tuple[str, str], float]
+"""What TCP alone carried, in bytes/s, by link and protection."""
+
+
+def collect(
+    records: Sequence[Record], plans: Mapping[str, Plan], goodputs: Goodputs | None = None
+) -> list[Evidence]:
+    """The evidence on every cell, column by column in the order of the table; ``plans`` are by run id."""
+    samples = by_column(records)
+    runs = dict.fromkeys(record.run_id for record in records)
+    known = [plans[run] for run in runs if run in plans]
+    keys = in_order(samples, known)
+    names = list(dict.fromkeys(row.workload for row in rows_of(records, Metric.MB_S, known)))
+    several = len({key.setting for key in keys}) > 1
+    found = []
+    for key in keys:
+        setting = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
+        column = _ColumnOf(key, samples, plans, goodputs or {})
+        found += [column.evidence(name, setting) for name in names if samples[key].get(name)]
+    return found
+
+
+class _ColumnOf:
+    """A column among its neighbours."""
+
+    def __init__(
+        self,
+        key: ColumnKey,
+        samples: Mapping[ColumnKey, Samples],
+        plans: Mapping[str, Plan],
+        goodputs: Goodputs,
+    ) -> None:
+        self.key, self.samples, self.goodputs = key, samples, goodputs
+        of_key = [record for cell in samples[key].values() for record in cell]
+        self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
+        self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
+        self.proposals = {name: p for plan in self.plans for name, p in plan.proposals.items()}
+        self.workloads = {w.name: w for plan in self.plans for w in plan.workloads}
+
+    def evidence(self, name: str, setting: str) -> Evidence:
+        key = self.key
+        good = measured(self.samples[key][name])
+        bare = Evidence(
+            workload=name, setting=setting, link=key.link, ipsec=key.ipsec, initiators=key.initiators
+        )
+        if not good:
+            return msgspec.structs.replace(bare, missing=("no repeat of this cell gave a figure",))
+        missing: list[str] = []
+        direction = direction_of(good[0])
+        if direction is None:
+            missing.append("reads and writes share its time, so neither has one of its own")
+        workload = self.workloads.get(name)
+        session = good[0].session
+        depth = depth_of(workload, session) if workload else None
+        if depth is None:
+            missing.append("without the run's plan it is not known how many I/Os were under way")
+        if key.initiators > 1:
+            depth = None
+            missing.append("several initiators share its time")
+        block_bytes = good[0].block_bytes
+        if block_bytes is None:
+            missing.append("its blocks are of several sizes")
+        rtt_ns = self._round_trip(good)
+        demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
+        missing += words
+        device = self._times(self._local(), name)
+        if device is None and key.link != LINK_LOCAL:
+            missing.append("the device's own time: the column local was not measured")
+        virtual = good[0].clock is Clock.VIRTUAL
+        return msgspec.structs.replace(
+            bare,
+            direction=direction,
+            virtual=virtual,
+            block_bytes=block_bytes,
+            depth=depth,
+            time_ns=times(good),
+            repeats=len(good),
+            device_ns=device,
+            device_alone_ns=self._device_alone(name, depth),
+            path=demands,
+            rate_bit_s=self.link.rate_bit_s if self.link else None,
+            rtt_ns=rtt_ns,
+            goodput_bytes_s=self.goodputs.get((key.link, IPSEC_OFF)),
+            plain=None if virtual else self._ladder(name, direction, encrypts=None),
+            null=None if virtual else self._ladder(name, direction, encrypts=False),
+            busy=None if virtual else busy_of(good),
+            driver=good[0].esp.get("drivers", ""),
+            missing=tuple(missing),
+        )
+
+    def _round_trip(self, good: Sequence[Record]) -> Span | None:
+        """What was measured beside these cells; of a protected column, beside those without IPsec.
+
+        There no cipher is in it, which has a part of its own.
+        """
+        pings = [r.beside.round_trips for r in self._without_ipsec(good) if r.beside and r.beside.round_trips]
+        found = [ping for ping in pings if ping.min_ns is not None and ping.p50_ns is not None]
+        if not found:
+            return None
+        half = stats.median([ping.p50_ns or 0.0 for ping in found])
+        return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
+
+    def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
+        if self.key.ipsec == IPSEC_OFF:
+            return good
+        for key, samples in self._of_same_link():
+            if key.ipsec == IPSEC_OFF and (found := samples.get(good[0].workload)):
+                return found
+        return good
+
+    def _demands(
+        self, record: Record, direction: Direction | None, block_bytes: int | None, rtt_ns: Span | None
+    ) -> tuple[Demands | None, list[str]]:
+        """What the path asks, and why it is not known."""
+        key = self.key
+        if key.link == LINK_LOCAL or direction is None or block_bytes is None:
+            return None, []
+        if self.link is None:
+            return None, ["the link's profile: the run's plan is not there"]
+        link = path.measured_link(self.link, rtt_ns, self.goodputs.get((key.link, IPSEC_OFF)))
+        if self.link.interface is not None and rtt_ns is None:
+            return None, ["the round trip of the real link: nothing was measured beside the cells"]
+        window_bytes = self.link.tcp_window_bytes
+        session = path.session_of(record.session, direction, window_bytes)
+        if session is None:
+            return None, ["what the two ends of iSCSI agreed on is not in the record"]
+        esp, words = None, []
+        if key.ipsec != IPSEC_OFF:
+            esp = framing(self.proposals.get(key.ipsec), key.ipsec_mode)
+            if esp is None:
+                words = [f"how {key.ipsec} frames packets"]
+        limit_kib = record.session.get("max_sectors_kb", "")
+        command_bytes = int(limit_kib) * 1024 if limit_kib.isdecimal() and int(limit_kib) else None
+        return (
+            path.demands(
+                link,
+                esp,
+                session,
+                direction,
+                block_bytes,
+                command_bytes=command_bytes,
+                window_bytes=window_bytes,
+            ),
+            words,
+        )
+
+    def _local(self) -> Samples:
+        return next(
+            (
+                found
+                for key, found in self.samples.items()
+                if key.link == LINK_LOCAL and key.setting == self.key.setting
+            ),
+            {},
+        )
+
+    @staticmethod
+    def _times(samples: Samples, name: str) -> Span | None:
+        good = measured(samples.get(name, ()))
+        return times(good) if good else None
+
+    def _device_alone(self, name: str, depth: int | None) -> Span | None:
+        """The device's time at depth 1: of another workload that differs in nothing but its depth."""
+        asked = self.workloads.get(name)
+        if asked is None or depth is None:
+            return None
+        for other, workload in self.workloads.items():
+            same = _without_depth(workload) == _without_depth(asked)
+            if same and bounds.depth_of(workload) == 1 and (found := self._times(self._local(), other)):
+                return found
+        return None
+
+    def _ladder(self, name: str, direction: Direction | None, *, encrypts: bool | None) -> Ladder | None:
+        """The step below: without IPsec (``encrypts`` None), or with a proposal that does not encrypt."""
+        if self.key.ipsec == IPSEC_OFF:
+            return None
+        for key, found in self._of_same_link():
+            proposal = self.proposals.get(key.ipsec)
+            is_plain = key.ipsec == IPSEC_OFF
+            is_null = proposal is not None and not proposal.encrypts and key.ipsec != self.key.ipsec
+            good = measured(found.get(name, ()))
+            if not good or not (is_plain if encrypts is None else is_null):
+                continue
+            plans = {plan.run_id: plan for plan in self.plans}
+            step = _ColumnOf(key, self.samples, plans, self.goodputs)
+            demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
+            return Ladder(time_ns=times(good), esp_ns=demands.esp_ns if demands else 0.0, busy=busy_of(good))
+        return None
+
+    def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
+        for key, found in self.samples.items():
+            same = key.setting == self.key.setting and key.initiators == self.key.initiators
+            if same and key.link == self.key.link and key != self.key:
+                yield key, found
+
+
+def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
+    """The median of what single streams of TCP carried, by link and protection."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for probe in probes:
+        figures = probe.figures
+        if probe.status is Status.OK and isinstance(figures, TcpFigures) and figures.received_bit_s:
+            found.setdefault((probe.link, probe.ipsec), []).append(figures.received_bit_s / 8)
+    return {column: stats.median(rates) for column, rates in found.items()}
+
+
+def measured(records: Sequence[Record]) -> list[Record]:
+    """Those with I/Os that took some time."""
+    return [
+        record
+        for record in records
+        if record.status is Status.OK
+        and any(io is not None and io.ios and io.runtime_ns for io in (record.read, record.write))
+    ]
+
+
+def direction_of(record: Record) -> Direction | None:
+    """What a record's I/Os are; None for a mix."""
+    reads = record.read is not None and record.read.ios > 0
+    writes = record.write is not None and record.write.ios > 0
+    return None if reads == writes else "read" if reads else "write"
+
+
+def times(records: Sequence[Record]) -> Span:
+    """The time of one I/O over repeats: how long they ran by how many I/Os of all kinds they completed."""
+    found = []
+    for record in records:
+        ios = [io for io in (record.read, record.write) if io is not None and io.ios and io.runtime_ns]
+        found.append(max(io.runtime_ns for io in ios) / sum(io.ios for io in ios))
+    return span.of_samples(found, repeats_exactly=records[0].clock is Clock.VIRTUAL)
+
+
+def busy_of(records: Sequence[Record]) -> Span | None:
+    """The part of the time of I/O in which the busiest core worked; None if it was not watched in all
+    repeats.
+
+    It was watched from before fio's start until after its end, and to start keeps a processor busy: all
+    idling is taken to lie within the I/O, so this is rather too low than too high.
+    """
+    found = []
+    for record in records:
+        uses = record.beside.processors if record.beside is not None else ()
+        busiest = [(use.hottest, use.wall_ns) for use in uses if use.hottest is not None]
+        if not busiest or not record.fio_ns:
+            return None
+        hottest, wall_ns = max(busiest)
+        found.append(min(1.0, max(0.0, 1 - (1 - hottest) * wall_ns / record.fio_ns)))
+    return span.of_samples(found)
+
+
+def depth_of(workload: Workload, session: Mapping[str, str]) -> int:
+    """I/Os under way at once: no more than fio keeps, and than the disk's queue takes."""
+    depth = bounds.depth_of(workload)
+    queue = session.get("queue_depth", "")
+    return min(depth, int(queue)) if queue.isdecimal() and int(queue) else depth
+
+
+def framing(proposal: Proposal | None, mode: str | None) -> Esp | None:
+    """ESP's framing; None if it is not known here."""
+    if proposal is None:
+        return None
+    try:
+        return theory.esp(proposal.kernel_algorithms, IpsecMode(mode or IpsecMode.TRANSPORT))
+    except (KeyError, IndexError):
+        return None
+
+
+def _without_depth(workload: Workload) -> dict[str, str | None]:
+    depth_alone = ("iodepth", "numjobs", "ioengine", "iodepth_batch")
+    return {name: value for name, value in workload.options if name not in depth_alone}

@@ -1,0 +1,153 @@
+"""What a path asks of one I/O by its framing and its round trips alone: times in closed form.
+
+One I/O by itself pays all of it, one after another (``theory``). Of many at once each link direction carries
+all frames that go its way, so then the busier direction counts (``busy_ns``), and the delay is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from harness import theory
+from harness.explain.span import Span
+from harness.model import Duplex, LinkProfile
+from harness.theory import Burst, Direction, Esp, Path, Session
+
+USUAL_WINDOW_BYTES = 204_000
+"""What the receive window of Linux grows to here (docs/theory.md), where the link sets none."""
+
+_NEEDED = ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len")
+
+
+class Demands(msgspec.Struct, frozen=True, kw_only=True):
+    """One I/O's, in ns. The first five add up to what it takes alone, but for the device and processors.
+
+    - ``round_trip_ns``: there and back, once. ``iscsi_ns``: headers, and the round trips of R2Ts.
+    - ``window_ns``: waits for ACKs in the middle of a burst that the TCP window does not hold.
+    - ``link_ns``: the data in full TCP segments. ``esp_ns``: what ESP makes of the same dialogue, more.
+    - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
+    - ``window_each_ns``: what the window lets through at most, per I/O, however many there are.
+    """
+
+    round_trip_ns: float
+    window_ns: float
+    link_ns: float
+    iscsi_ns: float
+    esp_ns: float
+    busy_ns: float
+    window_each_ns: float
+    r2ts: int
+    mss_bytes: int
+    window_bytes: int | None
+
+    def is_window_narrow(self, depth: int) -> bool:
+        """Whether what limits is TCP's window: alone it is waited for longer than a round trip, or it is
+        tighter than the link."""
+        return self.window_ns > self.round_trip_ns if depth == 1 else self.window_each_ns > self.busy_ns
+
+    def scaled(self, factor: float) -> Demands:
+        """All times by a factor."""
+        times = {
+            name: getattr(self, name) * factor for name in self.__struct_fields__ if name.endswith("_ns")
+        }
+        return msgspec.structs.replace(self, **times)
+
+
+def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: float | None) -> LinkProfile:
+    """A real link as it was found: half a ping's time each way, and the rate that TCP came to.
+
+    ``goodput_bytes_s`` is TCP's without IPsec, so the rate is that of the frames that carry it (RFC 6349,
+    section 3.3). An emulated link is what its profile says: what a ping takes beyond that in the lab is its
+    processor's waking up, which no I/O waits for that follows upon another.
+    """
+    link = profile
+    if profile.interface is None:
+        return link
+    if rtt_ns is not None:
+        link = msgspec.structs.replace(link, delay_us=rtt_ns.mid / 2000)
+    if goodput_bytes_s:
+        path = Path(link=link)
+        frame = path.frame_bytes(path.mss_bytes) + link.frame_overhead_bytes
+        link = msgspec.structs.replace(link, rate_bit_s=round(8 * goodput_bytes_s * frame / path.mss_bytes))
+    return link
+
+
+def session_of(
+    negotiated: Mapping[str, str], direction: Direction, window_bytes: int | None
+) -> Session | None:
+    """The session as it was agreed on; None if the record does not hold it."""
+    receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
+    if not all(negotiated.get(name, "").isdecimal() for name in (*_NEEDED, receiver)):
+        return None
+    return Session.from_negotiated(negotiated, direction, window_bytes or USUAL_WINDOW_BYTES)
+
+
+def demands(
+    link: LinkProfile,
+    esp: Esp | None,
+    session: Session,
+    direction: Direction,
+    block_bytes: int,
+    *,
+    command_bytes: int | None = None,
+    window_bytes: int | None = None,
+) -> Demands:
+    """What ``block_bytes`` ask, as commands of at most ``command_bytes`` that travel side by side."""
+    plain, path = Path(link=link), Path(link=link, esp=esp)
+    commands = list(_cut(block_bytes, command_bytes or block_bytes))
+    without = [theory.bursts(plain, session, direction, length) for length in commands]
+    dialogues = [theory.bursts(path, session, direction, length) for length in commands]
+    bare_s = sum(_serial_s(plain, dialogue) for dialogue in without)
+    alone_s = sum(_serial_s(path, dialogue) for dialogue in dialogues)
+    # With both directions on one medium the ACKs take their turn; else they pass in the other direction.
+    acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
+    acks_esp_s = sum(_acks_s(path, dialogue) for dialogue in dialogues)
+    shared = link.duplex is Duplex.HALF
+    data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
+    delay_s = link.path_delay_us * 1e-6
+    longest = max(len(dialogue) for dialogue in dialogues)
+    stored_s = sum(path.stored_s(burst.segments) for burst in max(dialogues, key=len))
+    rtt_s = 2 * delay_s + path.serialisation_s([path.mss_bytes, 0])
+    stalls_s = each_s = 0.0
+    if window_bytes is not None:
+        # RFC 9293, section 3.8.6: no more than the window is under way, so one window's bytes per round trip.
+        turn_s = path.serialisation_s([path.mss_bytes] * max(1, window_bytes // path.mss_bytes))
+        bursts = [sum(burst.segments) for dialogue in dialogues for burst in dialogue]
+        stalls_s = sum((-(-max(1, length) // window_bytes) - 1) for length in bursts) * max(
+            0.0, rtt_s - turn_s
+        )
+        each_s = block_bytes / window_bytes * rtt_s
+    ways = {"initiator": acks_esp_s / 2, "target": acks_esp_s / 2} if shared else {}
+    for dialogue in dialogues:
+        for burst in dialogue:
+            ways[burst.by] = ways.get(burst.by, 0.0) + path.serialisation_s(burst.segments)
+        if not shared:
+            for end, count in theory.acks(dialogue, path.mss_bytes)[0].items():
+                ways[end] = ways.get(end, 0.0) + path.serialisation_s([0] * count)
+    return Demands(
+        round_trip_ns=(2 * delay_s + stored_s) * 1e9,
+        window_ns=stalls_s * 1e9,
+        link_ns=(data_s + (acks_s if shared else 0.0)) * 1e9,
+        iscsi_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,
+        esp_ns=(alone_s - bare_s + (acks_esp_s - acks_s if shared else 0.0)) * 1e9,
+        busy_ns=(sum(ways.values()) if shared else max(ways.values())) * 1e9,
+        window_each_ns=each_s * 1e9,
+        r2ts=longest // 2 - 1,
+        mss_bytes=path.mss_bytes,
+        window_bytes=window_bytes,
+    )
+
+
+def _serial_s(path: Path, dialogue: list[Burst]) -> float:
+    return sum(path.serialisation_s(burst.segments) for burst in dialogue)
+
+
+def _acks_s(path: Path, dialogue: list[Burst]) -> float:
+    return path.serialisation_s([0] * sum(theory.acks(dialogue, path.mss_bytes)[0].values()))
+
+
+def _cut(length: int, largest: int) -> Iterator[int]:
+    for begin in range(0, length, largest):
+        yield min(largest, length - begin)

@@ -1,0 +1,184 @@
+"""Verdicts for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+from tabulate import tabulate
+
+from harness.escape import printable
+from harness.explain.evidence import Evidence
+from harness.explain.remedy import Change
+from harness.explain.verdict import Confidence, Limit, Verdict, judge
+from harness.explain.waterfall import PARTS
+from harness.table.options import Choice
+
+SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing", "iscsi": "iSCSI", "queue": "waiting"}
+"""Headings of the parts whose names are no words."""
+
+
+class ExplainFormat(Choice):
+    """format"""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell: what is known of it, and what follows."""
+
+    evidence: Evidence
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Explained:
+        """The cell, judged."""
+        return cls(evidence=evidence, verdict=judge(evidence))
+
+    @property
+    def mb_s(self) -> float | None:
+        return self._rate(self.evidence.time_ns.mid if self.evidence.time_ns else None)
+
+    @property
+    def changed_mb_s(self) -> float | None:
+        """With what would help."""
+        return self._rate(self.verdict.change.time_ns if self.verdict.change else None)
+
+    def _rate(self, time_ns: float | None) -> float | None:
+        if not time_ns or self.evidence.block_bytes is None:
+            return None
+        return self.evidence.block_bytes / time_ns * 1e3
+
+
+def sentence(cell: Explained) -> str:
+    """The verdict on one cell, with how sure it is and what would help."""
+    verdict = cell.verdict
+    if verdict.limited_by is Limit.UNKNOWN:
+        return f"not told: {verdict.reason}"
+    detail = f" ({verdict.detail})" if verdict.detail else ""
+    words = (
+        f"limited by {verdict.limited_by.words}{detail}: {verdict.reason}; confidence {verdict.confidence}"
+    )
+    change = verdict.change
+    if change is None or cell.changed_mb_s is None or cell.mb_s is None:
+        return words
+    rates = f"from {cell.mb_s:.4g} to about {cell.changed_mb_s:.4g} MB/s"
+    return f"{words}; {change.what} would lift it {rates} ({change.how})"
+
+
+def text(cells: Sequence[Explained]) -> str:
+    """Column by column: a sentence for all of it, where the time goes, and a sentence for each cell."""
+    blocks = [_column(found) for _, found in _columns(cells)]
+    return "\n\n".join("\n".join(map(printable, lines)) for lines in blocks)
+
+
+def summary(cells: Sequence[Explained]) -> str:
+    """A sentence for each column with IPsec; for each over a network if none has."""
+    columns = [(name, found) for name, found in _columns(cells) if not found[0].evidence.is_local]
+    protected = [(name, found) for name, found in columns if found[0].evidence.is_protected]
+    return "\n".join(printable(_summary(name, found)) for name, found in protected or columns)
+
+
+def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
+    return [(name, list(found)) for name, found in groupby(cells, key=lambda cell: cell.evidence.column)]
+
+
+def _summary(name: str, cells: Sequence[Explained]) -> str:
+    limits = list(dict.fromkeys(cell.verdict.limited_by for cell in cells))
+    limits.sort(key=lambda limit: (limit is Limit.UNKNOWN, -_count(cells, limit)))
+    parts = []
+    for limit in limits:
+        found = [cell for cell in cells if cell.verdict.limited_by is limit]
+        names = ", ".join(cell.evidence.workload for cell in found)
+        if limit is Limit.UNKNOWN:
+            parts.append(f"not told of {names}")
+            continue
+        details = {cell.verdict.detail for cell in found}
+        detail = f" ({details.pop()})" if len(details) == 1 and "" not in details else ""
+        sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
+        least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
+        confidence = str(sure) if sure is least else f"{least} to {sure}"
+        parts.append(f"by {limit.words}{detail}: {names} ({_shares(found)}confidence {confidence})")
+    told = any(limit is not Limit.UNKNOWN for limit in limits)
+    return f"{name}: {'limited ' if told else ''}{'; '.join(parts)}."
+
+
+def _count(cells: Sequence[Explained], limit: Limit) -> int:
+    return sum(cell.verdict.limited_by is limit for cell in cells)
+
+
+def _shares(cells: Sequence[Explained]) -> str:
+    shares = [cell.verdict.share for cell in cells if cell.verdict.share is not None]
+    if not shares:
+        return ""
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return f"{low} of the time, " if low == high else f"{low} to {high} of the time, "
+
+
+def _column(cells: Sequence[Explained]) -> list[str]:
+    shown = [cell for cell in cells if cell.verdict.waterfall_ns]
+    lines = [_summary(cells[0].evidence.column, cells)]
+    if shown:
+        lines += ["", *_table(shown)]
+    return lines + ["", *(f"  {cell.evidence.workload}: {sentence(cell)}" for cell in cells)]
+
+
+def _table(cells: Sequence[Explained]) -> list[str]:
+    names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
+    heading = ["us for one I/O", "at once", "all", *(SHORT.get(name, name) for name in names)]
+    rows = []
+    for cell in cells:
+        parts = cell.verdict.waterfall_ns
+        row = [cell.evidence.workload, str(cell.evidence.depth), _us(cell.verdict.whole_ns or 0)]
+        rows.append(row + [_us(parts[name]) if name in parts else "-" for name in names])
+    alignment = ("left", *("right",) * (len(heading) - 1))
+    drawn = tabulate(rows, heading, tablefmt="simple", disable_numparse=True, colalign=alignment)
+    return [f"  {line}" for line in drawn.splitlines()]
+
+
+def _us(time_ns: int) -> str:
+    return f"{time_ns / 1000:.1f}"
+
+
+def as_json(cells: Sequence[Explained]) -> bytes:
+    """``{"cells": [{…}]}``; docs/explain.md has the keys. What is not known is null."""
+    return msgspec.json.format(msgspec.json.encode({"cells": [_plain(cell) for cell in cells]}), indent=1)
+
+
+def _plain(cell: Explained) -> dict[str, object]:
+    evidence, verdict = cell.evidence, cell.verdict
+    return {
+        "workload": evidence.workload,
+        "setting": evidence.setting,
+        "link": evidence.link,
+        "ipsec": evidence.ipsec,
+        "initiators": evidence.initiators,
+        "limited_by": verdict.limited_by,
+        "confidence": verdict.confidence,
+        "holds": verdict.holds,
+        "share": verdict.share,
+        "sentence": sentence(cell),
+        "block_bytes": evidence.block_bytes,
+        "depth": evidence.depth,
+        "repeats": evidence.repeats,
+        "mb_s": cell.mb_s,
+        "time_ns": _span(evidence),
+        "whole_ns": verdict.whole_ns,
+        "waterfall_ns": verdict.waterfall_ns,
+        "bounds_ns": verdict.bounds_ns,
+        "change": _change(verdict.change, cell.changed_mb_s),
+        "implementation_ns": None if evidence.twin_ns is None else msgspec.to_builtins(evidence.twin_ns),
+        "ipsec_itself_ns": evidence.ipsec_itself_ns,
+        "missing": list(evidence.missing),
+    }
+
+
+def _span(evidence: Evidence) -> dict[str, float] | None:
+    time_ns = evidence.time_ns
+    return None if time_ns is None else {"low": time_ns.low, "median": time_ns.mid, "high": time_ns.high}
+
+
+def _change(change: Change | None, mb_s: float | None) -> dict[str, object] | None:
+    return None if change is None else {**msgspec.to_builtins(change), "mb_s": mb_s}

@@ -1,0 +1,158 @@
+"""The digital twin: the same cells in virtual time, over the link and the disk as they were measured.
+
+There processors cost nothing. So what a cell takes beyond its device, less what its twin does beyond its
+own, is what processors and the implementation cost; and what a twin takes with IPsec, less without, is what
+IPsec itself costs. A twin is kept in the folder of its run, where no table looks, and is used again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from harness import __version__
+from harness.explain.evidence import Evidence, collect
+from harness.explain.path import measured_link
+from harness.explain.span import Span
+from harness.model import (
+    LINK_LOCAL,
+    Backing,
+    BackingKind,
+    DiskProfile,
+    Flash,
+    LabKernel,
+    Plan,
+    Status,
+    TestbedKind,
+)
+from harness.results import RunFolder
+
+FOLDER = "twin"
+RUNTIME_S = 0.2
+LARGEST_BYTES = 128 << 20
+PAGE_BYTES = 4096
+
+Cell = tuple[str, str, str]
+"""Workload, link, protection."""
+
+
+def folder_of(run: RunFolder) -> RunFolder:
+    return RunFolder(run.path / FOLDER)
+
+
+def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
+    """The twin's plan, from that of the run and what is known of its cells; None for a run in virtual time.
+
+    Links have the measured round trip and rate where something measured them, else their profile's; the disk
+    is the run's modelled one, or one that takes as long as the column ``local`` did (``disk_like``).
+    """
+    if plan.virtual_time:
+        return None
+    measured = {found.link: found for found in evidence if found.rtt_ns is not None or found.goodput_bytes_s}
+    links = {}
+    for name, link in plan.links.items():
+        found = measured.get(name)
+        if found is not None:
+            link = measured_link(link, found.rtt_ns, found.goodput_bytes_s)
+        # In virtual time netem's loss and jitter would be drawn anew each time.
+        links[name] = msgspec.structs.replace(
+            link, interface=None, portal=None, radio=None, emulated=True, jitter_us=0.0, loss_percent=0.0
+        )
+    return msgspec.structs.replace(
+        plan,
+        testbed=TestbedKind.LAB,
+        columns=tuple(column for column in plan.columns if column.initiators == 1),
+        repeats=1,
+        stop=None,
+        probes=False,
+        seed=1,
+        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=min(plan.backing.size_bytes, LARGEST_BYTES)),
+        links=links,
+        machines=None,
+        kernels_apart=False,
+        local_device=None,
+        shared_lun=False,
+        lab_kernel=LabKernel.OWN,
+        virtual_time=True,
+        disk=plan.disk or disk_like(evidence),
+        runtime_s=RUNTIME_S,
+        created_unix_s=0.0,
+        harness_version=__version__,
+    )
+
+
+def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:
+    """A disk of chips that take one I/O of the smallest and of the largest block as long as ``local`` did.
+
+    In between and beyond it is a guess, which does no harm: what counts is taken beyond each one's own
+    device.
+    """
+    times: dict[int, list[float]] = {}
+    for found in evidence:
+        if found.is_local and found.depth == 1 and found.time_ns is not None and found.block_bytes:
+            times.setdefault(found.block_bytes, []).append(found.time_ns.mid)
+    title = "as the column local"
+    if not times:
+        return DiskProfile(name="twin", title=title)
+    (small, small_ns), (large, large_ns) = (
+        (block, sum(times[block]) / len(times[block])) for block in (min(times), max(times))
+    )
+    # null_blk takes whole pages of memory.
+    page_bytes = max(PAGE_BYTES, small - small % PAGE_BYTES)
+    at_once = max(1, round(large / page_bytes * small_ns / large_ns))
+    flash = Flash(page_bytes=page_bytes, page_us=round(small_ns / 1000, 3), pages_at_once=min(at_once, 1024))
+    return DiskProfile(name="twin", title=title, flash=flash)
+
+
+def is_current(run: RunFolder, wanted: Plan) -> bool:
+    """Whether the run has this very twin, measured to its end; one of another kind is removed."""
+    folder = folder_of(run)
+    if not RunFolder.is_at(folder.path):
+        return False
+    if folder.load_plan() == wanted:
+        good = sum(record.status is Status.OK for record in folder.load_records())
+        return good == len(wanted.columns) * len(wanted.workloads)
+    shutil.rmtree(folder.path)
+    return False
+
+
+def times(run: RunFolder) -> dict[Cell, float]:
+    """What the twin took for each I/O, in ns, as far as there is one."""
+    folder = folder_of(run)
+    records = folder.load_records() if RunFolder.is_at(folder.path) else []
+    if not records:
+        return {}
+    plan = folder.load_plan()
+    return {
+        (found.workload, found.link, found.ipsec): found.time_ns.mid
+        for found in collect(records, {plan.run_id: plan})
+        if found.time_ns is not None
+    }
+
+
+def beside(evidence: Sequence[Evidence], twin: Mapping[Cell, float]) -> list[Evidence]:
+    """The evidence with what the twin adds to it."""
+    return [_beside(found, twin) for found in evidence]
+
+
+def _beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
+    own = twin.get((found.workload, found.link, found.ipsec))
+    device = twin.get((found.workload, LINK_LOCAL, "off"))
+    without = twin.get((found.workload, found.link, "off"))
+    if found.virtual or found.is_local or own is None:
+        return found
+    implementation = None
+    if found.time_ns is not None and found.device_ns is not None and device is not None:
+        more_ns = own - device
+        implementation = Span(
+            found.time_ns.low - found.device_ns.high - more_ns,
+            found.time_ns.mid - found.device_ns.mid - more_ns,
+            found.time_ns.high - found.device_ns.low - more_ns,
+        )
+    return msgspec.structs.replace(
+        found,
+        twin_ns=implementation,
+        ipsec_itself_ns=own - without if found.is_protected and without is not None else None,
+    )

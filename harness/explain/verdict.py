@@ -1,0 +1,322 @@
+"""What limits a cell, how sure that is, and what would help: rules from operational analysis.
+
+Of a system with N requests under way no resource lets more through than one request per its own demand, and
+all together no more than N per the time of one request alone: T >= max(D_1, D_2, ..., sum(D) / N) for the
+time T between completions (Denning and Buzen, Computing Surveys 10(3), 1978; Lazowska et al., Quantitative
+System Performance, chapter 5). The tightest of these bounds is what limits, if it comes near what was
+measured. If it is the last one, the largest part of the time of one request is: so it always is at depth 1.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+
+import msgspec
+
+from harness.explain import remedy, waterfall
+from harness.explain.evidence import Evidence
+from harness.explain.remedy import Change
+from harness.explain.waterfall import Facts
+from harness.units import format_size
+
+NEAR = 0.7
+"""How much of the measured time a bound has to come to if it is to explain it. Even a short queue keeps its
+bottleneck busy for so much: N requests at two resources that take equally long, for N / (N + 1)."""
+
+IMPOSSIBLE = 1.1
+"""A bound, or all parts together, that come to so much of what was measured are wrong."""
+
+DRAWS = 400
+SURE = 0.95
+"""In so many of the draws a verdict has to hold. One that holds in fewer is not told."""
+
+
+class Limit(enum.StrEnum):
+    """What a cell is limited by."""
+
+    DEVICE = "device"
+    LINK = "link"
+    ROUND_TRIP = "round-trip"
+    ISCSI = "iscsi"
+    ESP_FRAMING = "esp-framing"
+    CRYPTO = "crypto"
+    CPU = "cpu"
+    UNKNOWN = "unknown"
+
+    @property
+    def words(self) -> str:
+        return {
+            "device": "the device",
+            "link": "the link's rate",
+            "round-trip": "the round trip",
+            "iscsi": "iSCSI's own round trips and headers",
+            "esp-framing": "the framing of ESP",
+            "crypto": "the crypto",
+            "cpu": "the processor, outside of crypto",
+            "unknown": "something that is not explained",
+        }[self]
+
+
+class Confidence(enum.StrEnum):
+    """How sure a verdict is, the surest first.
+
+    ``high``: it holds in ``SURE`` of all readings of the evidence. ``medium``: so it does, but what it rests
+    on is known from one source alone: a profile's figure, a difference. ``low``: so it does, but
+    measurements were made once. ``none``: nothing is told.
+    """
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    NONE = "none"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``share`` is the part of the time that the limit explains, ``holds`` that of the draws that say the
+    same.
+
+    ``waterfall_ns`` adds up to ``whole_ns``, the time in which one I/O is under way. ``bounds_ns`` are the
+    least times per I/O that each resource allows, at depths above 1.
+    """
+
+    limited_by: Limit
+    confidence: Confidence
+    reason: str
+    share: float | None = None
+    holds: float | None = None
+    detail: str = ""
+    whole_ns: int | None = None
+    waterfall_ns: dict[str, int] = {}
+    bounds_ns: dict[str, int] = {}
+    change: Change | None = None
+
+
+CATEGORY = {
+    "device": Limit.DEVICE,
+    "link": Limit.LINK,
+    "round_trip": Limit.ROUND_TRIP,
+    "window": Limit.ROUND_TRIP,
+    "iscsi": Limit.ISCSI,
+    "esp_framing": Limit.ESP_FRAMING,
+    "crypto": Limit.CRYPTO,
+    "cpu": Limit.CPU,
+    "rest": Limit.UNKNOWN,
+}
+ALONE = "one I/O alone"
+CORE = "core"
+_RESOURCES = {"device": Limit.DEVICE, "window": Limit.ROUND_TRIP, "link": Limit.LINK}
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The verdict on a cell; ``unknown`` with its reason where evidence is lacking or too uncertain."""
+    guess = waterfall.best_guess(evidence)
+    if guess is None or evidence.direction is None or evidence.block_bytes is None:
+        reason = "; ".join(evidence.missing) or "it has no figure"
+        return Verdict(limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason=reason)
+    if evidence.is_local:
+        return _of_device(evidence, guess)
+    parts, bounds = waterfall.parts(guess), _bounds(guess)
+    limit, share = _limit(guess)
+    holds, rivals = _weigh(evidence)
+    told = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
+    tightest = _tightest(guess, bounds)
+    saturated = tightest not in (None, ALONE)
+    verdict = Verdict(
+        limited_by=told,
+        confidence=_confidence(evidence, told),
+        reason=_reason(evidence, guess, told, share, holds, rivals),
+        share=share if told is not Limit.UNKNOWN else None,
+        holds=holds,
+        detail=_detail(evidence, told),
+        whole_ns=round(guess.whole_ns),
+        waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
+        bounds_ns={name: round(bound) for name, bound in bounds.items()},
+    )
+    return msgspec.structs.replace(verdict, change=_change(guess, parts, told))
+
+
+def _of_device(evidence: Evidence, guess: Facts) -> Verdict:
+    whole_ns = round(guess.whole_ns)
+    return Verdict(
+        limited_by=Limit.DEVICE,
+        confidence=_confidence(evidence, Limit.DEVICE),
+        reason="there is nothing else in its way",
+        share=1.0,
+        holds=1.0,
+        whole_ns=whole_ns,
+        waterfall_ns={"device": whole_ns, "rest": 0},
+    )
+
+
+def _weigh(evidence: Evidence) -> tuple[float, list[Limit]]:
+    """How many of the draws agree with most, as a part of them, and what the draws say, the most frequent
+    first.
+
+    The generator has a fixed seed: the same evidence is judged alike every time.
+    """
+    random = Random(1)  # noqa: S311
+    counts: Counter[Limit] = Counter()
+    for _ in range(DRAWS):
+        facts = waterfall.draw(evidence, random)
+        if facts is not None and facts.time_ns > 0:
+            counts[_limit(facts)[0]] += 1
+    ranked = counts.most_common()
+    return ranked[0][1] / DRAWS, [limit for limit, _ in ranked]
+
+
+def _limit(facts: Facts) -> tuple[Limit, float]:
+    """What one reading of the evidence says, and the part of the time that it explains."""
+    parts = waterfall.parts(facts)
+    if facts.depth == 1:
+        return _largest(parts, facts.whole_ns)
+    bounds = _bounds(facts)
+    first = _tightest(facts, bounds)
+    if first is None:
+        return Limit.UNKNOWN, 0.0
+    share = min(1.0, bounds[first] / facts.time_ns)
+    if first == ALONE:
+        known = {name: part for name, part in parts.items() if name != "rest"}
+        return _largest(known, sum(known.values()))[0], share
+    if first == CORE:
+        secret = facts.crypto_ns or 0.0
+        return (Limit.CRYPTO if secret > bounds[CORE] - secret else Limit.CPU), share
+    return _RESOURCES[first], share
+
+
+def _largest(parts: Mapping[str, float], whole_ns: float) -> tuple[Limit, float]:
+    """Whose parts are the most of the whole."""
+    added: Counter[Limit] = Counter()
+    for name, part in parts.items():
+        added[CATEGORY[name]] += part  # type: ignore[assignment]
+    if added[Limit.UNKNOWN] < (1 - IMPOSSIBLE) * whole_ns:
+        return Limit.UNKNOWN, 0.0
+    limit = max(added, key=added.__getitem__)
+    return limit, added[limit] / whole_ns
+
+
+def _bounds(facts: Facts) -> dict[str, float]:
+    """The least time per I/O that each resource allows, as far as they are known; none at depth 1."""
+    if facts.depth == 1:
+        return {}
+    bounds = {}
+    if facts.device_ns is not None:
+        bounds["device"] = facts.device_ns
+    if facts.path is not None:
+        bounds["link"] = facts.path.busy_ns
+        if facts.path.window_each_ns:
+            bounds["window"] = facts.path.window_each_ns
+    if facts.core_ns is not None:
+        bounds[CORE] = facts.core_ns
+    elif max(facts.above_plain_ns or 0.0, facts.implementation_ns or 0.0) > facts.time_ns / 2:
+        # What IPsec adds beyond bytes, and what the twin does not take, is processors' work. If that is most
+        # of the cell, they are full.
+        bounds[CORE] = facts.time_ns
+    if facts.path is not None and facts.device_alone_ns is not None:
+        known = waterfall.parts(facts)
+        bounds[ALONE] = sum(part for name, part in known.items() if name != "rest") / facts.depth
+    return bounds
+
+
+def _tightest(facts: Facts, bounds: Mapping[str, float]) -> str | None:
+    """The bound that limits; None if none comes near to what was measured, or one is above it."""
+    if not bounds:
+        return None
+    first = max(bounds, key=bounds.__getitem__)
+    return first if NEAR <= bounds[first] / facts.time_ns <= IMPOSSIBLE else None
+
+
+def _reason(
+    evidence: Evidence, guess: Facts, told: Limit, share: float, holds: float, rivals: list[Limit]
+) -> str:
+    if told is not Limit.UNKNOWN:
+        if guess.depth == 1:
+            return f"{share:.0%} of the time of one I/O"
+        if _tightest(guess, _bounds(guess)) == ALONE:
+            return f"{guess.depth} at once are too few for it"
+        return f"full for {share:.0%} of the time"
+    found = rivals[0]
+    if found is not Limit.UNKNOWN or holds < SURE:
+        either = " or ".join(limit.words for limit in rivals[:3])
+        words = f"it is {either}, within what is known"
+    elif guess.depth == 1:
+        left = waterfall.parts(guess)["rest"] / guess.whole_ns
+        if left < 1 - IMPOSSIBLE:
+            words = f"what is known comes to {1 - left:.0%} of what was measured, so some of it is wrong"
+        else:
+            words = f"{left:.0%} of the time of one I/O is explained by nothing that is known"
+    else:
+        bounds = _bounds(guess)
+        first = max(bounds, key=bounds.__getitem__, default=None)
+        words = "no bound is known"
+        if first is not None:
+            share = bounds[first] / guess.time_ns
+            words = f"of all bounds the tightest ({first}) explains {share:.0%} of the time"
+    return "; ".join((words, *evidence.missing, *_lacking(evidence)))
+
+
+def _lacking(evidence: Evidence) -> list[str]:
+    """What was not measured and would tell more."""
+    if evidence.virtual or evidence.is_local:
+        return []
+    lacking = []
+    if evidence.is_protected and evidence.plain is None:
+        lacking.append("no column shows this link without IPsec")
+    elif evidence.is_protected and evidence.null is None and "cipher_null" not in evidence.driver:
+        lacking.append("no column with null-sha256 tells the cipher from the kernel's path")
+    if evidence.busy is None and evidence.twin_ns is None:
+        lacking.append("how busy the processor was is not known (--twin would tell what it took)")
+    if evidence.repeats < 2:
+        lacking.append("it was measured once")
+    return lacking
+
+
+def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
+    if limit is Limit.UNKNOWN:
+        return Confidence.NONE
+    if evidence.virtual:
+        return Confidence.HIGH
+    if evidence.repeats < 2:
+        return Confidence.LOW
+    if limit is Limit.CRYPTO:
+        sure = evidence.busy is not None and evidence.null is not None
+    elif limit is Limit.CPU:
+        sure = evidence.busy is not None
+    else:
+        sure = limit is Limit.DEVICE or evidence.rtt_ns is not None
+    return Confidence.HIGH if sure else Confidence.MEDIUM
+
+
+def _detail(evidence: Evidence, limit: Limit) -> str:
+    """What exactly it is, for brackets behind the verdict."""
+    path = evidence.path
+    busy = f"core {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
+    if limit is Limit.CRYPTO:
+        return ", ".join(filter(None, (evidence.driver or evidence.ipsec, busy)))
+    if limit is Limit.CPU:
+        return busy
+    if limit is Limit.ROUND_TRIP and path is not None:
+        words = f"{path.round_trip_ns / 1000:.0f} us"
+        return (
+            f"{words}, TCP window {format_size(path.window_bytes or 0)}"
+            if path.is_window_narrow(evidence.depth or 1)
+            else words
+        )
+    if limit is Limit.ISCSI and path is not None:
+        return f"{path.r2ts} R2T for each command" if path.r2ts else "headers"
+    if limit is Limit.LINK and evidence.rate_bit_s:
+        return f"{evidence.rate_bit_s / 1e6:g} Mbit/s"
+    return ""
+
+
+def _change(guess: Facts, parts: Mapping[str, float], limit: Limit) -> Change | None:
+    if limit is Limit.UNKNOWN:
+        return None
+    if limit is Limit.ROUND_TRIP and guess.path is not None:
+        if guess.path.is_window_narrow(guess.depth):
+            return remedy.wider_window(guess, parts)
+        return remedy.deeper(guess, parts)
+    names = {name for name, category in CATEGORY.items() if category is limit}
+    return remedy.less(guess, parts, names, str(limit))

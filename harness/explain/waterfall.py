@@ -1,0 +1,156 @@
+"""Where the time of one I/O goes: named parts that add up to it to the last ns.
+
+One I/O at a time pays for everything in turn, so the parts are those of its time. With more of them under
+way, one I/O is under way for depth times as long as it takes between two completions (Little's law,
+L = X W): the parts are then of that, each service once, and what is left is waiting.
+
+All of it is computed from plain figures (``Facts``): at best guess, and again for each draw from between
+their bounds, so that what two parts owe to the same measurement is not counted as doubt between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from harness.explain.evidence import Evidence, Ladder
+from harness.explain.path import Demands
+from harness.explain.span import Span
+
+MODEL = 0.02
+"""How far the closed form is trusted: in virtual time it is within 0.75 % (docs/theory.md)."""
+
+PARTS = ("device", "link", "round_trip", "window", "iscsi", "esp_framing", "crypto", "cpu", "queue", "rest")
+
+At = Callable[[Span], float]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One possible reading of the evidence on a cell, in ns per I/O; None: not known.
+
+    ``device_alone_ns`` is the device's time for one I/O by itself. ``above_plain_ns`` is what the cell takes
+    of processors beyond the same link without IPsec, ``crypto_ns`` the part of that for cipher and check.
+    ``core_ns`` is how long the busiest core works for one I/O, ``implementation_ns`` what the digital twin
+    does not take.
+    """
+
+    depth: int
+    time_ns: float
+    device_ns: float | None
+    device_alone_ns: float | None
+    path: Demands | None
+    above_plain_ns: float | None
+    crypto_ns: float | None
+    core_ns: float | None
+    implementation_ns: float | None
+
+    @property
+    def whole_ns(self) -> float:
+        """How long one I/O is under way."""
+        return self.time_ns * self.depth
+
+
+def best_guess(evidence: Evidence) -> Facts | None:
+    """The middle of all bounds; None if the cell has no time, or it is not known how many I/Os share it."""
+    return _facts(evidence, lambda found: found.mid, model=1.0, split=0.5, waited=0.0)
+
+
+def draw(evidence: Evidence, random: Random) -> Facts | None:
+    """A reading with every figure anywhere between its bounds (as in JCGM 101:2008, propagation of
+    distributions)."""
+    return _facts(
+        evidence,
+        lambda found: random.uniform(found.low, found.high),
+        model=random.uniform(1 - MODEL, 1 + MODEL),
+        split=random.random(),
+        waited=random.random(),
+    )
+
+
+def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: float) -> Facts | None:
+    if evidence.time_ns is None or evidence.depth is None:
+        return None
+    time_ns, depth = at(evidence.time_ns), evidence.depth
+    busy = at(evidence.busy) if evidence.busy is not None else None
+    device = at(evidence.device_ns) if evidence.device_ns is not None else None
+    alone = at(evidence.device_alone_ns) if evidence.device_alone_ns is not None else None
+    if depth == 1:
+        alone = device
+    elif alone is None and device is not None:
+        # From its share up to as long as one I/O was under way in the column local: Little's law again.
+        alone = device * (1 + waited * (depth - 1))
+    above = secret = None
+    if evidence.is_protected and evidence.plain is not None and not evidence.virtual:
+        above = max(0.0, _step(evidence, evidence.plain, time_ns, busy, at))
+        # Cipher and check are no more than that, for the kernel's path is in it too; and no less than what
+        # encryption adds to authentication alone, where a column has that.
+        least = _step(evidence, evidence.null, time_ns, busy, at) if evidence.null is not None else 0.0
+        least = min(max(0.0, least), above)
+        secret = least + split * (above - least)
+    return Facts(
+        depth=depth,
+        time_ns=time_ns,
+        device_ns=device,
+        device_alone_ns=alone,
+        path=evidence.path.scaled(model) if evidence.path is not None else None,
+        above_plain_ns=above,
+        crypto_ns=secret,
+        core_ns=time_ns * busy if busy is not None else None,
+        implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
+    )
+
+
+def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None, at: At) -> float:
+    """What a cell takes of processors beyond a lower step of the ladder.
+
+    By the time the core was busy where both tell it; else by time alone, less what framing makes of the
+    difference.
+    """
+    if busy is not None and below.busy is not None:
+        return time_ns * busy - at(below.time_ns) * at(below.busy)
+    esp_ns = evidence.path.esp_ns if evidence.path is not None else 0.0
+    return time_ns - at(below.time_ns) - (esp_ns - below.esp_ns)
+
+
+def parts(facts: Facts) -> dict[str, float]:
+    """The parts of ``facts.whole_ns``, in ns; what is not known is left out.
+
+    ``cpu`` is the processors' part besides crypto: at depth 1 no more than what the others leave. ``rest`` is
+    what nothing explains, and below zero if the others come to more than was measured.
+    """
+    found: dict[str, float] = {}
+    if facts.device_alone_ns is not None:
+        found["device"] = facts.device_alone_ns
+    if facts.path is not None:
+        path = {
+            "link": facts.path.link_ns,
+            "round_trip": facts.path.round_trip_ns,
+            "window": facts.path.window_ns,
+            "iscsi": facts.path.iscsi_ns,
+            "esp_framing": facts.path.esp_ns,
+        }
+        found |= {name: value for name, value in path.items() if value > 0}
+    if facts.crypto_ns:
+        found["crypto"] = facts.crypto_ns
+    left = facts.whole_ns - sum(found.values())
+    # Of a cell with IPsec, what it has more than the bytes is processors' work in any case.
+    work = next(
+        (n for n in (facts.core_ns, facts.implementation_ns, facts.above_plain_ns) if n is not None), None
+    )
+    if work is not None:
+        work = max(0.0, work - (facts.crypto_ns or 0.0))
+        found["cpu"] = min(work, max(0.0, left)) if facts.depth == 1 else work
+    found["rest"] = left - found.get("cpu", 0.0)
+    return found
+
+
+def in_ns(found: dict[str, float], whole_ns: float, *, saturated: bool = False) -> dict[str, int]:
+    """The parts in whole ns; ``rest`` takes what rounding leaves, so that they add up to the whole.
+
+    ``saturated``: a resource is known to be full, so what is left is waiting for it, ``queue``.
+    """
+    named = {name: round(found[name]) for name in PARTS if name in found and name != "rest"}
+    left = round(whole_ns) - sum(named.values())
+    return {**named, "queue": left, "rest": 0} if saturated else {**named, "rest": left}

@@ -106,8 +106,9 @@ def demands(
     acks_esp_s = sum(_acks_s(path, dialogue) for dialogue in dialogues)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
-    delay_s = link.delay_us * 1e-6
+    delay_s = link.path_delay_us * 1e-6
     longest = max(len(dialogue) for dialogue in dialogues)
+    stored_s = sum(path.stored_s(burst.segments) for burst in max(dialogues, key=len))
     rtt_s = 2 * delay_s + path.serialisation_s([path.mss_bytes, 0])
     stalls_s = each_s = 0.0
     if window_bytes is not None:
@@ -126,7 +127,7 @@ def demands(
             for end, count in theory.acks(dialogue, path.mss_bytes)[0].items():
                 ways[end] = ways.get(end, 0.0) + path.serialisation_s([0] * count)
     return Demands(
-        round_trip_ns=2 * delay_s * 1e9,
+        round_trip_ns=(2 * delay_s + stored_s) * 1e9,
         window_ns=stalls_s * 1e9,
         link_ns=(data_s + (acks_s if shared else 0.0)) * 1e9,
         iscsi_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,

@@ -636,7 +636,9 @@ def _measure_twin(run: RunFolder) -> None:
         _prepare_results(folder.path)
         folder.save_plan(made)
         err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
-        outcome = _follow(made, folder, state, process_started_unix_s(), Schedule(made, folder.load_records()).expected)
+        outcome = _follow(
+            made, folder, state, process_started_unix_s(), Schedule(made, folder.load_records()).expected
+        )
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
 

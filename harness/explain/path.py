@@ -42,6 +42,11 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     mss_bytes: int
     window_bytes: int | None
 
+    @property
+    def alone_ns(self) -> float:
+        """All that one I/O by itself pays."""
+        return self.round_trip_ns + self.window_ns + self.link_ns + self.iscsi_ns + self.esp_ns
+
     def is_window_narrow(self, depth: int) -> bool:
         """Whether what limits is TCP's window: alone it is waited for longer than a round trip, or it is
         tighter than the link."""

@@ -19,26 +19,23 @@ import msgspec
 from harness import (
     backing,
     calibration,
-    capture,
     conditions,
     counters,
     environment,
     guard,
     initiator,
     interfaces,
-    ipsec,
     iscsi,
     leftovers,
     links,
     measure,
     overtime,
     sanity,
-    trunk,
-    wifi,
     wireless,
 )
 from harness.backing import Storage
 from harness.beside import Beside
+from harness.columns import Columns, Hosts
 from harness.errors import (
     CellInvalid,
     CommandFailed,
@@ -74,11 +71,11 @@ from harness.model import (
 )
 from harness.parse import fiolog
 from harness.probes import echo, judged, store, throughput
-from harness.probes.records import Tcp
+from harness.probes.kinds import Tcp
 from harness.probes.tools import Way
 from harness.results import RunFolder
 from harness.schedule import Schedule
-from harness.target import PORT, Backstore, IscsiTarget, iqn
+from harness.target import Backstore, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
@@ -86,23 +83,8 @@ FIO_GRACE_S = 30.0
 HARDWARE = ("initiator_hardware", "target_hardware")
 """Where the environment has what real interfaces tell of themselves."""
 
-RADIOS_PER_PATH = 3
-"""The station's, the access point's, and one that listens."""
-
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hosts:
-    """Who takes part in a run. Several may be one kernel."""
-
-    target: Host
-    initiators: tuple[Host, ...]
-
-    @property
-    def all(self) -> tuple[Host, ...]:
-        return (*self.initiators, self.target)
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
@@ -150,12 +132,11 @@ class Bench:
         self.private = private
         self.tag = plan.run_id.rpartition("-")[2]
         self.chap_secret = secrets.token_hex(8)
+        self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._storage: list[Storage] = []
         self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
-        self._charons: dict[str, ipsec.Charon] = {}
-        self._credentials: ipsec.Credentials | None = None
         self._workloads = {workload.name: workload for workload in plan.workloads}
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
@@ -272,10 +253,7 @@ class Bench:
                     log=self.folder.path / f"iscsid-{host.name}.log",
                 )
             )
-        if self._paths_aloft:
-            radios = wifi.Radios(RADIOS_PER_PATH * len(self._paths_aloft))
-            stack.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
-        self._shared = stack.enter_context(contextlib.ExitStack())
+        stack.enter_context(self._paths.shared())
 
     def _initiator_iqn(self, number: int) -> str:
         return iqn(self.tag, self.hosts.initiators[number].name)
@@ -329,28 +307,11 @@ class Bench:
             self.folder.save_environment(self._facts)
         return up
 
-    @property
-    def _paths(self) -> list[tuple[Column, int]]:
-        """Every (column, initiator) that has a link; its place is the index of its path."""
-        return [
-            (column, number)
-            for column in self.plan.columns
-            if column.link != LINK_LOCAL
-            for number in range(column.initiators)
-        ]
-
     def _bring_up(self, column: Column, number: int, stack: contextlib.ExitStack) -> Lane:
         """The lane of one initiator: link, protection, capture, target, session, disk."""
         plan, host = self.plan, self.hosts.initiators[number]
-        raw = self.folder.path / "columns" / column.label
-        if number:
-            raw /= host.name
-        raw.mkdir(parents=True, exist_ok=True)
-        aloft = self._aloft(column, number, stack, raw) if plan.has_radio(plan.links[column.link]) else None
-        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number))
-        protected = column.ipsec != IPSEC_OFF
-        esp = self._protect(column, path, stack, raw) if protected else {}
-        watching = stack.enter_context(capture.capture(path, raw, protected=protected))
+        up = self._paths.bring_up(column, number, stack)
+        path = up.path
         lun = 0 if plan.shared_lun else number
         name = f"{column.link}.{column.ipsec}"
         if column.initiators > 1:
@@ -386,126 +347,12 @@ class Bench:
         return Lane(
             path=path,
             disk=disk,
-            capture=watching,
+            capture=up.capture,
             session=negotiated,
-            esp=esp,
+            esp=up.esp,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
-            aloft=aloft,
+            aloft=up.aloft,
         )
-
-    def _aloft(self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path) -> wifi.Aloft:
-        """A link through the air: a radio for each end, and one that listens."""
-        plan, host = self.plan, self.hosts.initiators[number]
-        profile = plan.links[column.link]
-        if profile.radio is None:
-            raise AssertionError(f"{profile.name} has no radio")
-        index = self._paths.index((column, number))
-        radio = RADIOS_PER_PATH * self._paths_aloft.index((column, number))
-        network = wifi.Network(
-            ssid=f"harness-{self.tag}-{index}", standard=profile.radio, security=plan.wifi_security
-        )
-        path, association = stack.enter_context(
-            wifi.bring_up(
-                self.journal,
-                host,
-                profile,
-                network,
-                tag=self.tag,
-                index=index,
-                folder=self.private / f"wifi-{index}",
-                logs=logs,
-                first_radio=radio,
-                frame_by_frame=plan.virtual_time,
-            )
-        )
-        listening = f"h{self.tag}s{index}"
-        wifi.place_radio(host, radio + 2, listening, None)
-        file = next(f for n in itertools.count(1) if not (f := logs / f"air-{n}.pcap").exists())
-        listener = stack.enter_context(
-            wifi.sniffer(host, listening, network.frequency_mhz, association.bssid, file=file)
-        )
-        return wifi.Aloft(path=path, association=association, listener=listener)
-
-    @property
-    def _paths_aloft(self) -> list[tuple[Column, int]]:
-        links = self.plan.links
-        return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
-
-    def _link(self, column: Column, number: int) -> contextlib.AbstractContextManager[links.LinkPath]:
-        """The link of one initiator, real or made as its profile says."""
-        plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
-        profile = plan.links[column.link]
-        index = self._paths.index((column, number))
-        if profile.interface is not None:
-            # All columns of an interface have its address, so each has a port: policies tell them apart.
-            # Not the first: the machine may have a target of its own, listening on every address.
-            port = PORT + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
-            return interfaces.bring_up(self.journal, host, target, profile, index=index, port=port)
-        if plan.kernels_apart:
-            return trunk.bring_up(
-                self.journal,
-                host,
-                target,
-                profile,
-                tag=self.tag,
-                index=index,
-                initiator_trunk="vec0",
-                target_trunk=f"vec{number}",
-            )
-        return links.bring_up(
-            self.journal, host, profile, tag=self.tag, index=index, frame_by_frame=plan.virtual_time
-        )
-
-    def _protect(
-        self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
-    ) -> dict[str, str]:
-        """Close the barrier, then open the tunnel through it."""
-        plan = self.plan
-        near, far, port = path.initiator_address, path.target_address, path.port
-        stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
-        stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
-        stack.enter_context(
-            self.journal.hold(path.initiator, ipsec.SecurityAssociations(near, far, path.index))
-        )
-        stack.enter_context(self.journal.hold(path.target, ipsec.SecurityAssociations(far, near, path.index)))
-        if self._credentials is None:
-            self._credentials = ipsec.make_credentials(
-                self.hosts.initiators[0],
-                plan.ike_auth,
-                self.private / "certificates",
-                paths=len(self._paths),
-            )
-        # A host's charon serves all its columns; that of a network namespace goes with its column.
-        stays = path.target.netns is None
-        return stack.enter_context(
-            ipsec.tunnel(
-                path,
-                (
-                    self._charon(path.initiator, self._shared, self.folder.path),
-                    self._charon(path.target, self._shared if stays else stack, raw),
-                ),
-                name=f"harness-{self.tag}-{path.index}",
-                proposal=plan.proposals[column.ipsec],
-                mode=plan.ipsec_mode,
-                credentials=self._credentials,
-            )
-        )
-
-    def _charon(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> ipsec.Charon:
-        """The charon of a host or network namespace, started if it does not run (any more)."""
-        name = f"charon-{host.netns or host.name}"
-        running = self._charons.get(name)
-        if running is None or not running.answers():
-            plugins = sorted({name for p in self.plan.proposals.values() for name in p.charon_plugins})
-            running = self._charons[name] = stack.enter_context(
-                ipsec.charon(
-                    host,
-                    self.private / name,
-                    log=logs / f"charon-{host.name}.log",
-                    plugins=" ".join((ipsec.BASE_PLUGINS, *plugins)),
-                )
-            )
-        return running
 
     def measure(self, cell: Cell, order: int) -> Record:
         """Measure one cell. Whatever goes wrong becomes its status and reason, and stays with it."""
@@ -583,7 +430,7 @@ class Bench:
         """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
         record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
         record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
-        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record))
+        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
         store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -20,10 +19,10 @@ from typing import Annotated, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
 
 from harness import (
     __version__,
+    cli_probe,
     comparison,
     doctor,
     explain,
@@ -37,7 +36,8 @@ from harness import (
 )
 from harness import run as runner
 from harness.backing import require_device
-from harness.errors import HarnessError, UsageError
+from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.errors import HarnessError, TestbedError, UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect, goodputs_of
 from harness.hosts import NamespaceHost
@@ -56,7 +56,7 @@ from harness.model import (
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.probes import store
 from harness.profiles import load_link
-from harness.progress import Outcome, bar, follow, process_started_unix_s
+from harness.progress import bar, process_started_unix_s
 from harness.results import (
     RunFolder,
     open_environments,
@@ -74,13 +74,6 @@ from harness.units import check_name, format_duration, format_size, parse_percen
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
 OWN_KERNEL = "The lab's own kernel (harness kernel build)"
-LEAST_FREE_BYTES = 64 << 20
-"""What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
-
-# No emoji: rich would make a picture of the `:x:` in somebody's file.
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
-
 app = typer.Typer(
     name="harness",
     no_args_is_help=True,
@@ -387,9 +380,9 @@ def run(
         _print_plan(made)
         return
     with exclusive(made.run_id) as state:
-        _tell_recovery(*testbed.recover(state))
+        tell_recovery(*testbed.recover(state))
         _require_device(made)
-        _prepare_results(folder.path)
+        prepare_results(folder.path)
         if resume is None:
             folder.save_plan(made)
         try:
@@ -410,29 +403,6 @@ def _resumed(name: str, results: Path) -> RunFolder:
     return RunFolder(path)
 
 
-def _prepare_results(folder: Path) -> None:
-    """Make the run's folder and be sure that it takes a run's records, before anything starts."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
-    except OSError as error:
-        raise UsageError(
-            f"the results folder {folder} was expected to take files, but: {error.strerror}",
-            hint="choose another with --results",
-        ) from error
-    free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        raise UsageError(
-            f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
-            f"but there are {format_size(free)}",
-            hint="make room, or choose another folder with --results",
-        )
-
-
 def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
     schedule = Schedule(made, folder.load_records())
     cells = schedule.expected
@@ -440,47 +410,14 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         _print_table([folder.path], Options(), TableFormat.PLAIN)
         err.print("nothing is left to measure")
         return 0
-    err.print(
-        f"run {made.run_id} in the {made.testbed} testbed"
-        + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
-        + (" in virtual time" if made.virtual_time else "")
-        + f": {'about ' if made.stop else ''}{cells} cells, results in {folder.path}",
-        soft_wrap=True,
-    )
-    outcome = _follow(made, folder, state, started_unix_s, cells)
-    for leak in outcome.leaks:
-        err.print(f"[red]left behind[/]: {leak}", markup=True)
+    tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
+    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
+    outcome = carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
     _print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
-
-
-def _follow(made: Plan, folder: RunFolder, state: Path, started_unix_s: float, cells: int) -> Outcome:
-    """Have the testbed measure what is left of a plan, and show how it goes; HarnessError if it could not."""
-    journal = Journal(state / f"journal-{made.run_id}.jsonl")
-    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
-    try:
-        outcome = follow(
-            testbed.events(made, folder.path.resolve(), journal, state),
-            cells=cells,
-            cell_estimate_s=cell_s,
-            console=err,
-            started_unix_s=started_unix_s,
-            virtual_time=made.virtual_time,
-        )
-    finally:
-        journal.end()
-    if outcome.failure is not None:
-        raise _as_error(outcome.failure.message, outcome.failure.hint, outcome.failure.exit_code)
-    return outcome
-
-
-def _as_error(message: str, hint: str | None, exit_code: int) -> HarnessError:
-    error = HarnessError(message, hint=hint)
-    error.exit_code = exit_code
-    return error
 
 
 def _print_plan(made: Plan) -> None:
@@ -512,6 +449,9 @@ def _print_plan(made: Plan) -> None:
             f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
             markup=False,
         )
+
+
+app.command("probe")(cli_probe.probe)
 
 
 @config_app.command("check")
@@ -631,13 +571,15 @@ def _measure_twin(run: RunFolder) -> None:
     if made is None or twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
+    cell_s = sum(plan.cell_s(made, w) for w in made.workloads) / len(made.workloads)
     with exclusive(made.run_id) as state:
-        _tell_recovery(*testbed.recover(state))
-        _prepare_results(folder.path)
+        tell_recovery(*testbed.recover(state))
+        prepare_results(folder.path)
         folder.save_plan(made)
-        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
-        outcome = _follow(
-            made, folder, state, process_started_unix_s(), Schedule(made, folder.load_records()).expected
+        cells = Schedule(made, folder.load_records()).expected
+        tell_start(made, folder, f"the digital twin, {cells} cells")
+        outcome = carry_out(
+            made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=cell_s
         )
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
@@ -806,7 +748,7 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
     if not taking_part:
         with exclusive("harness clean") as state:
             removed, failed = testbed.recover(state)
-        _tell_recovery(removed, failed)
+        tell_recovery(removed, failed)
         if failed:
             raise typer.Exit(1)
         if not removed:
@@ -821,7 +763,7 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
             _tell_error(error)
             status = max(status, error.exit_code)
             continue
-        _tell_recovery(
+        tell_recovery(
             [f"{machine.name}: {line}" for line in removed], [f"{machine.name}: {line}" for line in failed]
         )
         status = max(status, 1 if failed else 0)
@@ -849,13 +791,6 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
 def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.Machine]:
     """Those that `harness run` would use with the same options."""
     return doctor.machines(target, initiators or (["local"] if target else []))
-
-
-def _tell_recovery(removed: list[str], failed: list[str]) -> None:
-    for line in removed:
-        err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
-    for line in failed:
-        err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
 
 
 @kernel_app.command("build")
@@ -934,7 +869,7 @@ def lab_exec(
             for log in state.glob(f"{console.stem}*.log"):
                 log.unlink()
     if status is None:
-        raise _as_error(f"the lab ended before the command did: {last}", None, 1)
+        raise TestbedError(f"the lab ended before the command did: {last}")
     raise typer.Exit(status)
 
 
@@ -946,12 +881,6 @@ def _copy(booted: lab.Lab, start: int) -> int:
     sys.stdout.buffer.write(whole[start:])
     sys.stdout.buffer.flush()
     return len(whole)
-
-
-class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which click would take for its own and say nothing of."""
-
-    hint: str | None = None
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:

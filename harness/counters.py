@@ -74,7 +74,7 @@ def traffic(proc_net_dev: str) -> dict[str, Traffic]:
     for line in proc_net_dev.splitlines():
         name, colon, rest = line.rpartition(":")
         fields = rest.split()
-        if colon and len(fields) >= 16 and all(field.isdecimal() for field in fields):
+        if colon and len(fields) >= 12 and all(field.isdecimal() for field in fields):
             count = [int(field) for field in fields]
             found[name.strip()] = Traffic(
                 rx_bytes=count[0],

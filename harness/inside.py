@@ -15,13 +15,16 @@ from types import FrameType
 
 from harness import doctor, interfaces, recovery, remote
 from harness import run as runner
-from harness.bench import Bench, Hosts
+from harness.bench import Bench
+from harness.columns import Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, TestbedKind
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
+from harness.probes import store
+from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
 from harness.schedule import Schedule
 
@@ -34,10 +37,11 @@ def modules(plan: Plan) -> dict[str, list[str]]:
     """The kernel modules that each role needs, by modprobe(8)'s names; built-in ones succeed as well."""
     names: dict[str, list[str]] = {"initiator": [], "target": []}
     if any(column.link != LINK_LOCAL for column in plan.columns):
-        is_file = plan.backing.kind is BackingKind.FILE
-        names["initiator"] += ["iscsi_tcp", "sd_mod"]
-        names["target"] += ["target_core_mod", "iscsi_target_mod"]
-        names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
+        if not plan.probing:
+            is_file = plan.backing.kind is BackingKind.FILE
+            names["initiator"] += ["iscsi_tcp", "sd_mod"]
+            names["target"] += ["target_core_mod", "iscsi_target_mod"]
+            names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
         shaping: list[str] = []
         if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
             shaping += ["macvlan" if plan.kernels_apart else "veth", "sch_netem"]
@@ -49,7 +53,11 @@ def modules(plan: Plan) -> dict[str, list[str]]:
             shaping.append("sch_netem")
         for role in names:
             names[role] += dict.fromkeys(shaping)
-    if plan.disk is None and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None):
+    if (
+        not plan.probing
+        and plan.disk is None
+        and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None)
+    ):
         names["target"].append("brd")
     return names
 
@@ -123,6 +131,8 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
                 f"the {host.name}'s kernel lacks {', '.join(missing)}",
                 hint="run in the lab with --testbed lab, or install a kernel that has these modules",
             )
+    if plan.probing:
+        return
     configfs = "/sys/kernel/config"
     if taking_part.target.run(["test", "-d", f"{configfs}/target"], check=False).status != 0:
         taking_part.target.run(["mount", "-t", "configfs", "configfs", configfs], check=False)
@@ -131,14 +141,19 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     """Carry out what is left of the folder's plan."""
     plan = folder.load_plan()
-    schedule = Schedule(plan, folder.load_records())
     if plan.testbed is not TestbedKind.MACHINES:
         mount_private()
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
-        Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE).execute(schedule)
+        if plan.probing:
+            done = {record.key for record in store.load(folder) if record.status is Status.OK}
+            prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            prober.execute([(order, q) for order, q in enumerate(questions(plan)) if q.key not in done])
+        else:
+            bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            bench.execute(Schedule(plan, folder.load_records()))
 
 
 def run(run_folder: str, journal_path: str) -> int:

@@ -40,6 +40,7 @@ class LinkPath:
 
     ``index`` tells the paths of a run apart. The portal listens on the target's ``port``. Where
     ``is_shared``, other traffic has the same addresses, and only the portal's may be touched.
+    ``hops`` are the routers and switches between the ends, from the initiator's side on.
     """
 
     profile: LinkProfile
@@ -52,6 +53,7 @@ class LinkPath:
     target_iface: str
     initiator_address: str
     target_address: str
+    hops: tuple[Host, ...] = ()
 
 
 class NetworkNamespace(msgspec.Struct, frozen=True):

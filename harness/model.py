@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from harness.beside import Beside
+from harness.probes.kinds import Probe
 
 SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""
@@ -254,6 +255,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
 
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
+    With ``probing`` it is these that are made, each on every column, and no workload is.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     ``iscsi`` are parameters that both ends of every session are to agree on (``harness.iscsi``).
@@ -280,6 +282,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     wifi_security: Security = Security.WPA2
     iscsi: dict[str, str] = {}
     probes: bool = False
+    probing: tuple[Probe, ...] = ()
     profile: str = "document"
     runtime_s: float | None = None
     stop: StoppingRule | None = None

@@ -66,13 +66,13 @@ class Outcome:
             case Ended():
                 self.leaks = event.leaks
 
-    def summary(self) -> list[str]:
-        """The lines printed at the end: cells by status, time, and how much of it was measuring."""
+    def summary(self, what: str = "cells") -> list[str]:
+        """The lines printed at the end: cells by status, time, and how much of it fio was measuring."""
         wall_s = self.ended_unix_s - self.started_unix_s
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
-        lines = [f"{total} cells ({cells or 'none measured'}) in {format_duration(wall_s)}"]
-        if self.virtual_time:
+        lines = [f"{total} {what} ({cells or 'none measured'}) in {format_duration(wall_s)}"]
+        if self.virtual_time and self.fio_ns:
             lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
         elif self.first_fio_unix_s is not None:
             lines.append(

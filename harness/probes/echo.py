@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
 
 from harness.beside import RoundTrips
 from harness.errors import HarnessError, HostLost, UsageError
 from harness.links import LinkPath
 from harness.parse import ping as parser
-from harness.probes.records import S_NS, Ping, PingFigures
+from harness.probes import throughput
+from harness.probes.kinds import Ping, Tcp
+from harness.probes.records import PingFigures, TcpFigures
 from harness.probes.tools import UNPROTECTED, Outcome, Way, keep
+
+S_NS = 1_000_000_000
 
 ANSWER_S = 2
 """How long the last answer is waited for. In seconds: ping takes no part of one."""
+
+RAMP_S = 1
 
 BESIDE_COUNT = 20
 BESIDE_INTERVAL_S = 0.002
@@ -72,7 +82,24 @@ def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str |
 
 
 def measure(probe: Ping, way: Way) -> Outcome:
-    """Ping the target. All requests lost is a finding, but of round trips there is then no number."""
+    """Ping the target, while TCP fills the path if the probe is to be ``loaded``."""
+    if not probe.loaded:
+        return _ping(probe, way)
+    # It begins before the first request, and ends after the last.
+    load = Tcp(duration_s=math.ceil(probe.count * probe.interval_s) + 2 * RAMP_S)
+    with ThreadPoolExecutor(1) as pool:
+        carrying = pool.submit(throughput.tcp, load, way)
+        time.sleep(RAMP_S)
+        outcome = _ping(probe, way)
+        carried = carrying.result()
+    outcome.reasons += [f"the load: {reason}" for reason in carried.reasons]
+    if isinstance(outcome.figures, PingFigures) and isinstance(carried.figures, TcpFigures):
+        outcome.figures = msgspec.structs.replace(outcome.figures, load_bit_s=carried.figures.received_bit_s)
+    outcome.moved_bytes += carried.moved_bytes
+    return outcome
+
+
+def _ping(probe: Ping, way: Way) -> Outcome:
     path = way.path
     argv = command(path, probe.count, probe.interval_s, probe.payload_bytes)
     timeout_s = probe.count * probe.interval_s + ANSWER_S + 10

@@ -15,8 +15,9 @@ from harness.errors import HarnessError, HostLost, RequirementError
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import IPSEC_OFF, Column, Plan, Status
-from harness.probes import echo, throughput
-from harness.probes.records import Ping, Probe, ProbeRecord, Tcp, Udp
+from harness.probes import datagrams, echo, packets, throughput
+from harness.probes.kinds import Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
+from harness.probes.records import ProbeRecord
 from harness.probes.tools import UNPROTECTED, Outcome, Way
 
 NET_DEV = "/proc/net/dev"
@@ -25,6 +26,9 @@ MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = {
     Ping: echo.measure,
     Tcp: throughput.tcp,
     Udp: throughput.udp,
+    PacketRate: packets.measure,
+    Forwarding: packets.forwarding,
+    UdpLatency: datagrams.measure,
 }
 
 

@@ -1,109 +1,16 @@
-"""What is asked of a path, and what came of it: the types in ``results/<run id>/probes/<key>.json``.
+"""What came of a probe: the types in ``results/<run id>/probes/<key>.json``.
 
-Every kind of probe has a struct of its parameters and one of its figures. What a tool did not tell is None.
+Every kind of probe has a struct of its figures. What a tool did not tell is None.
 """
 
 from __future__ import annotations
-
-import enum
 
 import msgspec
 
 from harness.beside import InterfaceUse, ProcessorUse, RoundTrips
 from harness.histogram import Histogram
 from harness.model import IPSEC_OFF, SCHEMA_VERSION, Clock, Column, LabKernel, Status, TestbedKind
-
-MS_NS = 1_000_000
-S_NS = 1_000_000_000
-
-
-class Socket(enum.StrEnum):
-    """Whether a client keeps one socket for all its round trips, or opens and closes one for each."""
-
-    KEPT = "kept"
-    REOPENED = "reopened"
-
-
-class Flood(enum.StrEnum):
-    """What sends echo requests faster than they are answered: ping -f, or hping3."""
-
-    PING = "ping"
-    HPING3 = "hping3"
-
-
-class Ping(msgspec.Struct, frozen=True, kw_only=True, tag="ping", forbid_unknown_fields=True):
-    """Echo requests, one each ``interval_s``, on the idle path or while TCP fills it (``loaded``)."""
-
-    count: int = 10
-    interval_s: float = 1.0
-    payload_bytes: int = 56
-    loaded: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"ping-{_milliseconds(self.interval_s)}{'-loaded' if self.loaded else ''}"
-
-
-class Tcp(msgspec.Struct, frozen=True, kw_only=True, tag="tcp", forbid_unknown_fields=True):
-    """iperf3 over TCP, from the initiator to the target or back (``reverse``)."""
-
-    duration_s: int = 10
-    streams: int = 1
-    reverse: bool = False
-
-    @property
-    def name(self) -> str:
-        streams = f"-x{self.streams}" if self.streams > 1 else ""
-        return f"tcp{streams}{'-reverse' if self.reverse else ''}"
-
-
-class Udp(msgspec.Struct, frozen=True, kw_only=True, tag="udp", forbid_unknown_fields=True):
-    """iperf3 over UDP, sending ``rate_bit_s``, in datagrams of ``payload_bytes`` (None: iperf3's choice)."""
-
-    duration_s: int = 10
-    rate_bit_s: int = 10_000_000_000
-    payload_bytes: int | None = None
-
-    @property
-    def name(self) -> str:
-        return f"udp-{self.rate_bit_s / 1e6:g}m"
-
-
-class PacketRate(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate", forbid_unknown_fields=True):
-    """Floods of echo requests, one process and more at once, until their sum grows no more."""
-
-    tool: Flood = Flood.PING
-    duration_s: int = 3
-    most_at_once: int = 8
-
-    @property
-    def name(self) -> str:
-        return f"pps-{self.tool}"
-
-
-class Forwarding(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding", forbid_unknown_fields=True):
-    """A flood that nobody answers, and what the far side of each hop let through of it."""
-
-    duration_s: int = 3
-
-    @property
-    def name(self) -> str:
-        return "pps-forwarding"
-
-
-class UdpLatency(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency", forbid_unknown_fields=True):
-    """A datagram there and back, ``count`` times."""
-
-    payload_bytes: int = 1024
-    count: int = 100_000
-    socket: Socket = Socket.KEPT
-
-    @property
-    def name(self) -> str:
-        return f"udp-latency-{self.payload_bytes}-{self.socket}"
-
-
-Probe = Ping | Tcp | Udp | PacketRate | Forwarding | UdpLatency
+from harness.probes.kinds import Probe
 
 
 class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
@@ -255,7 +162,3 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
 def probe_key(column: Column, probe: Probe, repeat: int) -> str:
     """File name stem of a probe's record."""
     return f"{column.label}.{probe.name}.r{repeat}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"

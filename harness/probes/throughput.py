@@ -13,7 +13,8 @@ from harness.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
-from harness.probes.records import Tcp, TcpFigures, Udp, UdpFigures
+from harness.probes.kinds import Tcp, Udp
+from harness.probes.records import TcpFigures, UdpFigures
 from harness.probes.tools import Outcome, Way, keep
 
 PORT = 52_010

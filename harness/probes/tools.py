@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import Status
 from harness.probes.records import Figures
@@ -15,11 +16,12 @@ UNPROTECTED = "only the portal's ports are protected on a real link, so a probe 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A path to be probed, the folder for raw outputs, and whether time on it is virtual."""
+    """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down."""
 
     path: LinkPath
     raw: Path
-    is_virtual: bool = False
+    journal: Journal
+    is_protected: bool = False
 
 
 @dataclass(kw_only=True)

@@ -104,7 +104,7 @@ def test_a_recipe_is_of_the_shipped_files(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(shutil, "which", lambda program, path: f"{path}/{program}")
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
-    assert set(found.files) == {"kernel.config", "xstate.patch"}
+    assert set(found.files) == {"kernel.config", "clock.patch", "xstate.patch"}
 
 
 # The cache

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from harness import links, plan, testbed
-from harness.bench import Bench, Hosts
+from harness.bench import Bench
+from harness.columns import Hosts
 from harness.errors import RequirementError, TestbedError, UsageError
 from harness.events import CellStarted, Event, writer
 from harness.heartbeat import HEARTBEAT, beating

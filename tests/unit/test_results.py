@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.errors import UsageError
 from harness.model import (
     Backing,
@@ -390,7 +391,9 @@ def test_a_damaged_record_in_a_folder_is_still_refused_by_name(tmp_path: Path) -
 # What is documented
 
 
-@pytest.mark.parametrize("struct", [Record, Io, Latency, Proof, Plan])
+@pytest.mark.parametrize(
+    "struct", [Record, Io, Latency, Proof, Plan, Beside, RoundTrips, ProcessorUse, InterfaceUse]
+)
 def test_every_field_is_documented(struct: type[msgspec.Struct]) -> None:
     sections = DOCUMENTATION.read_text(encoding="utf-8").split("\n## ")
     (section,) = [text for text in sections if text.split(":")[0].strip().split("\n")[0] == struct.__name__]

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from harness import recovery
-from harness.bench import Bench, Hosts
+from harness.bench import Bench
+from harness.columns import Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import Event
 from harness.journal import Journal

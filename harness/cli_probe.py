@@ -1,0 +1,169 @@
+"""The command ``harness probe``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harness import testbed
+from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.errors import UsageError
+from harness.model import IkeAuth, IpsecMode, Plan, Security, Status
+from harness.plan import KernelChoice, Kernels, Request
+from harness.probes import planning, store
+from harness.probes.prober import questions
+from harness.progress import process_started_unix_s
+from harness.results import RunFolder
+from harness.state import exclusive
+from harness.units import check_name, format_duration, parse_duration_s
+
+DEFAULTS = Request()
+
+
+def probe(
+    link: Annotated[
+        list[str] | None,
+        typer.Option(help="A link, as `harness run` takes them, but not local. Again for more."),
+    ] = None,
+    ipsec: Annotated[
+        list[str] | None,
+        typer.Option(help="off, on, both, or a proposal of ipsec/. Again for more.", show_default="off"),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"{', '.join(planning.KINDS)}. Again for more.",
+            show_default=", ".join(planning.DEFAULT_PROBES),
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help=f"An experiment as data, paths and probes: {', '.join(planning.names())}, or a TOML file.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(help="How many pings or round trips, in place of each probe's own number.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="How long tcp, udp and floods take, e.g. 3s.", show_default="10s; 3s")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="How often each probe is made.", show_default="1")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.")
+    ] = None,
+    initiator: Annotated[
+        str | None, typer.Option(help="A real machine as the initiator.", show_default="local")
+    ] = None,
+    testbed_name: Annotated[
+        str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
+    ] = DEFAULTS.testbed,
+    kernels: Annotated[
+        Kernels, typer.Option(help="Whether the lab's hosts share a kernel.")
+    ] = DEFAULTS.kernels,
+    lab_kernel: Annotated[
+        KernelChoice, typer.Option(help="Which kernel the lab boots.")
+    ] = DEFAULTS.lab_kernel,
+    virtual_time: Annotated[
+        bool, typer.Option("--virtual-time", help="The processor costs nothing, only links do.")
+    ] = False,
+    wifi_security: Annotated[
+        Security, typer.Option(help="What protects the air, on the lab's own kernel.")
+    ] = DEFAULTS.wifi_security,
+    ipsec_mode: Annotated[IpsecMode, typer.Option(help="ESP mode.")] = DEFAULTS.ipsec_mode,
+    auth: Annotated[IkeAuth, typer.Option(help="How the two charons prove themselves.")] = DEFAULTS.auth,
+    results: Annotated[str, typer.Option(metavar="FOLDER", help="Where results go.")] = DEFAULTS.results,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Finish an interrupted run of probes.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Print what would be probed, and do nothing.")
+    ] = False,
+) -> None:
+    """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
+    started_unix_s = process_started_unix_s()
+    asked = planning.load_profile(profile) if profile is not None else None
+    if asked is not None and probe:
+        raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
+    request = msgspec.structs.replace(
+        DEFAULTS,
+        links=tuple(link or (asked.links if asked is not None else ())),
+        ipsec=tuple(ipsec or (asked.ipsec if asked is not None else ())),
+        repeats=repeats if repeats is not None else asked.repeats if asked is not None else 1,
+        target=target,
+        initiators=(initiator,) if initiator is not None else (),
+        testbed=testbed_name,
+        kernels=kernels,
+        lab_kernel=lab_kernel,
+        virtual_time=virtual_time,
+        wifi_security=wifi_security,
+        ipsec_mode=ipsec_mode,
+        auth=auth,
+        results=results,
+    )
+    if resume is None:
+        seconds = None if duration is None else _whole_seconds(duration)
+        probes = asked.probe if asked is not None else planning.named(probe or planning.DEFAULT_PROBES)
+        made = planning.make_plan(request, planning.changed(probes, count=count, duration_s=seconds))
+        folder = RunFolder(Path(results) / made.run_id)
+    else:
+        folder = RunFolder(Path(resume) if "/" in resume else Path(results) / check_name("run", resume))
+        made = folder.load_plan()
+        if not made.probing:
+            raise UsageError(f"{folder.path} is a run of cells", hint="finish it with harness run --resume")
+    testbed.require_rights(made)
+    if plan_only:
+        _print_plan(made)
+        return
+    with exclusive(made.run_id) as state:
+        tell_recovery(*testbed.recover(state))
+        prepare_results(folder.path)
+        if resume is None:
+            folder.save_plan(made)
+        try:
+            status = _run(made, folder, state, started_unix_s)
+        except Interrupted as interruption:
+            interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
+            raise
+    if status:
+        raise typer.Exit(status)
+
+
+def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+    done = {record.key for record in store.load(folder) if record.status is Status.OK}
+    left = sum(question.key not in done for question in questions(made))
+    status = 0
+    lines = ["nothing is left to probe"]
+    if left:
+        tell_start(made, folder, f"{left} probes")
+        each_s = planning.estimate_s(made) / len(questions(made))
+        outcome = carry_out(made, folder, state, started_unix_s, cells=left, cell_estimate_s=each_s)
+        status, lines = outcome.exit_code, outcome.summary("probes")
+    for line in lines:
+        err.print(line, soft_wrap=True)
+    return status
+
+
+def _whole_seconds(text: str) -> int:
+    seconds = parse_duration_s(text, what="duration")
+    if seconds != int(seconds):
+        raise UsageError(f"expected whole seconds for iperf3, found {text}", hint="try --duration 3s")
+    return int(seconds)
+
+
+def _print_plan(made: Plan) -> None:
+    out.print("columns: " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    out.print("probes:  " + ", ".join(probe.name for probe in made.probing), soft_wrap=True)
+    out.print(
+        f"in all:  {len(questions(made))}, about {format_duration(round(planning.estimate_s(made)))}",
+        markup=False,
+    )
+    sys.stdout.flush()

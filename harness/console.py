@@ -1,0 +1,96 @@
+"""What all commands that measure have in common: where they print, how a run is followed, how it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from rich.console import Console
+
+from harness import testbed
+from harness.errors import HarnessError, UsageError
+from harness.journal import Journal
+from harness.model import LabKernel, Plan
+from harness.progress import Outcome, follow
+from harness.results import RunFolder
+from harness.units import format_size
+
+LEAST_FREE_BYTES = 64 << 20
+"""What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
+
+# No emoji: rich would make a picture of the `:x:` in somebody's file.
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
+
+
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which click would take for its own and say nothing of."""
+
+    hint: str | None = None
+
+
+def prepare_results(folder: Path) -> None:
+    """Make the run's folder and be sure that it takes a run's records, before anything starts."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"the results folder {folder} was expected to take files, but: {error.strerror}",
+            hint="choose another with --results",
+        ) from error
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE_BYTES:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise UsageError(
+            f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
+            f"but there are {format_size(free)}",
+            hint="make room, or choose another folder with --results",
+        )
+
+
+def tell_recovery(removed: list[str], failed: list[str]) -> None:
+    for line in removed:
+        err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
+    for line in failed:
+        err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
+
+
+def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
+    """Say what begins, where, and where its results go."""
+    err.print(
+        f"run {made.run_id} in the {made.testbed} testbed"
+        + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
+        + (" in virtual time" if made.virtual_time else "")
+        + f": {what}, results in {folder.path}",
+        soft_wrap=True,
+    )
+
+
+def carry_out(
+    made: Plan, folder: RunFolder, state: Path, started_unix_s: float, *, cells: int, cell_estimate_s: float
+) -> Outcome:
+    """Run a plan in its testbed to its end, shown as it goes on. HarnessError if it cannot go on."""
+    journal = Journal(state / f"journal-{made.run_id}.jsonl")
+    try:
+        outcome = follow(
+            testbed.events(made, folder.path.resolve(), journal, state),
+            cells=cells,
+            cell_estimate_s=cell_estimate_s,
+            console=err,
+            started_unix_s=started_unix_s,
+            virtual_time=made.virtual_time,
+        )
+    finally:
+        journal.end()
+    if outcome.failure is not None:
+        error = HarnessError(outcome.failure.message, hint=outcome.failure.hint)
+        error.exit_code = outcome.failure.exit_code
+        raise error
+    for leak in outcome.leaks:
+        err.print(f"[red]left behind[/]: {leak}", markup=True)
+    return outcome

@@ -1,0 +1,118 @@
+"""UDP round trips by a small C program, ``programs/round_trip.c``, which each host compiles for itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from harness import programs
+from harness.escape import printable
+from harness.histogram import Histogram
+from harness.hosts import PRIVATE, Host
+from harness.probes.kinds import UdpLatency
+from harness.probes.records import UdpLatencyFigures
+from harness.probes.tools import Outcome, Way, keep
+
+SOURCE = Path(programs.__file__).with_name("round_trip.c")
+BINARY = PRIVATE / "round_trip"
+
+PORT = 52_300
+"""The first of ours, as for iperf3."""
+
+LONGEST_S = 120
+"""After so long the program says what it has: 100 000 round trips of 1 ms."""
+
+READY_S = 10.0
+COMPILE_S = 60.0
+
+
+class _Told(msgspec.Struct):
+    """What the program prints."""
+
+    round_trips: int
+    lost: int
+    total_ns: int
+    min_ns: int | None = None
+    max_ns: int | None = None
+    bins: dict[int, int] = {}
+
+
+def measure(probe: UdpLatency, way: Way) -> Outcome:
+    """Datagrams there and back."""
+    path = way.path
+    for host in {path.initiator.kernel: path.initiator, path.target.kernel: path.target}.values():
+        build(host)
+    with echo(way) as port:
+        own = path.initiator_address if path.is_shared else "-"
+        argv = [str(BINARY), "measure", path.target_address, str(port), own, str(probe.payload_bytes)]
+        argv += [str(probe.count), probe.socket, str(LONGEST_S)]
+        done = path.initiator.run(argv, check=False, timeout_s=LONGEST_S + 30)
+    keep(way.raw, "round_trip", done)
+    return understand(done.stdout, done.stderr, probe)
+
+
+def understand(stdout: str, stderr: str, probe: UdpLatency) -> Outcome:
+    """What the program's output tells."""
+    outcome = Outcome()
+    try:
+        told = msgspec.json.decode(stdout, type=_Told, strict=False)
+    except msgspec.DecodeError as error:
+        said = printable(stderr.strip()[-160:]) or str(error)
+        return outcome.refuse(f"the round trips' program told no figures: {said}")
+    histogram = Histogram(told.bins)
+    if histogram.count != told.round_trips:
+        return outcome.refuse(
+            f"{told.round_trips} round trips were told, but {histogram.count} are in its bins"
+        )
+    qs = dict(zip((50, 99, 99.9), histogram.percentiles_ns((50, 99, 99.9)), strict=True)) if told.bins else {}
+    outcome.figures = UdpLatencyFigures(
+        round_trips=told.round_trips,
+        lost=told.lost,
+        mean_ns=told.total_ns / told.round_trips if told.round_trips else None,
+        min_ns=told.min_ns,
+        max_ns=told.max_ns,
+        p50_ns=qs.get(50),
+        p99_ns=qs.get(99),
+        p99_9_ns=qs.get(99.9),
+        histogram=histogram,
+    )
+    outcome.moved_bytes = 2 * told.round_trips * probe.payload_bytes
+    if not told.round_trips:
+        return outcome.refuse("no datagram came back")
+    if told.lost:
+        outcome.warnings.append(f"{told.lost} of {told.lost + told.round_trips} datagrams did not come back")
+    if told.round_trips + told.lost < probe.count:
+        why = "so many were lost in a row" if told.lost else f"{LONGEST_S} s were over"
+        outcome.warnings.append(f"it ended after {told.round_trips} of {probe.count} round trips: {why}")
+    return outcome
+
+
+def build(host: Host) -> None:
+    """Compile the program on a host, unless it is there. RequirementError where there is no compiler."""
+    if host.run(["test", "-x", str(BINARY)], check=False).status == 0:
+        return
+    argv = ["cc", "-O2", "-x", "c", "-o", str(BINARY), "-"]
+    host.run(argv, input=SOURCE.read_text(encoding="utf-8"), timeout_s=COMPILE_S)
+
+
+@contextlib.contextmanager
+def echo(way: Way) -> Iterator[int]:
+    """The far side for the length of the context; yields its port."""
+    path = way.path
+    port = PORT + path.index
+
+    def listens() -> bool:
+        # proc(5): "sl: ADDRESS:PORT …".
+        rows = (line.split() for line in path.target.read_files(["/proc/net/udp"])[0].splitlines()[1:])
+        return any(row[1].endswith(f":{port:04X}") for row in rows if len(row) > 1)
+
+    with path.target.daemon(
+        [str(BINARY), "echo", path.target_address, str(port)],
+        log=way.raw / "echo.stderr",
+        ready=listens,
+        deadline_s=READY_S,
+    ):
+        yield port

@@ -1,0 +1,197 @@
+"""Packets per second: floods of echo requests until their sum grows no more, and what a hop lets through.
+
+The target answers as many as it can only with its limits on ICMP off (icmp_ratelimit and icmp_ratemask in
+Documentation/networking/ip-sysctl.rst): ``unlimited`` holds them so for the length of a probe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from harness import counters
+from harness.errors import RequirementError, UsageError
+from harness.hosts import Host
+from harness.interfaces import Sysctl
+from harness.journal import Journal
+from harness.links import LinkPath
+from harness.parse import hping3
+from harness.parse import ping as ping_parser
+from harness.probes.kinds import Flood, Forwarding, PacketRate
+from harness.probes.records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
+from harness.probes.tools import Outcome, Way, keep
+from harness.run import Completed
+
+LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
+
+GROWTH = 1.05
+"""One more process has to bring at least so much more for the sum to be growing still."""
+
+GRACE_S = 15.0
+PAYLOAD_BYTES = 1
+HPING3_GAP_US = 20
+"""Between two requests of one hping3; how many it really sends a second is for the processor to say."""
+
+
+@contextlib.contextmanager
+def unlimited(journal: Journal, host: Host) -> Iterator[None]:
+    """A host that answers echo requests without a limit, for the length of the context."""
+    old = host.run(["cat", *LIMITS]).stdout.split()
+    with contextlib.ExitStack() as stack:
+        for path, value in zip(LIMITS, old, strict=True):
+            if value != "0":
+                stack.enter_context(journal.hold(host, Sysctl(path, "0", value)))
+        yield
+
+
+def measure(probe: PacketRate, way: Way) -> Outcome:
+    """More and more floods at once, until their sum grows no more or ``most_at_once`` run."""
+    with unlimited(way.journal, way.path.target):
+        return _until_saturated(probe, way)
+
+
+def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
+    outcome = Outcome()
+    if probe.tool is Flood.HPING3 and way.is_protected:
+        raise RequirementError(
+            "hping3 listens where packets are still encrypted, and hears no answers through IPsec",
+            hint="use the probe that floods with ping",
+        )
+    steps: list[FloodStep] = []
+    best: FloodStep | None = None
+    saturated = False
+    for at_once in range(1, probe.most_at_once + 1):
+        step = _step(probe, way, at_once, outcome)
+        if outcome.reasons:
+            return outcome
+        steps.append(step)
+        if best is not None and step.replies_per_s < GROWTH * best.replies_per_s:
+            saturated = True
+            break
+        best = step
+    if best is None or not best.received:
+        return outcome.refuse("no echo request was answered")
+    lossless = best.sent == best.received
+    outcome.figures = PacketRateFigures(
+        steps=tuple(steps),
+        at_once=best.at_once,
+        replies_per_s=best.replies_per_s,
+        packets_per_s=2 * best.replies_per_s if lossless else None,
+        lost_percent=best.lost_percent,
+        is_saturated=saturated,
+    )
+    if not lossless:
+        outcome.warnings.append(
+            f"{best.lost_percent:.2g} % of the requests were lost: twice the answers is not the rate"
+        )
+    if not saturated:
+        outcome.warnings.append(f"the sum still grew with {probe.most_at_once} at once")
+    outcome.moved_bytes = 2 * sum(step.received for step in steps) * PAYLOAD_BYTES
+    return outcome
+
+
+def _step(probe: PacketRate, way: Way, at_once: int, outcome: Outcome) -> FloodStep:
+    """So many floods at once; what a tool says that makes no sense is a reason in ``outcome``."""
+    is_ping = probe.tool is Flood.PING
+    argv = (_ping if is_ping else _hping3)(way.path, probe)
+    rate = _ping_rate if is_ping else _hping3_rate
+
+    def flood(_number: int) -> Completed:
+        return way.path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        ended = list(pool.map(flood, range(at_once)))
+    sent = received = 0
+    replies_per_s = 0.0
+    for number, done in enumerate(ended, 1):
+        text = keep(way.raw, f"{probe.tool}-{at_once}-{number}", done)
+        try:
+            one_sent, one_received, one_rate = rate(text)
+        except UsageError as error:
+            outcome.refuse(f"{probe.tool} ended with status {done.status}: {error.message}")
+            continue
+        sent, received, replies_per_s = sent + one_sent, received + one_received, replies_per_s + one_rate
+    return FloodStep(
+        at_once=at_once,
+        sent=sent,
+        received=received,
+        replies_per_s=replies_per_s,
+        lost_percent=100 * (sent - received) / sent if sent else 0.0,
+    )
+
+
+def _ping(path: LinkPath, probe: PacketRate) -> list[str]:
+    source = ["-I", path.initiator_address] if path.is_shared else []
+    flood = ["ping", "-n", "-q", "-f", "-s", str(PAYLOAD_BYTES), "-w", str(probe.duration_s)]
+    return [*flood, *source, path.target_address]
+
+
+def _ping_rate(text: str) -> tuple[int, int, float]:
+    """Sent, received, and received a second. UsageError if it cannot be told."""
+    run = ping_parser.parse(text).runs[0]
+    if run.invalid or not run.elapsed_ns:
+        raise UsageError("; ".join(run.invalid) or "it tells no time")
+    return run.transmitted, run.received, run.received * 1e9 / run.elapsed_ns
+
+
+def _hping3(path: LinkPath, probe: PacketRate | Forwarding) -> list[str]:
+    """hping3 for so long, with the time that it took: it has no option for that, and prints none."""
+    words = ["-i", f"u{HPING3_GAP_US}", "--icmp"]
+    if isinstance(probe, Forwarding):
+        # An echo reply that nobody asked for is taken in and forgotten.
+        words = ["--flood", "--icmp", "-C", "0"]
+    script = 'time timeout --signal=INT "$0" hping3 "$@"'
+    common = ["-q", "-n", "-I", path.initiator_iface, *words]
+    return ["bash", "-c", script, str(probe.duration_s), path.target_address, *common]
+
+
+def _hping3_rate(text: str) -> tuple[int, int, float]:
+    run = hping3.parse(text).runs[0]
+    if run.invalid or not run.wall_ns or run.received is None:
+        raise UsageError("; ".join(run.invalid) or "it tells no time")
+    return run.transmitted, run.received, run.received * 1e9 / run.wall_ns
+
+
+def forwarding(probe: Forwarding, way: Way) -> Outcome:
+    """Flood the target with what nobody answers, and count what left each hop and what arrived."""
+    path = way.path
+    argv = _hping3(path, probe)
+    outcome = Outcome()
+    near, far = _counter(path.initiator, path.initiator_iface), _counter(path.target, path.target_iface)
+    hops = [(hop, _traffic(hop)) for hop in path.hops]
+    sent, arrived = near().tx_packets, far().rx_packets
+    done = path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
+    sent, arrived = near().tx_packets - sent, far().rx_packets - arrived
+    text = keep(way.raw, "hping3", done)
+    try:
+        run = hping3.parse(text).runs[0]
+    except UsageError as error:
+        return outcome.refuse(f"hping3 ended with status {done.status}: {error.message}")
+    if not run.wall_ns or not sent:
+        return outcome.refuse("no packet left the initiator" if not sent else "hping3's time is not known")
+    seconds = run.wall_ns / 1e9
+    outcome.figures = ForwardingFigures(
+        offered_per_s=sent / seconds,
+        arrived_per_s=arrived / seconds,
+        lost_percent=max(0.0, 100 * (sent - arrived) / sent),
+        hops=tuple(
+            HopRate(
+                host=hop.name,
+                interface=iface,
+                packets_per_s=(after.tx_packets - before.get(iface, counters.NOTHING).tx_packets) / seconds,
+            )
+            for hop, before in hops
+            for iface, after in _traffic(hop).items()
+            if iface != "lo"
+        ),
+    )
+    return outcome if arrived else outcome.refuse("no packet arrived at the target")
+
+
+def _counter(host: Host, iface: str) -> Callable[[], counters.Traffic]:
+    return lambda: _traffic(host).get(iface, counters.NOTHING)
+
+
+def _traffic(host: Host) -> dict[str, counters.Traffic]:
+    return counters.traffic(host.read_files(["/proc/net/dev"])[0])

@@ -1,0 +1,178 @@
+"""From what the user typed to a ``Plan`` of probes: names and files of probes, and the paths to probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness import plan as plans
+from harness.errors import UsageError
+from harness.files import TomlFile, read_text
+from harness.model import LINK_LOCAL, Backing, BackingKind, Plan
+from harness.plan import MIB, Request
+from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
+from harness.profiles import data_folder
+from harness.units import unknown_name
+
+DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
+DEFAULT_LINKS = ("wired", "wifi")
+
+PAYLOADS_BYTES = (64, 1024, 4096, 32768)
+LONGEST_S = 3600
+MOST_COUNT = 10_000_000
+SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES = 8, 65_507
+
+KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
+    "ping": lambda: (Ping(),),
+    "ping-io": lambda: (Ping(count=500, interval_s=0.002),),
+    "ping-loaded": lambda: (Ping(count=100, interval_s=0.05, loaded=True),),
+    "tcp": lambda: (Tcp(),),
+    "udp": lambda: (Udp(),),
+    "pps": lambda: (PacketRate(tool=Flood.PING), PacketRate(tool=Flood.HPING3), Forwarding()),
+    "udp-latency": lambda: tuple(
+        UdpLatency(payload_bytes=size, socket=socket) for size in PAYLOADS_BYTES for socket in Socket
+    ),
+}
+"""What ``--probe NAME`` stands for."""
+
+
+class ProbeProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``profiles/probes/*.toml``: paths and probes of one experiment, and how it is shown.
+
+    ``view`` and ``reference`` are for ``harness table`` afterwards.
+    """
+
+    title: str
+    source: str = ""
+    links: tuple[str, ...] = ()
+    ipsec: tuple[str, ...] = ("off",)
+    repeats: int = 1
+    view: str = "link"
+    reference: str | None = None
+    probe: tuple[Probe, ...] = ()
+
+
+def names() -> list[str]:
+    """The profiles that the project brings."""
+    return sorted(file.stem for file in _folder().glob("*.toml"))
+
+
+def load_profile(name: str) -> ProbeProfile:
+    """A profile of the project's by its name, or a TOML file. UsageError says what is wrong with it."""
+    path = Path(name) if "/" in name or name.endswith(".toml") else _folder() / f"{name}.toml"
+    if path.parent == _folder() and name not in names():
+        raise unknown_name("profile of probes", name, names())
+    kind = "profile of probes"
+    profile = TomlFile(kind, path, read_text(path, kind)).load(ProbeProfile)
+    for probe in profile.probe:
+        check(probe)
+    return profile
+
+
+def _folder() -> Path:
+    return data_folder() / "profiles" / "probes"
+
+
+def named(words: Sequence[str]) -> list[Probe]:
+    """The probes that ``--probe`` asks for."""
+    for word in words:
+        if word not in KINDS:
+            raise unknown_name("probe", word, KINDS)
+    return [probe for word in words for probe in KINDS[word]()]
+
+
+def changed(
+    probes: Sequence[Probe], *, count: int | None = None, duration_s: int | None = None
+) -> list[Probe]:
+    """The same probes with another ``count`` or ``duration_s``, where they have one, all checked."""
+    found = []
+    for probe in probes:
+        if count is not None and isinstance(probe, Ping | UdpLatency):
+            probe = msgspec.structs.replace(probe, count=count)
+        if duration_s is not None and isinstance(probe, Tcp | Udp | PacketRate | Forwarding):
+            probe = msgspec.structs.replace(probe, duration_s=duration_s)
+        check(probe)
+        found.append(probe)
+    return found
+
+
+def check(probe: Probe) -> None:
+    """UsageError for parameters that no tool could act upon."""
+    if isinstance(probe, Ping | UdpLatency):
+        _within("count", probe.count, 1, MOST_COUNT)
+    if isinstance(probe, Ping):
+        _within("interval_s", probe.interval_s, 0.0001, LONGEST_S)
+        _within("count x interval_s", probe.count * probe.interval_s, 0, LONGEST_S)
+        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
+    elif isinstance(probe, UdpLatency):
+        _within("payload_bytes", probe.payload_bytes, SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES)
+    else:
+        _within("duration_s", probe.duration_s, 1, LONGEST_S)
+    if isinstance(probe, Udp):
+        _within("rate_bit_s", probe.rate_bit_s, 1000, 10**12)
+    if isinstance(probe, Udp) and probe.payload_bytes is not None:
+        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
+    if isinstance(probe, Tcp):
+        _within("streams", probe.streams, 1, 128)
+    if isinstance(probe, PacketRate):
+        _within("most_at_once", probe.most_at_once, 1, 64)
+
+
+def _within(what: str, value: float, least: float, most: float) -> None:
+    # Written so that a NaN, which TOML has, is refused as well.
+    if not least <= value <= most:
+        raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {value:g}")
+
+
+def make_plan(request: Request, probes: Sequence[Probe]) -> Plan:
+    """A plan of probes on the links of a request. UsageError for the first thing that is wrong."""
+    if LINK_LOCAL in request.links:
+        raise UsageError(
+            "probes send packets over a network, and the link local has none",
+            hint="name another, such as --link wired",
+        )
+    if request.lab_initiators != 1 or len(request.initiators) > 1:
+        raise UsageError("a probe has one initiator, found more", hint="name one")
+    names = [probe.name for probe in probes]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two probes are called {name}", hint="leave one of them out")
+    links = request.links or (() if request.target else DEFAULT_LINKS)
+    # The smallest workload there is: a plan of cells without it would be refused, and none of it is run.
+    made = plans.make_plan(
+        msgspec.structs.replace(
+            request,
+            links=links,
+            ipsec=request.ipsec or ("off",),
+            profile="document",
+            workloads=("seq-read-4k",),
+            probes=False,
+        )
+    )
+    return msgspec.structs.replace(
+        made,
+        workloads=(),
+        probing=tuple(probes),
+        disk=None,
+        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=16 * MIB),
+        profile="probes",
+    )
+
+
+def estimate_s(plan: Plan) -> float:
+    """How long the probes of a plan take, about."""
+    return sum(_estimate_s(probe) for probe in plan.probing) * plan.repeats * len(plan.columns)
+
+
+def _estimate_s(probe: Probe) -> float:
+    match probe:
+        case Ping():
+            return probe.count * probe.interval_s + (2 if probe.loaded else 0) + 0.2
+        case UdpLatency():
+            return probe.count * 300e-6
+        case PacketRate():
+            return 3.0 * probe.duration_s
+        case _:
+            return probe.duration_s + 1.0

@@ -40,7 +40,7 @@ LONG = (*VIRTUAL, "--runtime=2s")
 """Where a round trip is long, TCP's congestion window takes some to grow; the closed form is of what comes
 then."""
 
-REAL = ("--repeats=3", "--runtime=1s", "--size=32M")
+REAL = ("--repeats=2", "--runtime=0.7s", "--size=32M")
 
 JOBS = """
 [global]
@@ -160,7 +160,7 @@ EXPERIMENTS = (
     Experiment(
         name="cipher",
         limit=Limit.CRYPTO,
-        links={"wired:unshaped": "", "wired": ""},
+        links={"wired:unshaped": ""},
         workloads=(*BLOCKS, "read-128k-qd8", "write-128k-qd8"),
         words=(*REAL, "--ipsec=off", "--ipsec=null-sha256", "--ipsec=3des-sha256"),
         proposals={"3des-sha256": TRIPLE_DES},

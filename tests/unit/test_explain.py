@@ -227,6 +227,10 @@ def test_without_a_null_column_crypto_is_not_told_from_the_kernels_path() -> Non
     assert (sure.limited_by, sure.confidence) == (Limit.CRYPTO, Confidence.HIGH)
     assert unsure.limited_by is Limit.UNKNOWN
     assert "the crypto or the processor" in unsure.reason and "null-sha256" in unsure.reason
+    assert set(unsure.either) == {Limit.CRYPTO, Limit.CPU} and not sure.either
+    assert "by the crypto or the processor outside of crypto, not told which: seq-read-256k" in summary(
+        [Explained.of(protected(null=None))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -406,7 +410,7 @@ def test_words_for_people() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
     sentences = summary(cells).splitlines()
     assert [line.partition(":")[0] for line in sentences] == ["wired+null-sha256", "wired+aes128gcm16"]
-    assert "by the crypto (aes-generic): seq-read-256k" in sentences[1]
+    assert "limited by the crypto (aes-generic): seq-read-256k" in sentences[1]
     whole = text(cells)
     assert (
         "us for one I/O" in whole and "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in whole

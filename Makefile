@@ -19,6 +19,7 @@ run: install
 
 test: install
 	@sh tools/install-packages.sh packages-test.txt
+	@sh tools/install-packages.sh packages-paths.txt
 	$(VENV)/bin/tox
 
 lab-kernel: install

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from harness import overtime
 from harness.model import (
     Backing,
     BackingKind,
@@ -44,6 +45,9 @@ LINKS = ("wired", "wifi", "wan", "10g", "fast-ethernet")
 COLUMNS = tuple(Column(link, ipsec) for link in LINKS for ipsec in PROPOSALS)
 BINS = 120
 """Different latencies in one output; a real one of half a second has 50 to 300."""
+LOGGED = 60
+"""Samples of bandwidth in one log: of six seconds."""
+RAW = ("fio.json", "job.fio", overtime.LOG)
 
 
 def made_plan(run_id: str, workloads: int, repeats: int) -> Plan:
@@ -126,10 +130,15 @@ def write_run(root: Path, cells: int, repeats: int) -> int:
             session={"queue_depth": "32", "max_sectors_kb": "124"},
         )
         key = record_key(record)
-        (folder.raw_folder(key) / "fio.json").write_bytes(msgspec.json.encode(output))
+        raw = folder.raw_folder(key)
+        (raw / "fio.json").write_bytes(msgspec.json.encode(output))
+        (raw / "job.fio").write_text("[job]\nlog_avg_msec=100\n", encoding="utf-8")
+        kib_s = [round(ios * 4 * source.lognormvariate(0, 0.1)) for _ in range(LOGGED)]
+        log = "".join(f"{100 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(kib_s, 1))
+        (raw / overtime.LOG).write_text(log, encoding="utf-8")
         cells_folder = folder.path / "cells"
         cells_folder.mkdir(exist_ok=True)
-        whole = msgspec.structs.replace(record, raw=(f"raw/{key}/fio.json",))
+        whole = msgspec.structs.replace(record, raw=tuple(f"raw/{key}/{name}" for name in RAW))
         (cells_folder / f"{key}.json").write_bytes(msgspec.json.encode(whole))
         written += 1
     return written

@@ -96,7 +96,7 @@ def of_cell(
 
 def round_trip_s(link: LinkProfile) -> float | None:
     """Both ways through the idle link, without the sending of packets; None: the profile has no delay."""
-    return 2e-6 * link.delay_us or None
+    return 2e-6 * link.path_delay_us or None
 
 
 def goodput_bytes_per_s(link: LinkProfile, proposal: Proposal | None, mode: str | None) -> float | None:

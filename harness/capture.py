@@ -42,8 +42,8 @@ def sampling(profile: LinkProfile) -> int:
     four packets a round trip, whatever the rate allows.
     """
     packets_per_s = (profile.rate_bit_s or 10**10) / (1538 * 8)
-    if profile.delay_us:
-        packets_per_s = min(packets_per_s, 4e6 / (2 * profile.delay_us))
+    if profile.path_delay_us:
+        packets_per_s = min(packets_per_s, 4e6 / (2 * profile.path_delay_us))
     sparse = max(1, int(packets_per_s / SAMPLES_PER_S))
     return min(MOST_SPARSE, 1 << (sparse.bit_length() - 1))
 

@@ -36,7 +36,16 @@ from harness import (
 )
 from harness import run as runner
 from harness.backing import require_device
-from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.console import (
+    Interrupted,
+    carry_out,
+    err,
+    out,
+    prepare_results,
+    print_view,
+    tell_recovery,
+    tell_start,
+)
 from harness.errors import HarnessError, TestbedError, UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect, goodputs_of
@@ -56,7 +65,7 @@ from harness.model import (
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.probes import store
 from harness.profiles import load_link
-from harness.progress import bar, process_started_unix_s
+from harness.progress import Outcome, bar, process_started_unix_s
 from harness.results import (
     RunFolder,
     open_environments,
@@ -70,6 +79,7 @@ from harness.state import exclusive
 from harness.stats import FEWEST
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import check_name, format_duration, format_size, parse_percent
+from harness.views import View
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
@@ -411,13 +421,18 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         err.print("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
-    outcome = carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
+    outcome = _carry_out(made, folder, state, started_unix_s, cells)
     _print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
+
+
+def _carry_out(made: Plan, folder: RunFolder, state: Path, started_unix_s: float, cells: int) -> Outcome:
+    """Have the testbed measure what is left of a plan, and show how it goes; HarnessError if it could not."""
+    cell_s = sum(plan.cell_s(made, w) + plan.CELL_OVERHEAD_S for w in made.workloads) / len(made.workloads)
+    return carry_out(made, folder, state, started_unix_s, cells=cells, cell_estimate_s=cell_s)
 
 
 def _print_plan(made: Plan) -> None:
@@ -476,12 +491,23 @@ def table(
         str,
         typer.Option(help="none, local (each figure's part of the local one) or ipsec (of the one without)."),
     ] = "none",
+    view: Annotated[
+        str | None,
+        typer.Option(help=f"Of probes, in place of the matrix: {', '.join(View)}.", show_default=False),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(help=f"Published figures beside: {', '.join(references.names())}.", show_default=False),
     ] = None,
 ) -> None:
-    """Print the matrix of a run, of several, or of fio outputs that you already have."""
+    """Print the matrix of a run, of several, or of fio outputs that you already have; or a view of probes."""
+    if view is None and reference is not None:
+        view = references.view_of(reference)
+    if view is not None:
+        if (Metric(metric), Ratio(ratio)) != (Metric.MB_S, Ratio.NONE):
+            raise UsageError("--metric and --ratio are of the matrix, but a view was asked for")
+        print_view(paths or [Path(DEFAULTS.results)], View(view), reference, TableFormat(format))
+        return
     options = Options(
         metric=Metric(metric),
         ratio=Ratio(ratio),
@@ -571,15 +597,13 @@ def _measure_twin(run: RunFolder) -> None:
     if made is None or twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
-    cell_s = sum(plan.cell_s(made, w) for w in made.workloads) / len(made.workloads)
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         prepare_results(folder.path)
         folder.save_plan(made)
-        cells = Schedule(made, folder.load_records()).expected
-        tell_start(made, folder, f"the digital twin, {cells} cells")
-        outcome = carry_out(
-            made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=cell_s
+        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
+        outcome = _carry_out(
+            made, folder, state, process_started_unix_s(), Schedule(made, folder.load_records()).expected
         )
     for line in outcome.summary():
         err.print(line, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +12,16 @@ import msgspec
 import typer
 
 from harness import testbed
-from harness.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.console import (
+    Interrupted,
+    carry_out,
+    err,
+    out,
+    prepare_results,
+    print_view,
+    tell_recovery,
+    tell_start,
+)
 from harness.errors import UsageError
 from harness.model import IkeAuth, IpsecMode, Plan, Security, Status
 from harness.plan import KernelChoice, Kernels, Request
@@ -21,6 +31,7 @@ from harness.progress import process_started_unix_s
 from harness.results import RunFolder
 from harness.state import exclusive
 from harness.units import check_name, format_duration, parse_duration_s
+from harness.views import View
 
 DEFAULTS = Request()
 
@@ -112,7 +123,9 @@ def probe(
     if resume is None:
         seconds = None if duration is None else _whole_seconds(duration)
         probes = asked.probe if asked is not None else planning.named(probe or planning.DEFAULT_PROBES)
-        made = planning.make_plan(request, planning.changed(probes, count=count, duration_s=seconds))
+        made = planning.make_plan(
+            request, planning.changed(probes, count=count, duration_s=seconds), profile or planning.NO_PROFILE
+        )
         folder = RunFolder(Path(results) / made.run_id)
     else:
         folder = RunFolder(Path(resume) if "/" in resume else Path(results) / check_name("run", resume))
@@ -147,9 +160,23 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         each_s = planning.estimate_s(made) / len(questions(made))
         outcome = carry_out(made, folder, state, started_unix_s, cells=left, cell_estimate_s=each_s)
         status, lines = outcome.exit_code, outcome.summary("probes")
+    _print_view(made, folder)
     for line in lines:
         err.print(line, soft_wrap=True)
+    err.print(f"the table again: harness table {shlex.quote(str(folder.path))} --view link", soft_wrap=True)
     return status
+
+
+def _print_view(made: Plan, folder: RunFolder) -> None:
+    """The view of the run's profile; of one without, the views that its probes are for."""
+    if made.profile != planning.NO_PROFILE:
+        with contextlib.suppress(UsageError):  # of the user's, and gone since
+            profile = planning.load_profile(made.profile)
+            print_view([folder.path], View(profile.view), profile.reference)
+            return
+    for view in planning.views(made.probing):
+        print_view([folder.path], view, None)
+        sys.stdout.write("\n")
 
 
 def _whole_seconds(text: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import capture, interfaces, ipsec, links, trunk, wifi
+from harness import capture, interfaces, ipsec, links, paths, trunk, wifi
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Plan
@@ -74,7 +74,7 @@ class Columns:
         raw.mkdir(parents=True, exist_ok=True)
         has_radio = self.plan.has_radio(self.plan.links[column.link])
         aloft = self._aloft(column, number, stack, raw) if has_radio else None
-        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number))
+        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
         protected = column.ipsec != IPSEC_OFF
         esp = self._protect(column, path, stack, raw) if protected else {}
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
@@ -128,7 +128,9 @@ class Columns:
         links = self.plan.links
         return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 
-    def _link(self, column: Column, number: int) -> contextlib.AbstractContextManager[links.LinkPath]:
+    def _link(
+        self, column: Column, number: int, logs: Path
+    ) -> contextlib.AbstractContextManager[links.LinkPath]:
         """The link of one initiator, real or made as its profile says."""
         plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
         profile = plan.links[column.link]
@@ -148,6 +150,17 @@ class Columns:
                 index=index,
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
+            )
+        if profile.hops is not None:
+            folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)
+            return paths.bring_up(
+                self.journal,
+                host,
+                profile,
+                tag=self.tag,
+                index=index,
+                folders=folders,
+                frame_by_frame=plan.virtual_time,
             )
         return links.bring_up(
             self.journal, host, profile, tag=self.tag, index=index, frame_by_frame=plan.virtual_time

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from harness import testbed
+from harness import references, testbed
 from harness.errors import HarnessError, UsageError
 from harness.journal import Journal
 from harness.model import LabKernel, Plan
+from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
+from harness.table import TableFormat
 from harness.units import format_size
+from harness.views import View
+from harness.views import build as build_view
+from harness.views import render as render_view
+
+PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
+    (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"
+)
+"""The probes that a view shows, as options."""
 
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
@@ -58,6 +70,27 @@ def tell_recovery(removed: list[str], failed: list[str]) -> None:
         err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
     for line in failed:
         err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
+
+
+def print_view(
+    paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.PLAIN
+) -> None:
+    """Print a view of the probes in ``paths``, with published figures of that view beside."""
+    published = None
+    if reference is not None:
+        if references.view_of(reference) != view:
+            raise UsageError(
+                f"the reference {reference} is not for the view {view}",
+                hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
+            )
+        published = references.load_path_reference(reference)
+    found = build_view(view, store.open_probes(paths), published)
+    if not any(not row.is_published for row in found.rows):
+        raise UsageError(
+            f"{', '.join(map(str, paths))}: there are no probes that the view {view} could show",
+            hint=f"make some with: harness probe --probe {PROBES_OF[view]}",
+        )
+    sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
 
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:

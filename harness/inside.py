@@ -22,7 +22,8 @@ from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan, Status, TestbedKind
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, Status, TestbedKind
+from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
@@ -31,6 +32,13 @@ from harness.schedule import Schedule
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
+
+HOP_MODULES: dict[HopKind, tuple[str, ...]] = {
+    HopKind.SWITCH: ("bridge",),
+    HopKind.ROUTER: (),
+    HopKind.PPPOE: ("pppoe", "iptable_mangle", "xt_TCPMSS"),
+    HopKind.OPENFLOW: ("tun",),
+}
 
 
 def modules(plan: Plan) -> dict[str, list[str]]:
@@ -51,6 +59,7 @@ def modules(plan: Plan) -> dict[str, list[str]]:
             shaping += ["xfrm_user", "esp4"]
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping.append("sch_netem")
+        shaping += [name for link in plan.links.values() if link.hops for name in HOP_MODULES[link.hops.kind]]
         for role in names:
             names[role] += dict.fromkeys(shaping)
     if (
@@ -62,9 +71,9 @@ def modules(plan: Plan) -> dict[str, list[str]]:
     return names
 
 
-def mount_private() -> None:
-    """A tmpfs over each of ``TMPFS``, seen by this process and its children alone."""
-    for place in TMPFS:
+def mount_private(*more: str) -> None:
+    """A tmpfs over each of ``TMPFS`` and ``more``, seen by this process and its children alone."""
+    for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
         runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
 
@@ -139,21 +148,25 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
-    """Carry out what is left of the folder's plan."""
+    """Carry out what is left of the folder's plan: of its cells, or of its probes."""
     plan = folder.load_plan()
+    # What was measured before is read first: a damaged record ends a run before anything is brought up.
+    schedule = Schedule(plan, folder.load_records())
+    probed = {record.key for record in store.load(folder) if record.status is Status.OK}
     if plan.testbed is not TestbedKind.MACHINES:
-        mount_private()
+        speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
+        mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
         prepare(plan, taking_part)
         if plan.probing:
-            done = {record.key for record in store.load(folder) if record.status is Status.OK}
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            prober.execute([(order, q) for order, q in enumerate(questions(plan)) if q.key not in done])
+            left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
+            prober.execute(left)
         else:
             bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            bench.execute(Schedule(plan, folder.load_records()))
+            bench.execute(schedule)
 
 
 def run(run_folder: str, journal_path: str) -> int:

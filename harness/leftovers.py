@@ -15,6 +15,7 @@ ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1." | tell 'the iSCS
 ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null | tell 'the backstore'
 ls /run/netns 2>/dev/null | grep -e "^harness-$1-" | tell 'the network namespace'
 ls /sys/class/net | grep -e "^h$1[it][0-9]" | tell 'the interface'
+ls -d /sys/fs/cgroup/harness-"$1"-* 2>/dev/null | tell 'the control group'
 ip xfrm state list nokeys 2>/dev/null | grep -e "^src $2" | tell 'the ESP state'
 ip xfrm policy list 2>/dev/null | grep -e "^src $2" | tell 'the IPsec policy'
 ip rule list 2>/dev/null | grep -e "lookup 48[0-5][0-9][0-9]$" | tell 'the routing rule'

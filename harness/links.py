@@ -114,6 +114,11 @@ def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
     return " ".join(["limit", str(QUEUE_PACKETS), *words]) if words else None
 
 
+def shape(host: Host, iface: str, parameters: str) -> None:
+    """Have an interface send as ``netem`` says."""
+    host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
+
+
 class Airtime(msgspec.Struct, frozen=True):
     """The medium of a half-duplex link: an ifb in which all packets wait that ``end`` sends or receives.
 
@@ -136,7 +141,9 @@ class Airtime(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = False) -> Iterator[LinkPath]:
+def ready(
+    journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = False, prefix_bits: int = 24
+) -> Iterator[LinkPath]:
     """Give both ends of a link that is there their addresses, and shape it as its profile says."""
     ends = (
         (path.initiator, path.initiator_iface, path.initiator_address),
@@ -145,9 +152,9 @@ def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = 
     for host, iface, address in ends:
         host.run(
             ["ip", "-batch", "-"],
-            input=f"link set dev {iface} up\naddress add {address}/24 dev {iface}\n"
+            input=f"link set dev {iface} up\naddress add {address}/{prefix_bits} dev {iface}\n"
             + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
-            + _window(path, iface, address),
+            + _window(path.profile, iface, f"{address}/{prefix_bits}"),
         )
     if path.profile.tcp_window_bytes is not None:
         # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows lifts the route's.
@@ -164,18 +171,18 @@ def ready(journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = 
         parameters = netem(path.profile, frame_by_frame=frame_by_frame)
         if parameters is not None:
             for host, iface in queues:
-                host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
+                shape(host, iface, parameters)
         yield path
 
 
-def _window(path: LinkPath, iface: str, address: str) -> str:
+def _window(profile: LinkProfile, iface: str, end: str) -> str:
     """What holds the window down that this end tells its peer (RTAX_WINDOW); the route goes with the link."""
-    if path.profile.tcp_window_bytes is None:
+    if profile.tcp_window_bytes is None:
         return ""
-    network = ipaddress.ip_interface(f"{address}/24").network
+    of_end = ipaddress.ip_interface(end)
     return (
-        f"route replace {network} dev {iface} proto kernel scope link src {address} "
-        f"window {path.profile.tcp_window_bytes}\n"
+        f"route replace {of_end.network} dev {iface} proto kernel scope link src {of_end.ip} "
+        f"window {profile.tcp_window_bytes}\n"
     )
 
 

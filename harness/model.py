@@ -91,6 +91,45 @@ LINK_LOCAL = "local"
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
 
+class HopKind(enum.StrEnum):
+    """What passes packets on between the ends of a link."""
+
+    SWITCH = "switch"
+    ROUTER = "router"
+    PPPOE = "pppoe"
+    """Two routers, the one a PPPoE client of the other."""
+    OPENFLOW = "openflow"
+
+
+class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How an OpenFlow switch decides: by flows that its controller installs, or by asking for each packet.
+
+    ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are of the controller's own link, the profile
+    ``controller``; ``cpu_percent`` is the switch's share of one processor, None: all that it can get.
+    """
+
+    controller: str
+    flows: bool = False
+    rate_bit_s: int | None = None
+    delay_us: float = 0.0
+    frame_overhead_bytes: int = 24
+    cpu_percent: int | None = None
+
+
+class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is between the ends of a link: ``count`` hops, of which there may be ``least`` to ``most``.
+
+    Each takes a packet in whole before it sends it on at the link's rate, and ``delay_us`` beside that.
+    """
+
+    kind: HopKind
+    count: int
+    least: int
+    most: int
+    delay_us: float = 0.0
+    openflow: OpenFlow | None = None
+
+
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A link as data (``profiles/links/*.toml``).
 
@@ -100,6 +139,8 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
     ``tcp_window_bytes`` is the most that TCP may have under way in each direction; None: the hosts decide.
     ``radio``: real 802.11 of that standard (``harness.wifi``) where the lab has its own kernel.
+    ``hops``: the link is a path of several such segments in a row (``harness.paths``); delay, jitter and loss
+    are then of the whole path, and each hop adds its own delay.
 
     With ``interface`` it is no profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).
@@ -119,8 +160,14 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     frame_overhead_bytes: int = 24
     tcp_window_bytes: int | None = None
     radio: Standard | None = None
+    hops: Hops | None = None
     interface: str | None = None
     portal: str | None = None
+
+    @property
+    def path_delay_us(self) -> float:
+        """From end to end, each way, without the time that sending takes."""
+        return self.delay_us + (self.hops.count * self.hops.delay_us if self.hops is not None else 0.0)
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

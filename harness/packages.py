@@ -1,4 +1,4 @@
-"""The system packages of the lab's own kernel, ``packages-kernel.txt``: what is missing, what installs it."""
+"""System packages beside those of packages.txt: what is missing of a list, and what installs it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from dataclasses import dataclass
 
 from harness import programs
 from harness import run as runner
+from harness.errors import RequirementError
 from harness.profiles import data_folder
 
 KERNEL = "packages-kernel.txt"
-"""What building and using it needs on top of packages.txt (``harness.requirements``)."""
+"""What building and using the lab's own kernel needs on top of packages.txt (``harness.requirements``)."""
+
+PATHS = "packages-paths.txt"
+"""What links with hops of some kinds need, whose word begins what is said of a package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +44,9 @@ class Package:
         return f"{self.name} ({self.needed_by})"
 
 
-def listed() -> list[Package]:
-    """The packages of the list."""
-    lines = (data_folder() / KERNEL).read_text(encoding="utf-8").splitlines()
+def listed(name: str = KERNEL) -> list[Package]:
+    """The packages of a list."""
+    lines = (data_folder() / name).read_text(encoding="utf-8").splitlines()
     return [
         Package(name=fields[0], shown_by=fields[1], needed_by=fields[2])
         for line in lines
@@ -52,6 +56,16 @@ def listed() -> list[Package]:
 
 def missing() -> list[Package]:
     return [package for package in listed() if not package.installed]
+
+
+def require(kind: str) -> None:
+    """RequirementError if a package is missing that hops of this kind need."""
+    absent = [p for p in listed(PATHS) if p.needed_by.startswith(f"{kind}:") and not p.installed]
+    if absent:
+        raise RequirementError(
+            f"{kind} needs packages that are missing: {', '.join(p.name for p in absent)}",
+            hint=install_command(absent),
+        )
 
 
 def install_command(packages: Sequence[Package]) -> str:

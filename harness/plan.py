@@ -176,6 +176,7 @@ def make_plan(request: Request) -> Plan:
             hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
         )
     columns, links, proposals = _columns(request, kind, machines)
+    _require_hops_possible(request, links)
     lab_kernel = _lab_kernel(request, kind, links, disk)
     if lab_kernel is LabKernel.OWN:
         columns, links = _on_the_air(columns, links, request.wifi_security)
@@ -425,6 +426,23 @@ def _require_possible(
             f"a shared LUN is read-only, and {', '.join(writing[:3])} would write to it",
             hint="choose reading workloads with --workload",
         )
+
+
+def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -> None:
+    """Hops are of one kernel; and where its processor costs nothing, a share of it says nothing."""
+    for link in links.values():
+        if link.hops is None:
+            continue
+        if request.kernels is Kernels.APART:
+            raise UsageError(
+                f"the link {link.name} has its hops in one kernel with its ends, found --kernels apart",
+                hint="leave --kernels out for it",
+            )
+        if request.virtual_time and link.hops.openflow is not None and link.hops.openflow.cpu_percent:
+            raise UsageError(
+                f"the link {link.name} limits a switch's processor, which costs nothing in virtual time",
+                hint="leave :cpu=N or --virtual-time out",
+            )
 
 
 def _columns(

@@ -12,11 +12,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from harness.errors import UsageError
 from harness.files import TomlFile, read_text
-from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, LinkProfile, Proposal
+from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, HopKind, Hops, LinkProfile, Proposal
+from harness.modifiers import MTU_RANGE, modify
 from harness.units import check_name, shown, unknown_name
 
 DEFAULT_PROPOSAL = "aes128gcm16"
@@ -24,13 +23,12 @@ DEFAULT_PROPOSAL = "aes128gcm16"
 
 _MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (IPSEC_OFF, DEFAULT_PROPOSAL)}
 
-MTU_JUMBO = 9000
 _RANGES: dict[str, tuple[float, float, str]] = {
     "rate_bit_s": (1_000, 10**12, "bit/s"),
     "delay_us": (0, 60_000_000, "us"),
     "jitter_us": (0, 60_000_000, "us"),
     "loss_percent": (0, 100, "%"),
-    "mtu_bytes": (576, 65535, "bytes"),
+    "mtu_bytes": (*MTU_RANGE, "bytes"),
     "frame_overhead_bytes": (0, 1000, "bytes"),
     # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
     "tcp_window_bytes": (536, 2**30, "bytes"),
@@ -106,8 +104,9 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
     ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
-    bytes, ``:jumbo`` is ``:mtu=9000``. The profile returned is named for what it is, fit for file names:
-    ``wired:jumbo:unshaped`` is called ``wired-unshaped-mtu9000``.
+    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The profile
+    returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
+    ``wired-unshaped-mtu9000``.
 
     ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
     treat it before they ask. UsageError for unknown names and modifiers, and for files that are wrong.
@@ -124,46 +123,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     file = TomlFile("link", path, read_text(path, "link"))
     # A profile is of an emulated link: real interfaces are named on the command line.
     profile = file.load_named(LinkProfile, interface=None, portal=None)
-    return _modify(_check_link(profile, file), spec, modifiers)
-
-
-def _modify(profile: LinkProfile, spec: str, modifiers: Sequence[str]) -> LinkProfile:
-    unshaped = False
-    mtu_bytes: int | None = None
-    low, high, _ = _RANGES["mtu_bytes"]
-    for modifier in modifiers:
-        word = f"mtu={MTU_JUMBO}" if modifier == "jumbo" else modifier
-        match = re.fullmatch(r"mtu=([0-9]{1,9})", word)
-        if modifier == "unshaped" and not unshaped:
-            unshaped = True
-        elif match and mtu_bytes is None and low <= int(match[1]) <= high:
-            mtu_bytes = int(match[1])
-        else:
-            raise UsageError(
-                f"link {shown(spec)}: expected each of 'unshaped' and 'jumbo' or 'mtu=N' "
-                f"({low} to {high}) at most once after the name, found {shown(modifier)}",
-                hint=f"try {profile.name}:unshaped, {profile.name}:jumbo or {profile.name}:mtu=1400",
-            )
-    if unshaped:
-        profile = msgspec.structs.replace(
-            profile,
-            name=f"{profile.name}-unshaped",
-            title=f"{profile.title}, unshaped",
-            rate_bit_s=None,
-            delay_us=0.0,
-            jitter_us=0.0,
-            loss_percent=0.0,
-            tcp_window_bytes=None,
-            duplex=Duplex.FULL,
-        )
-    if mtu_bytes is not None:
-        profile = msgspec.structs.replace(
-            profile,
-            name=f"{profile.name}-mtu{mtu_bytes}",
-            title=f"{profile.title}, MTU {mtu_bytes}",
-            mtu_bytes=mtu_bytes,
-        )
-    return profile
+    return modify(_check_link(profile, file), spec, modifiers, lambda name: load_link(name, folders))
 
 
 def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
@@ -226,7 +186,43 @@ def _check_link(profile: LinkProfile, file: TomlFile) -> LinkProfile:
             "half duplex shares rate_bit_s between both directions, and there is none",
             'add rate_bit_s, or say duplex = "full"',
         )
+    if profile.hops is not None:
+        _check_hops(profile, profile.hops, file)
     return profile
+
+
+MOST_HOPS = 16
+_COUNTS = {
+    HopKind.SWITCH: (0, MOST_HOPS),
+    HopKind.ROUTER: (1, MOST_HOPS),
+    HopKind.PPPOE: (2, 2),
+    HopKind.OPENFLOW: (1, 1),
+}
+
+
+def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
+    if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+        raise file.refuse(
+            "tcp_window_bytes",
+            f"expected ends in one network, found {hops.kind} between them",
+            "leave it out: the window is a property of the route to the other end's own network",
+        )
+    low, high = _COUNTS[hops.kind]
+    if not low <= hops.least <= hops.count <= hops.most <= high:
+        raise file.refuse(
+            "hops",
+            f"expected {low} <= least <= count <= most <= {high} of the kind {hops.kind}, found "
+            f"{hops.least}, {hops.count} and {hops.most}",
+            "compare it with a shipped file, such as profiles/links/switched.toml",
+        )
+    if not 0 <= hops.delay_us <= _RANGES["delay_us"][1]:
+        raise file.refuse(
+            "hops", f"expected delay_us of 0 to 60000000, found {hops.delay_us}", "mind the unit"
+        )
+    if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
+        raise file.refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+    if profile.duplex is Duplex.HALF or profile.radio is not None:
+        raise file.refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
 
 
 def _check_proposal(proposal: Proposal, file: TomlFile) -> Proposal:

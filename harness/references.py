@@ -1,9 +1,9 @@
-"""Published matrices as data, ``profiles/references/*.toml``, to set beside measured ones."""
+"""Published figures as data, ``profiles/references/*.toml``: of matrices, and of paths."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -30,23 +30,51 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rows: dict[str, tuple[float, ...]]
 
 
+class PublishedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One set-up as published. ``values`` are by the keys of the view's columns, in their units."""
+
+    title: str
+    values: dict[str, float]
+
+
+class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Published figures of paths, for one of the views of ``harness table --view``."""
+
+    name: str
+    title: str
+    source: str
+    view: str
+    row: tuple[PublishedRow, ...]
+
+
+class _Kind(msgspec.Struct):
+    """What tells the two kinds of reference apart."""
+
+    view: str | None = None
+
+
+T = TypeVar("T")
+
+
 def names() -> list[str]:
-    """The names that ``load_reference`` knows."""
+    """The names of all references."""
     return sorted(file.stem for file in _folder().glob("*.toml"))
 
 
+def view_of(name: str) -> str | None:
+    """The view that a reference is for, None for a matrix. UsageError as ``load_reference``."""
+    return _decode(name, _Kind).view
+
+
+def load_path_reference(name: str) -> PathReference:
+    """The reference of that name, which has a view. UsageError as ``load_reference``."""
+    return _decode(name, PathReference)
+
+
 def load_reference(name: str) -> Reference:
-    """The reference of that name; UsageError lists what there is, or says what is wrong with its file."""
-    known = names()
-    if name not in known:
-        raise UsageError(f"there is no reference {shown(name)}", hint=f"there is: {', '.join(known)}")
+    """The matrix of that name; UsageError lists what there is, or says what is wrong with its file."""
+    reference = _decode(name, Reference)
     file = _folder() / f"{name}.toml"
-    try:
-        reference = msgspec.toml.decode(file.read_bytes(), type=Reference)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{file} is no reference that can be read: {error}", hint="compare it with document-003.toml"
-        ) from error
     for workload, values in reference.rows.items():
         if len(values) != len(reference.columns):
             raise UsageError(
@@ -54,6 +82,19 @@ def load_reference(name: str) -> Reference:
                 hint="give one value per column",
             )
     return reference
+
+
+def _decode(name: str, type: type[T]) -> T:
+    known = names()
+    if name not in known:
+        raise UsageError(f"there is no reference {shown(name)}", hint=f"there is: {', '.join(known)}")
+    file = _folder() / f"{name}.toml"
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{file} is no reference that can be read: {error}", hint="compare it with document-003.toml"
+        ) from error
 
 
 def _folder() -> Path:

@@ -88,12 +88,12 @@ def _beyond_link(record: Record | ClientPart, link: LinkProfile) -> list[str]:
         rate = sum(rates) if link.duplex is Duplex.HALF else max(rates, default=0.0)
         if rate > most * (1 + TOLERANCE):
             found.append(f"{_mb_s(rate)} were measured, but the link carries at most {_mb_s(most)}")
-    round_trip_ns = 2000 * max(0.0, link.delay_us - link.jitter_us) * (1 - TOLERANCE)
+    round_trip_ns = 2000 * max(0.0, link.path_delay_us - link.jitter_us) * (1 - TOLERANCE)
     lowest = min((io.latency.min_ns for io in _sides(record) if io.latency.min_ns is not None), default=None)
     if lowest is not None and lowest < round_trip_ns:
         found.append(
             f"an I/O took {lowest / 1000:.1f} us, but the link's round trip alone takes "
-            f"{2 * link.delay_us:g} us"
+            f"{2 * link.path_delay_us:g} us"
         )
     return found
 

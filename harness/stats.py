@@ -20,6 +20,9 @@ from harness.model import StoppingRule
 FEWEST = 6
 """Samples that have a 95 % interval: see ``interval_rank``."""
 
+MARGIN = 0.05
+"""The difference that matters, as a part: what is shown to be within it is no difference."""
+
 _STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """The 97.5 % quantile of Student's t for so many samples (n - 1 degrees of freedom)."""
 
@@ -120,21 +123,35 @@ def median(samples: Sequence[float]) -> float:
     return _middle(sorted(samples))
 
 
-def differ(ratios: Sequence[float]) -> bool | None:
-    """Whether ratios above zero show with 95 % confidence that their median is not 1; None: fewer than two.
+class Difference(enum.StrEnum):
+    """What ratios say of whether two things differ."""
 
-    Six or more do so by ranks. Three that agree do so by chance in one of four cases, so fewer than
-    six are taken for lognormal: Student's t of their logarithms.
+    SHOWN = "shown"
+    NONE = "no difference shown"
+    INCONCLUSIVE = "inconclusive"
+
+
+def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | None:
+    """Whether the 95 % interval of ratios above zero holds 1; None: fewer than two, which have no interval.
+
+    If it does: ``NONE`` if all of it is within ``margin`` of 1, else ``INCONCLUSIVE``, for there may
+    be a difference that matters, or none. Six ratios or more have an interval by ranks. Three that agree do
+    so by chance in one of four cases, so fewer than six are taken for lognormal: Student's t of their
+    logarithms.
     """
     n = len(ratios)
     if n < 2:
         return None
     summary = summarise(ratios)
-    if summary.interval:
-        return not summary.low <= 1 <= summary.high
-    logarithms = [math.log(ratio) for ratio in ratios]
-    error = statistics.stdev(logarithms) / math.sqrt(n)
-    return abs(statistics.fmean(logarithms)) > _STUDENT_T[n] * error
+    low, high = summary.low, summary.high
+    if not summary.interval:
+        logarithms = [math.log(ratio) for ratio in ratios]
+        middle, error = statistics.fmean(logarithms), statistics.stdev(logarithms) / math.sqrt(n)
+        low, high = (math.exp(middle + sign * _STUDENT_T[n] * error) for sign in (-1, 1))
+    if not low <= 1 <= high:
+        return Difference.SHOWN
+    within = 1 / (1 + margin) <= low and high <= 1 + margin
+    return Difference.NONE if within else Difference.INCONCLUSIVE
 
 
 @functools.lru_cache(maxsize=1024)

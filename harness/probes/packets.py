@@ -30,8 +30,9 @@ GROWTH = 1.05
 
 GRACE_S = 15.0
 PAYLOAD_BYTES = 1
-HPING3_GAP_US = 20
-"""Between two requests of one hping3; how many it really sends a second is for the processor to say."""
+GAPS_US = (1000, 500, 200, 100, 50, 20)
+"""Between two requests of one hping3, from slow to fast. It sends by a timer's signals: asked for more than
+its processor can do it takes no answers in, so the next shorter gap is tried only while answers grow."""
 
 
 @contextlib.contextmanager
@@ -61,23 +62,32 @@ def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
     steps: list[FloodStep] = []
     best: FloodStep | None = None
     saturated = False
-    for at_once in range(1, probe.most_at_once + 1):
-        step = _step(probe, way, at_once, outcome)
-        if outcome.reasons:
-            return outcome
+    gap_us = None if probe.tool is Flood.PING else GAPS_US[0]
+    for shorter_us in () if gap_us is None else GAPS_US:
+        step = _step(probe, way, 1, shorter_us, outcome)
+        steps.append(step)
+        if best is not None and step.replies_per_s < GROWTH * best.replies_per_s:
+            break
+        best, gap_us = step, shorter_us
+    for at_once in range(1 if best is None else 2, probe.most_at_once + 1):
+        step = _step(probe, way, at_once, gap_us, outcome)
         steps.append(step)
         if best is not None and step.replies_per_s < GROWTH * best.replies_per_s:
             saturated = True
             break
         best = step
+    if outcome.reasons:
+        return outcome
     if best is None or not best.received:
         return outcome.refuse("no echo request was answered")
-    lossless = best.sent == best.received
+    # Each flood ends with a request under way.
+    lossless = best.sent - best.received <= best.at_once
     outcome.figures = PacketRateFigures(
         steps=tuple(steps),
         at_once=best.at_once,
         replies_per_s=best.replies_per_s,
         packets_per_s=2 * best.replies_per_s if lossless else None,
+        counted_per_s=best.counted_per_s,
         lost_percent=best.lost_percent,
         is_saturated=saturated,
     )
@@ -91,31 +101,42 @@ def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
     return outcome
 
 
-def _step(probe: PacketRate, way: Way, at_once: int, outcome: Outcome) -> FloodStep:
+def _step(probe: PacketRate, way: Way, at_once: int, gap_us: int | None, outcome: Outcome) -> FloodStep:
     """So many floods at once; what a tool says that makes no sense is a reason in ``outcome``."""
-    is_ping = probe.tool is Flood.PING
-    argv = (_ping if is_ping else _hping3)(way.path, probe)
-    rate = _ping_rate if is_ping else _hping3_rate
+    path = way.path
+    argv = _ping(path, probe) if gap_us is None else _hping3(path, probe, gap_us)
+    told = _ping_told if gap_us is None else _hping3_told
 
     def flood(_number: int) -> Completed:
-        return way.path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
+        return path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
 
+    count = _counter(path.target, path.target_iface)
+    before = count()
     with ThreadPoolExecutor(at_once) as pool:
         ended = list(pool.map(flood, range(at_once)))
+    after = count()
     sent = received = 0
-    replies_per_s = 0.0
+    replies_per_s = longest_s = 0.0
     for number, done in enumerate(ended, 1):
-        text = keep(way.raw, f"{probe.tool}-{at_once}-{number}", done)
+        gap = "" if gap_us is None else f"-{gap_us}us"
+        text = keep(way.raw, f"{probe.tool}{gap}-{at_once}-{number}", done)
         try:
-            one_sent, one_received, one_rate = rate(text)
+            one_sent, one_received, seconds = told(text)
         except UsageError as error:
             outcome.refuse(f"{probe.tool} ended with status {done.status}: {error.message}")
             continue
-        sent, received, replies_per_s = sent + one_sent, received + one_received, replies_per_s + one_rate
+        sent, received = sent + one_sent, received + one_received
+        replies_per_s += one_received / seconds
+        longest_s = max(longest_s, seconds)
     return FloodStep(
         at_once=at_once,
+        gap_us=gap_us,
         sent=sent,
         received=received,
+        counted_per_s=(after.rx_packets + after.tx_packets - before.rx_packets - before.tx_packets)
+        / longest_s
+        if longest_s
+        else 0.0,
         replies_per_s=replies_per_s,
         lost_percent=100 * (sent - received) / sent if sent else 0.0,
     )
@@ -127,30 +148,30 @@ def _ping(path: LinkPath, probe: PacketRate) -> list[str]:
     return [*flood, *source, path.target_address]
 
 
-def _ping_rate(text: str) -> tuple[int, int, float]:
-    """Sent, received, and received a second. UsageError if it cannot be told."""
+def _ping_told(text: str) -> tuple[int, int, float]:
+    """Sent, received, and in how many seconds. UsageError if that is not told."""
     run = ping_parser.parse(text).runs[0]
     if run.invalid or not run.elapsed_ns:
         raise UsageError("; ".join(run.invalid) or "it tells no time")
-    return run.transmitted, run.received, run.received * 1e9 / run.elapsed_ns
+    return run.transmitted, run.received, run.elapsed_ns / 1e9
 
 
-def _hping3(path: LinkPath, probe: PacketRate | Forwarding) -> list[str]:
+def _hping3(path: LinkPath, probe: PacketRate | Forwarding, gap_us: int | None = None) -> list[str]:
     """hping3 for so long, with the time that it took: it has no option for that, and prints none."""
-    words = ["-i", f"u{HPING3_GAP_US}", "--icmp"]
-    if isinstance(probe, Forwarding):
+    words = ["-i", f"u{gap_us}", "--icmp"]
+    if gap_us is None:
         # An echo reply that nobody asked for is taken in and forgotten.
         words = ["--flood", "--icmp", "-C", "0"]
-    script = 'time timeout --signal=INT "$0" hping3 "$@"'
+    script = 'time timeout --signal=INT --kill-after=3 "$0" hping3 "$@"'
     common = ["-q", "-n", "-I", path.initiator_iface, *words]
     return ["bash", "-c", script, str(probe.duration_s), path.target_address, *common]
 
 
-def _hping3_rate(text: str) -> tuple[int, int, float]:
+def _hping3_told(text: str) -> tuple[int, int, float]:
     run = hping3.parse(text).runs[0]
     if run.invalid or not run.wall_ns or run.received is None:
         raise UsageError("; ".join(run.invalid) or "it tells no time")
-    return run.transmitted, run.received, run.received * 1e9 / run.wall_ns
+    return run.transmitted, run.received, run.wall_ns / 1e9
 
 
 def forwarding(probe: Forwarding, way: Way) -> Outcome:

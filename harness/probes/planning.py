@@ -15,8 +15,12 @@ from harness.plan import MIB, Request
 from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.profiles import data_folder
 from harness.units import unknown_name
+from harness.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
+NO_PROFILE = "probes"
+"""``Plan.profile`` of probes that were named one by one."""
+
 DEFAULT_LINKS = ("wired", "wifi")
 
 PAYLOADS_BYTES = (64, 1024, 4096, 32768)
@@ -120,14 +124,27 @@ def check(probe: Probe) -> None:
         _within("most_at_once", probe.most_at_once, 1, 64)
 
 
+def views(probes: Sequence[Probe]) -> list[View]:
+    """The views that show these probes, in the order of the probes."""
+    found = [
+        View.UDP_LATENCY
+        if isinstance(probe, UdpLatency)
+        else View.PPS
+        if isinstance(probe, PacketRate | Forwarding)
+        else View.LINK
+        for probe in probes
+    ]
+    return list(dict.fromkeys(found))
+
+
 def _within(what: str, value: float, least: float, most: float) -> None:
     # Written so that a NaN, which TOML has, is refused as well.
     if not least <= value <= most:
         raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {value:g}")
 
 
-def make_plan(request: Request, probes: Sequence[Probe]) -> Plan:
-    """A plan of probes on the links of a request. UsageError for the first thing that is wrong."""
+def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
+    """A plan of probes, which come from ``profile``, on the links of a request. UsageError as ``plan``'s."""
     if LINK_LOCAL in request.links:
         raise UsageError(
             "probes send packets over a network, and the link local has none",
@@ -157,7 +174,7 @@ def make_plan(request: Request, probes: Sequence[Probe]) -> Plan:
         probing=tuple(probes),
         disk=None,
         backing=Backing(kind=BackingKind.RAMDISK, size_bytes=16 * MIB),
-        profile="probes",
+        profile=profile,
     )
 
 

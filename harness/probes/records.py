@@ -51,13 +51,19 @@ class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
 
 
 class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
-    """So many processes at once: requests sent and answered, and the sum of their answers a second."""
+    """So many processes at once: requests sent and answered, and the sum of their answers a second.
+
+    ``counted_per_s`` are the packets that the target's interface received and sent, whosever they were.
+    ``gap_us`` is between two requests of one process; None: as fast as they are answered (ping -f).
+    """
 
     at_once: int
     sent: int
     received: int
     replies_per_s: float
     lost_percent: float
+    counted_per_s: float
+    gap_us: int | None = None
 
 
 class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate"):
@@ -72,6 +78,7 @@ class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-r
     at_once: int
     replies_per_s: float
     packets_per_s: float | None
+    counted_per_s: float
     lost_percent: float
     is_saturated: bool
 

@@ -92,8 +92,8 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         parts.append(f"{cell.ratio_to_local:.3g} times local")
     if cell.ratio_to_no_ipsec is not None:
         parts.append(f"{cell.ratio_to_no_ipsec:.3g} times the same link without IPsec")
-    if cell.differs_from_no_ipsec is False:
-        parts.append("not shown to differ from the same link without IPsec")
+    if cell.difference_from_no_ipsec is not None:
+        parts.append(f"difference from the same link without IPsec: {cell.difference_from_no_ipsec}")
     if cell.proof and cell.proof["esp_bytes"]:
         seen = cell.proof["cleartext_segments"]
         parts.append(f"proof: {cell.proof['esp_bytes']} bytes in ESP, {seen} segments in the clear")

@@ -12,6 +12,7 @@ import msgspec
 from harness.explain import Explained, explain, twin
 from harness.explain.evidence import Goodputs, goodputs_of
 from harness.model import LinkProfile, Plan, Proposal, Record, Workload
+from harness.probes.records import ProbeRecord
 from harness.probes.store import open_probes
 from harness.results import RunFolder, open_environments, open_plans, open_results, open_runs
 from harness.table import Metric, Options, build
@@ -49,7 +50,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     plans: Mapping[str, Plan] = {}
     environments: Mapping[str, Mapping[str, Any]] = {}
     folders: Mapping[str, Path] = {}
-    goodputs: Goodputs = {}
+    probes: Sequence[ProbeRecord] = ()
+
+    @property
+    def goodputs(self) -> Goodputs:
+        return goodputs_of(self.probes)
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
@@ -80,7 +85,7 @@ def load(paths: Sequence[Path]) -> Results:
         plans=open_plans(paths),
         environments=open_environments(paths),
         folders={run.run_id: run.path for run in open_runs(paths)},
-        goodputs=goodputs_of(open_probes(paths)),
+        probes=open_probes(paths),
     )
 
 

@@ -16,12 +16,12 @@ from typing import Any
 from harness import __version__
 from harness.escape import as_json, for_html
 from harness.model import LINK_LOCAL, LinkProfile, Plan
-from harness.report import charts, content, courses, draw
+from harness.report import charts, content, courses, draw, paths
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
-from harness.table.notes import NO_DIFFERENCE
+from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import number, percent
 from harness.units import format_size
@@ -35,6 +35,7 @@ _PLACES = (
     ("time", "Over time"),
     ("roofline", "Roofline"),
     ("waterfall", "Whom to blame"),
+    ("paths", "Paths"),
     ("environment", "Environment"),
 )
 _MANY = 24  # pictures in a section, from which on a browser lays out those in sight alone
@@ -98,6 +99,7 @@ def render(results: Results) -> str:
                 waterfalls(results.explained()),
                 "no cell has a figure",
             ),
+            _paths(results, table, facts),
             _environment(results, facts),
             "</main>",
         )
@@ -282,13 +284,34 @@ def _cell(
         return '<td class="none"><span aria-hidden="true">—</span><span class="hush">not measured</span></td>'
     value = for_html(number(cell.value, metric) if cell.value is not None else cell.status.upper())
     spread = f" <small>{for_html(percent(cell.spread))}</small>" if cell.spread is not None else ""
-    same = f" {for_html(NO_DIFFERENCE)}" if cell.differs_from_no_ipsec is False else ""
+    same = f" {for_html(sign_of(cell))}" if sign_of(cell) else ""
     marks = f' <a href="#{prefix}r{cell.mark}">[{cell.mark}]</a>' if cell.mark is not None else ""
     marks += "".join(f' <a href="#{prefix}w{n}" aria-label="warning {n}">⚠{n}</a>' for n in warnings)
     data = f' data-value="{cell.value:.9g}" style="--h:{shade or 0:.2f}"' if cell.value is not None else ""
     blank = "" if cell.value is not None else ' class="none"'
     tip = for_html(charts.describe(cell, metric))
     return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}</td>'
+
+
+def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
+    parts = [
+        f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
+        for title, headings, lines, classes in (
+            ("Beside the cells", paths.BESIDE, paths.beside(table, facts), ""),
+            ("Probes", paths.PROBES, paths.probes(results.probes), "facts"),
+        )
+        if lines
+    ]
+    preface = (
+        "<p>Round trips were made on the idle path just before a cell, and processors and interfaces watched "
+        "while fio ran: medians of the repeats, drops and errors added up. Probes are of the path alone.</p>"
+    )
+    shown = (
+        f"{preface}{''.join(parts)}"
+        if parts
+        else "<p>Left out: nothing was probed; 'harness run --probes' does, and 'harness probe'.</p>"
+    )
+    return f'<section id="paths"><h2>Paths and processors</h2>{shown}</section>'
 
 
 def _environment(results: Results, facts: Sequence[ColumnFacts]) -> str:
@@ -336,7 +359,7 @@ def _profile(link: LinkProfile) -> dict[str, Any]:
         "name": f"{link.title} ({link.name})",
         "kind": "emulated" if link.emulated else "as it is",
         "rate": rate,
-        "delay each way": f"{link.delay_us:g} µs, jitter {link.jitter_us:g} µs",
+        "delay each way": f"{link.path_delay_us:g} µs, jitter {link.jitter_us:g} µs",
         "loss": f"{link.loss_percent:g} %",
         "MTU": f"{link.mtu_bytes} bytes, {link.frame_overhead_bytes} more on the medium",
         "description": link.description,

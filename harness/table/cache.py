@@ -1,9 +1,14 @@
 """A table that was made before, as long as nothing it was made from has changed.
 
 What it was made from is known by name, inode, size and time of modification (in ns) of every file
-and folder that a table reads, and so is the code that made it. A cache can only be missed: a file in
-it that is damaged, unreadable or of other results is passed over, and one that cannot be written is
-not. Two commands at once each write a whole file and rename it.
+and folder that a table reads, and so is the code that made it. Of a run's records it is the folder's
+state and their names: to ask for each of them would take a tenth of the time that reading them takes. A
+record is written anew and renamed (``results.write_atomically``), which changes its folder; so does whatever
+else makes, renames or removes a file there. What is missed is a record that somebody else wrote over in its
+place, without any other change in the run's folder.
+
+A cache can only be missed: a file in it that is damaged, unreadable or of other results is passed over, and
+one that cannot be written is not. Two commands at once each write a whole file and rename it.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ _SETTLED_NS = 100_000_000
 """A file changed so recently could change again within the same tick of the file system's clock."""
 
 _STATE = operator.attrgetter("st_ino", "st_size", "st_mtime_ns")
+_CHANGE = operator.attrgetter("st_ino", "st_ctime_ns", "st_mtime_ns")
+"""Of a folder: the time of its last change of entries cannot be set by anybody."""
 _DIGEST_BYTES = 32
 
 
@@ -83,7 +90,7 @@ def _levels(path: Path) -> Iterator[_Level]:
     for run in (str(path), *([] if RunFolder.is_at(path) else _folders(path))):
         yield _entries(run)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            yield _entries(f"{run}/cells")
+            yield _names(f"{run}/cells")
 
 
 def _folders(path: Path) -> list[str]:
@@ -99,6 +106,12 @@ def _entries(path: str) -> _Level:
         return names, list(map(_STATE, map(functools.partial(os.stat, dir_fd=folder), names)))
     finally:
         os.close(folder)
+
+
+def _names(path: str) -> _Level:
+    # The state before the names: what comes in between makes another state, not an unnoticed name.
+    state = _CHANGE(os.stat(path))  # noqa: PTH116 -- as below
+    return os.listdir(path), [state]  # noqa: PTH208
 
 
 def _code() -> list[int]:

@@ -358,7 +358,7 @@ def _with_ratios(
             cell,
             ratio_to_local=_ratio(values, local),
             ratio_to_no_ipsec=_ratio(values, bare),
-            differs_from_no_ipsec=stats.differ(_ratios(values, bare)),
+            difference_from_no_ipsec=stats.difference(_ratios(values, bare)),
         )
 
     return [

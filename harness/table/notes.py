@@ -10,13 +10,13 @@ import msgspec
 
 from harness import schedule
 from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
-from harness.stats import Decision
+from harness.stats import FEWEST, MARGIN, Decision, Difference
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
 """``Record.source`` of what a run measured itself."""
 
-NO_DIFFERENCE = "\N{ALMOST EQUAL TO}"
+SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
 """Beside a value that is not shown to differ from that of the same link without IPsec."""
 
 _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
@@ -44,6 +44,11 @@ def setting_name(setting: Setting) -> str:
     words += [f"{setting.clock} time"] if setting.clock != Clock.REAL else []
     words += [setting.disk] if setting.disk else []
     return ", ".join(words)
+
+
+def sign_of(cell: TableCell) -> str:
+    """Of a value that is not shown to differ from that of the same link without IPsec; empty for others."""
+    return SIGNS.get(cell.difference_from_no_ipsec, "") if cell.difference_from_no_ipsec is not None else ""
 
 
 def gravest(records: Iterable[Record]) -> Status:
@@ -113,15 +118,18 @@ def legend(
 def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> Iterable[str]:
     spreads = [cell.n for line in grid for cell in line if cell is not None and cell.spread is not None]
     if spreads and options.ratio is Ratio.NONE:
-        # Fewer than six samples cannot bound their median with 95 % confidence: stats.interval_rank.
         bound = "end of the 95 % interval of the median"
-        if max(spreads) < 6:
-            bound = "sample; 6 repeats or more would give a 95 % interval"
-        elif min(spreads) < 6:
-            bound = "sample (from 6 samples on: end of the 95 % interval of the median)"
+        if max(spreads) < FEWEST:
+            bound = "sample"
+        elif min(spreads) < FEWEST:
+            bound = f"sample (from {FEWEST} samples on: end of the 95 % interval of the median)"
         yield f"±: distance from the median to the farthest {bound}."
-    if any(cell.differs_from_no_ipsec is False for line in grid for cell in line if cell is not None):
-        yield f"{NO_DIFFERENCE}: not shown to differ from the same link without IPsec (ratios within blocks)."
+    found = {cell.difference_from_no_ipsec for line in grid for cell in line if cell is not None}
+    held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
+    if Difference.NONE in found:
+        yield f"{SIGNS[Difference.NONE]}: no difference of more than {MARGIN:.0%} from {held_to}."
+    if Difference.INCONCLUSIVE in found:
+        yield f"{SIGNS[Difference.INCONCLUSIVE]}: inconclusive whether it differs from {held_to}."
     if options.ratio is not Ratio.NONE:
         yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
     if any(row.direction is Direction.BOTH for row in rows):
@@ -253,9 +261,26 @@ def _named(cells: Sequence[str]) -> str:
     return ", ".join(cells) if len(cells) <= _MOST_NAMES else f"{len(cells)} cells"
 
 
+def _varies(column: TableColumn) -> bool:
+    """Whether more repeats can be had, and would differ: virtual time repeats itself."""
+    setting = column.setting
+    return setting is not None and setting.source == HARNESS_SOURCE and setting.clock == Clock.REAL
+
+
 def _warnings(
     columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
 ) -> Iterable[str]:
+    few = [
+        f"{column.label} {row.workload}"
+        for row, line in zip(rows, grid, strict=True)
+        for column, cell in zip(columns, line, strict=True)
+        if cell is not None and 0 < cell.n < FEWEST and _varies(column)
+    ]
+    if few:
+        yield (
+            f"Warning: too few repeats (under {FEWEST}) for a 95 % interval in {_named(few)}; "
+            "try --confidence 5%."
+        )
     places: dict[str, dict[str, None]] = {}
     for row, line in zip(rows, grid, strict=True):
         for column, cell in zip(columns, line, strict=True):

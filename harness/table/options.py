@@ -10,6 +10,7 @@ from harness.errors import UsageError
 from harness.escape import printable
 from harness.model import Clock, LabKernel, Record, Status
 from harness.references import Reference
+from harness.stats import Difference
 
 
 class Choice(enum.StrEnum):
@@ -156,8 +157,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
 
     ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of
-    those within blocks (the same repeat of the same run), and ``differs_from_no_ipsec`` is what
-    ``stats.differ`` says of them. ``proof`` adds up
+    those within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
+    ``stats.difference`` says of them. ``proof`` adds up
     ``Proof`` over the repeats behind the value, or over all of them where there is no value.
     ``mark`` is the number of its footnote.
     """
@@ -171,7 +172,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     spread: float | None = None
     ratio_to_local: float | None = None
     ratio_to_no_ipsec: float | None = None
-    differs_from_no_ipsec: bool | None = None
+    difference_from_no_ipsec: Difference | None = None
     proof: dict[str, int | None] | None = None
     runs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from harness.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.model import Status
-from harness.table.notes import NO_DIFFERENCE
+from harness.table.notes import sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
 
 _HEADING_WIDTH = 12
@@ -76,7 +76,7 @@ def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, st
         number(cell.value, table.options.metric),
         "" if spread is None else percent(spread),
         "" if ratio is None else _times(ratio),
-        NO_DIFFERENCE if cell.differs_from_no_ipsec is False else "",
+        sign_of(cell),
         mark,
     )
 
@@ -336,7 +336,7 @@ def _json(table: Table) -> str:
                     "metric": table.options.metric,
                     "ratio_to_local": cell.ratio_to_local,
                     "ratio_to_no_ipsec": cell.ratio_to_no_ipsec,
-                    "differs_from_no_ipsec": cell.differs_from_no_ipsec,
+                    "difference_from_no_ipsec": cell.difference_from_no_ipsec,
                     "proof": cell.proof,
                     "testbed": column.setting.testbed,
                     "clock": column.setting.clock,

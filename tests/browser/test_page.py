@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from harness.beside import Beside, ProcessorUse, RoundTrips
 from harness.report import load, render
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.test_table import HOSTILE, matrix, record
@@ -32,7 +34,15 @@ def _missing() -> list[str]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of the whole matrix, and of a row with hostile names."""
     folder = tmp_path_factory.mktemp("report")
-    write(folder / "results", matrix(), made_plan(), ENVIRONMENT, bins={1000: 900, 2000: 95, 9000: 5})
+    beside = Beside(
+        round_trips=RoundTrips(
+            interval_ns=10**7, payload_bytes=56, sent=10, received=10, p50_ns=2e5, p99_ns=3e5
+        ),
+        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, processors=4, busy=0.25, hottest=0.5),),
+    )
+    records = [msgspec.structs.replace(record, beside=beside) for record in matrix()]
+    bins, log = {1000: 900, 2000: 95, 9000: 5}, [1600, *[2000] * 11]
+    write(folder / "results", records, made_plan(), ENVIRONMENT, bins=bins, log_kib_s=log)
     odd = record(3.0, workload="odd", warnings=(HOSTILE,), run_id="r2", link="wired", link_title=HOSTILE)
     write(folder / "results", [odd])
     file = folder / "report.html"
@@ -118,7 +128,24 @@ def test_words_filter_rows_and_their_pictures(opened: Any) -> None:
     shown = opened.execute_script(
         "return [...document.querySelectorAll('figure[data-row]')].filter((f) => !f.hidden).length"
     )
-    assert shown == 4
+    assert shown == 6
+
+
+def test_bandwidth_over_time_is_drawn_and_judged(opened: Any) -> None:
+    figures = opened.find_elements("css selector", "#time figure")
+    assert len(figures) == 8
+    assert len(figures[0].find_elements("css selector", "polyline")) == 5
+    opened.execute_script("arguments[0].querySelector('details').open = true", figures[0])
+    rows = [row.text for row in figures[0].find_elements("css selector", "tbody tr")]
+    assert len(rows) == 5
+    # The first of five parts is 8 % below the others.
+    assert all(" 8.5 % " in row and " yes " in row for row in rows)
+
+
+def test_what_was_measured_beside_the_cells_is_told(opened: Any) -> None:
+    rows = [row.text for row in opened.find_elements("css selector", "#paths tbody tr")]
+    assert len(rows) == 40
+    assert all("200 µs 300 µs 0 % 50% 25% n/a n/a" in row for row in rows)
 
 
 def test_a_column_can_be_hidden(opened: Any) -> None:

@@ -102,7 +102,7 @@ class FakeHost(NamespaceHost):
             output.write_bytes(PCAP_HEADER)
             self.world.captures[output] = argv[-1]
         try:
-            if env is not None:
+            if env is not None and "STRONGSWAN_CONF" in env:
                 self.world.sockets.add(str(Path(env["STRONGSWAN_CONF"]).parent / "vici"))
             if not ready():
                 raise CommandFailed(f"waited {deadline_s:g} s in vain for {argv[0]}")

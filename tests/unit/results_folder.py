@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from harness import overtime
 from harness.model import (
     Backing,
     BackingKind,
@@ -85,15 +86,25 @@ def write(
     plan: Plan | None = None,
     environment: dict[str, Any] | None = None,
     bins: dict[int, int] | None = None,
+    log_kib_s: Sequence[int] = (),
 ) -> Path:
-    """A run's folder with ``records``; with ``bins`` each has a raw output with that histogram."""
+    """A run's folder with ``records``; with ``bins`` each has a raw output with that histogram.
+
+    ``log_kib_s`` is then the bandwidth that fio logged, one value for each half second.
+    """
     folder = RunFolder(root / records[0].run_id)
     for record in records:
         if bins:
             key = record_key(record)
             direction = "read" if record.read else "write"
             (folder.raw_folder(key) / "fio.json").write_bytes(fio_json(record.workload, bins, direction))
-            record = msgspec.structs.replace(record, raw=(f"raw/{key}/fio.json",))
+            names = ["fio.json"]
+            if log_kib_s:
+                lines = [f"{500 * n}, {rate}, 0, 0, 0\n" for n, rate in enumerate(log_kib_s, 1)]
+                (folder.raw_folder(key) / overtime.LOG).write_text("".join(lines))
+                (folder.raw_folder(key) / "job.fio").write_text("[job]\nlog_avg_msec=500\n")
+                names += [overtime.LOG, "job.fio"]
+            record = msgspec.structs.replace(record, raw=tuple(f"raw/{key}/{name}" for name in names))
         folder.save_record(record)
     if plan:
         folder.save_plan(plan)

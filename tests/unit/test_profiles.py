@@ -38,14 +38,16 @@ def refusal(folder: Path, content: str | bytes) -> str:
 
 
 def test_what_ships_is_complete() -> None:
-    assert LINKS == ["10g", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
+    single = ["10g", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
+    assert sorted(LINKS) == sorted([*single, "openflow", "pppoe", "routed", "switched"])
     assert PROPOSALS == ["aes128-sha256", "aes128gcm16", "aes256gcm16", "chacha20poly1305", "null-sha256"]
 
 
 @pytest.mark.parametrize("name", LINKS)
 def test_shipped_links_load(name: str) -> None:
     profile = load_link(name)
-    assert profile.name == name
+    # Those with hops say how many there are.
+    assert profile.name == name or (profile.hops is not None and profile.name.startswith(f"{name}-"))
     assert profile.emulated
     assert profile.title
     assert profile.source
@@ -95,6 +97,78 @@ def test_modifiers(spec: str, name: str, mtu_bytes: int, rate_bit_s: int | None)
     assert check_name("link", profile.name) == name
 
 
+@pytest.mark.parametrize(
+    ("spec", "name", "title", "count"),
+    [
+        ("switched", "switched-3", "Gigabit Ethernet, 3 switches", 3),
+        ("switched:0", "switched-0", "Gigabit Ethernet, 0 switches", 0),
+        ("switched:jumbo:1", "switched-1-mtu9000", "Gigabit Ethernet, 1 switch, MTU 9000", 1),
+        ("routed:16", "routed-16", "Routed Gigabit Ethernet, 16 routers", 16),
+        ("pppoe:unshaped", "pppoe-unshaped", "PPPoE over Gigabit Ethernet, unshaped", 2),
+        ("openflow:flows", "openflow-flows", "Open vSwitch, flows", 1),
+        ("openflow:cpu=25", "openflow-controller-cpu25", "Open vSwitch, controller, 25% CPU", 1),
+    ],
+)
+def test_links_with_hops_say_what_they_are(spec: str, name: str, title: str, count: int) -> None:
+    profile = load_link(spec)
+    assert profile.hops is not None
+    assert (profile.name, profile.title, profile.hops.count) == (name, title, count)
+    assert check_name("link", profile.name) == name
+
+
+def test_a_hop_delays_beside_what_sending_takes() -> None:
+    switched, bare = load_link("switched:4"), load_link("switched:4:unshaped")
+    assert switched.path_delay_us == pytest.approx(4 * 6.65)
+    assert (bare.path_delay_us, bare.rate_bit_s) == (0, None)
+
+
+def test_a_controllers_link_is_one_of_the_links() -> None:
+    profile = load_link("openflow:controller=fast-ethernet")
+    assert profile.name == "openflow-controller-fast-ethernet"
+    assert profile.hops is not None and profile.hops.openflow is not None
+    assert (profile.rate_bit_s, profile.hops.openflow.rate_bit_s) == (10**9, 10**8)
+    assert not profile.hops.openflow.flows
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("switched:17", "a number of switches (0 to 16)"),
+        ("switched:-1", "a number of switches (0 to 16)"),
+        ("switched:1:2", "at most once"),
+        ("routed:0", "a number of routers (1 to 16)"),
+        ("pppoe:2", "found '2'"),
+        ("wired:2", "found '2'"),
+        ("openflow:flows:controller", "'controller', 'controller=LINK' or 'flows'"),
+        ("openflow:cpu=0", "'cpu=N' (1 to 100 percent)"),
+        ("openflow:cpu=101", "'cpu=N' (1 to 100 percent)"),
+        ("openflow:controller=nothing", "there is no link 'nothing'"),
+        ("openflow:controller=local", "the disk without a network"),
+        ("switched:flows", "found 'flows'"),
+    ],
+)
+def test_hops_refused(spec: str, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_link(spec)
+    assert said in error.value.message
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('kind = "switch"\ncount = 17\nleast = 0\nmost = 17', "most <= 16"),
+        ('kind = "pppoe"\ncount = 1\nleast = 1\nmost = 1', "2 <= least"),
+        ('kind = "router"\ncount = 1\nleast = 2\nmost = 3', "least <= count"),
+        ('kind = "openflow"\ncount = 1\nleast = 1\nmost = 1', "a table openflow"),
+        ('kind = "switch"\ncount = 1\nleast = 0\nmost = 4\ndelay_us = -1', "delay_us of 0 to"),
+        ('kind = "hub"\ncount = 1\nleast = 0\nmost = 4', "hub"),
+    ],
+)
+def test_hops_of_a_file_refused(tmp_path: Path, table: str, said: str) -> None:
+    assert said in refusal(tmp_path, f"{GOOD}\n[hops]\n{table}\n")
+
+
 def test_unshaped_wifi_is_a_bare_wire() -> None:
     profile = load_link("wifi:unshaped")
     assert (profile.rate_bit_s, profile.delay_us, profile.duplex) == (None, 0, Duplex.FULL)
@@ -126,7 +200,8 @@ def test_unknown_names_say_what_there_is(elsewhere: Path) -> None:
     with pytest.raises(UsageError) as error:
         load_link("wierd")
     assert error.value.hint == (
-        "did you mean wired? there are 10g, fast-ethernet, lab-5, local, wan, wifi, wifi-ac, wifi-ax, wired"
+        "did you mean wired? there are 10g, fast-ethernet, lab-5, local, openflow, pppoe, routed, switched, "
+        "wan, wifi, wifi-ac, wifi-ax, wired"
     )
     with pytest.raises(UsageError, match="did you mean aes128gcm16"):
         load_proposal("aes128gcm")

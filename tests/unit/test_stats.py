@@ -8,7 +8,16 @@ import random
 import pytest
 
 from harness.model import StoppingRule
-from harness.stats import Decision, decide, differ, interval_rank, median, repeats_expected, summarise
+from harness.stats import (
+    Decision,
+    Difference,
+    decide,
+    difference,
+    interval_rank,
+    median,
+    repeats_expected,
+    summarise,
+)
 
 
 def miss_probability(n: int, rank: int) -> float:
@@ -86,23 +95,33 @@ def test_spread_is_the_farther_distance_as_a_part_of_the_median() -> None:
     [
         ([], None),
         ([0.5], None),
-        ([1.03, 1.05, 1.01], False),  # they agree, as three of a kind do in one of four cases
-        ([0.5, 0.51, 0.49], True),
-        ([0.5, 0.6], False),
-        ([0.9, 0.95, 0.97, 0.93, 0.98, 0.99], True),
-        ([0.9, 0.95, 0.97, 0.93, 0.98, 1.01], False),
-        ([1.0, 1.0, 1.0], False),
+        (
+            [1.03, 1.05, 1.01],
+            Difference.INCONCLUSIVE,
+        ),  # three agree by chance in one of four cases
+        ([1.001, 1.004, 0.999], Difference.NONE),
+        ([0.5, 0.51, 0.49], Difference.SHOWN),
+        ([0.5, 0.6], Difference.INCONCLUSIVE),
+        ([0.9, 0.95, 0.97, 0.93, 0.98, 0.99], Difference.SHOWN),
+        ([0.9, 0.95, 0.97, 0.93, 0.98, 1.01], Difference.INCONCLUSIVE),
+        ([0.97, 1.0, 0.98, 1.02, 1.04, 1.01], Difference.NONE),
+        ([1.0, 1.0, 1.0], Difference.NONE),
     ],
 )
-def test_ratios_differ_from_1_or_are_not_shown_to(ratios: list[float], expected: bool | None) -> None:
-    assert differ(ratios) is expected
+def test_ratios_differ_from_1_or_are_not_shown_to(ratios: list[float], expected: Difference | None) -> None:
+    assert difference(ratios) is expected
+
+
+def test_the_margin_says_what_matters() -> None:
+    ratios = [0.97, 1.0, 0.98, 1.02, 1.04, 1.01]
+    assert difference(ratios, 0.03) is Difference.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 12])
 def test_equals_are_told_apart_in_5_percent_at_most(n: int) -> None:
     source = random.Random(n)  # noqa: S311 -- no secret
-    shown = sum(differ([source.lognormvariate(0, 0.05) for _ in range(n)]) is True for _ in range(4000))
-    assert shown / 4000 < 0.06
+    made = [difference([source.lognormvariate(0, 0.05) for _ in range(n)]) for _ in range(4000)]
+    assert made.count(Difference.SHOWN) / 4000 < 0.06
 
 
 # The stopping rule

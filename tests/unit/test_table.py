@@ -122,8 +122,9 @@ Random      Uncached Write [4K blocks]    50.00 ±1.0%  51.00 ±1.0%  52.00 ±1.
             Uncached Read [4K blocks]     70.00 ±0.7%  71.00 ±0.7%  72.00 ±0.7%    73.00 ±0.7%    74.00 ±0.7%
             Uncached Read [256K blocks]   80.00 ±0.6%  81.00 ±0.6%  82.00 ±0.6%    83.00 ±0.6%    84.00 ±0.6%
 
-±: distance from the median to the farthest sample; 6 repeats or more would give a 95 % interval.
-Testbed lab: run r1."""
+±: distance from the median to the farthest sample.
+Testbed lab: run r1.
+Warning: too few repeats (under 6) for a 95 % interval in 40 cells; try --confidence 5%."""
 
 
 def test_the_matrix_is_the_documents_and_fits_into_a_terminal() -> None:
@@ -157,8 +158,10 @@ Sequential  Uncached Write [4K blocks]   100.00  INVALID [1]  4.50 ±11% [2]  SK
 [1] invalid: 3 cleartext segments were seen
 [2] 1 of 3 repeats failed: the target vanished
 [3] skipped: no reason given
-±: distance from the median to the farthest sample; 6 repeats or more would give a 95 % interval.
-Testbed lab: run r1."""
+±: distance from the median to the farthest sample.
+Testbed lab: run r1.
+Warning: too few repeats (under 6) for a 95 % interval in local seq-write-4k, wifi seq-write-4k, local \
+seq-read-4k; try --confidence 5%."""
     )
     statuses = {(cell["link"], cell["ipsec"], cell["workload"]): cell for cell in cells_of(build(found))}
     assert statuses["wired", "off", "seq-write-4k"]["status"] == "invalid"
@@ -331,25 +334,43 @@ def test_ratios_are_taken_within_blocks() -> None:
     assert cells_of(table)[1]["ratio_to_no_ipsec"] == 0.5
     elsewhere = build([*repeats(10.0, ipsec="x"), *repeats(40.0, run_id="r2")])
     assert cells_of(elsewhere)[1]["ratio_to_no_ipsec"] == 0.25
-    assert cells_of(elsewhere)[1]["differs_from_no_ipsec"] is None
+    assert cells_of(elsewhere)[1]["difference_from_no_ipsec"] is None
 
 
 def test_what_does_not_differ_is_marked() -> None:
     found = [
         *repeats(10.0, 11.0, 10.5),
-        *repeats(10.2, 10.8, 10.6, ipsec="same"),
+        *repeats(10.1, 10.9, 10.5, ipsec="same"),
         *repeats(5.0, 5.6, 5.1, ipsec="slower"),
+        *repeats(8.0, 14.0, 10.0, ipsec="unclear"),
         *repeats(9.0, ipsec="once"),
     ]
     table = build(found)
-    differs = {cell["ipsec"]: cell["differs_from_no_ipsec"] for cell in cells_of(table)}
-    assert differs == {"off": None, "same": False, "slower": True, "once": None}
-    sign = "≈: not shown to differ from the same link without IPsec (ratios within blocks)."
-    assert sign in table.notes
-    assert render(table).count("≈") == 2
+    differs = {cell["ipsec"]: cell["difference_from_no_ipsec"] for cell in cells_of(table)}
+    assert differs == {
+        "off": None,
+        "same": "no difference shown",
+        "slower": "shown",
+        "unclear": "inconclusive",
+        "once": None,
+    }
+    held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
+    assert f"≈: no difference of more than 5% from {held_to}." in table.notes
+    assert f"?: inconclusive whether it differs from {held_to}." in table.notes
+    assert render(table).count("≈") == render(table).count("?") == 2
     for format in (TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX):
         assert render(table, format).count({"html": "&#8776;", "latex": r"$\approx$"}.get(format, "≈")) == 2
     assert not any("≈" in note for note in build(repeats(1.0, 2.0)).notes)
+
+
+def test_too_few_repeats_are_warned_about_where_more_can_be_had() -> None:
+    def warned(**changes: Any) -> bool:
+        return any("too few repeats" in note for note in build(repeats(1.0, 2.0, 3.0, **changes)).notes)
+
+    assert warned()
+    assert not warned(clock="virtual")
+    assert not warned(source="fio")
+    assert not any("too few" in note for note in build(repeats(*[1.0] * 6)).notes)
 
 
 def test_repeats_for_which_no_median_stands_are_warned_about() -> None:
@@ -445,7 +466,7 @@ def test_the_notes_say_which_runs_profile_and_kernel() -> None:
     table = build(
         repeats(1.0, 2.0), plans={"r1": plan(), "unrelated": plan("unrelated")}, environments=environments
     )
-    assert table.notes[1:] == ("Testbed lab: run r1; profile document.", "Kernel: 6.1.55.")
+    assert table.notes[1:3] == ("Testbed lab: run r1; profile document.", "Kernel: 6.1.55.")
 
 
 def test_what_pooled_runs_do_not_share_is_named() -> None:
@@ -477,7 +498,7 @@ def test_warnings_are_listed_with_what_they_concern() -> None:
     assert "Warning (4 cells): hot" in notes
     assert "Warning (wired seq-write-4k): odd" in notes
     many = build([record(warnings=tuple(f"w{i}" for i in range(30)))])
-    assert sum(note.startswith("Warning") for note in many.notes) == 10
+    assert sum(note.startswith("Warning (wired seq-write-4k): w") for note in many.notes) == 10
     assert "20 more warnings: see --format json." in many.notes
 
 

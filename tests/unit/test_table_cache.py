@@ -63,15 +63,33 @@ def test_a_table_is_made_once_and_the_same_comes_back(results: Path) -> None:
 
 
 def _edit_in_place(results: Path) -> None:
-    file = next(results.rglob("*.json"))
+    file = next(results.rglob("cells/*.json"))
     text = file.read_text(encoding="utf-8").replace('"bytes": 1', '"bytes": 2')
     with file.open("r+", encoding="utf-8") as opened:  # the same inode, size and folder
         opened.write(text)
 
 
+def _edit(results: Path) -> None:
+    """As editors do: the new text takes the old one's name."""
+    file = next(results.rglob("cells/*.json"))
+    _edit_in_place(results)
+    other = file.with_suffix(".new")
+    other.write_bytes(file.read_bytes())
+    other.replace(file)
+
+
+def _unnoticed(results: Path) -> None:
+    """Put back the time of the folder, as some programs that copy folders do."""
+    folder = results / "r1" / "cells"
+    times = folder.stat()
+    RunFolder(results / "r1").save_record(record(30.0))
+    os.utime(folder, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 CHANGES: dict[str, tuple[Callable[[Path], object], float]] = {
-    "edited in place": (_edit_in_place, 20.0),
+    "edited by an editor": (lambda results: _edit(results), 20.0),
     "replaced": (lambda results: RunFolder(results / "r1").save_record(record(30.0)), 30.0),
+    "replaced, and the folder's time put back": (_unnoticed, 30.0),
     "another repeat": (lambda results: RunFolder(results / "r1").save_record(record(30.0, repeat=2)), 20.0),
     "another run": (lambda results: RunFolder(results / "r2").save_record(record(30.0, run_id="r2")), 20.0),
 }
@@ -85,6 +103,25 @@ def test_every_change_of_the_results_is_seen(
     assert maker.value() == 10.0
     change(results)
     assert (maker.value(), maker.made) == (value, 2)
+
+
+def test_a_record_that_is_written_over_in_its_place_is_seen_with_the_next_change(results: Path) -> None:
+    maker = Maker(results)
+    assert maker.value() == 10.0
+    _edit_in_place(results)
+    assert (maker.value(), maker.made) == (10.0, 1)  # what a table in a tenth of the time costs
+    (results / "r1" / "events.jsonl").write_text("{}\n", encoding="utf-8")
+    assert (maker.value(), maker.made) == (20.0, 2)
+
+
+def test_a_loose_file_that_is_written_over_is_seen(tmp_path: Path) -> None:
+    file = RunFolder(tmp_path / "r1").save_record(record(10.0)).rename(tmp_path / "loose.json")
+    (tmp_path / "r1" / "cells").rmdir()
+    settle(tmp_path)
+    maker = Maker(tmp_path)
+    assert maker.value() == 10.0
+    file.write_text(file.read_text(encoding="utf-8").replace('"bytes": 1', '"bytes": 2'), encoding="utf-8")
+    assert (maker.value(), maker.made) == (20.0, 2)
 
 
 def test_results_that_were_just_written_are_not_trusted(tmp_path: Path, own_cache: Path) -> None:

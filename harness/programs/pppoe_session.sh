@@ -1,0 +1,13 @@
+#!/bin/sh
+# What pppoe-server(8) starts in place of pppd(8), for a session that a client has been given.
+#
+# It would have a program in user space carry each packet: `pty "pppoe -n -I IFACE -e N:MAC ..." file ...`. The same
+# pppd with its rp-pppoe plugin leaves that to the kernel, and takes the session from its arguments.
+# PPPD is the program, MTU what the session shall have.
+set -eu
+iface=${2##*-I }
+iface=${iface%% *}
+session=${2##*-e }
+session=${session%% *}
+shift 2
+exec "$PPPD" plugin rp-pppoe.so "nic-$iface" rp_pppoe_sess "$session" "$@" mtu "$MTU" mru "$MTU"

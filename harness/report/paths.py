@@ -1,0 +1,127 @@
+"""What was measured beside the cells and of the paths alone, as tables; what is not known is "n/a"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from harness import stats
+from harness.model import Record, Status
+from harness.probes.records import ProbeRecord
+from harness.report import draw
+from harness.report.charts import row_name
+from harness.report.content import ColumnFacts
+from harness.table.options import Table
+
+UNKNOWN = "n/a"
+
+Lines = list[tuple[str, ...]]
+
+BESIDE = (
+    "column",
+    "row",
+    "repeats",
+    "idle round trip, p50",
+    "p99",
+    "lost",
+    "busiest core",
+    "all cores",
+    "drops",
+    "errors",
+)
+PROBES = ("path", "probe", "repeat", "status", "figures", "remarks")
+
+
+def beside(table: Table, facts: Sequence[ColumnFacts]) -> Lines:
+    """A line for each cell with probes: medians of its repeats; drops and errors are sums."""
+    workloads = {row.workload: row_name(row) for row in table.rows}
+    return [
+        (fact.column.label, name, *line)
+        for fact in facts
+        for workload, name in workloads.items()
+        if (line := _beside(fact.samples.get(workload, ())))
+    ]
+
+
+def _beside(records: Iterable[Record]) -> tuple[str, ...]:
+    found = [r.beside for r in records if r.status is Status.OK and r.beside is not None]
+    if not found:
+        return ()
+    trips = [beside.round_trips for beside in found if beside.round_trips is not None]
+    uses = [use for beside in found for use in beside.processors]
+    interfaces = [use for beside in found for use in beside.interfaces]
+    return (
+        str(len(found)),
+        _median([trip.p50_ns for trip in trips], _time),
+        _median([trip.p99_ns for trip in trips], _time),
+        _median([trip.lost_percent for trip in trips], lambda value: f"{value:.3g} %"),
+        _median([use.hottest for use in uses], _part),
+        _median([use.busy for use in uses], _part),
+        str(sum(use.drops for use in interfaces)) if interfaces else UNKNOWN,
+        str(sum(use.errors for use in interfaces)) if interfaces else UNKNOWN,
+    )
+
+
+def probes(records: Iterable[ProbeRecord]) -> Lines:
+    """A line for each probe, with all of its figures."""
+    return [
+        (
+            record.column.label,
+            f"{record.probe.name}{' (beside cells)' if record.is_beside else ''}",
+            str(record.repeat),
+            str(record.status),
+            "; ".join(_figures(msgspec.to_builtins(record.figures)))
+            if record.figures is not None
+            else UNKNOWN,
+            "; ".join([*([record.reason] if record.reason else []), *record.warnings]),
+        )
+        for record in records
+    ]
+
+
+def _figures(known: Mapping[str, object]) -> Iterable[str]:
+    """Names and values, in the units that end the names; what is a list of its own is left to the records."""
+    for name, value in known.items():
+        match value:
+            case Mapping() if name != "histogram":
+                yield from _figures(value)
+            case bool():
+                yield f"{_words(name)}: {'yes' if value else 'no'}"
+            case None:
+                yield f"{_words(name)}: {UNKNOWN}"
+            case int() | float():
+                yield _quantity(name, value)
+
+
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "_bit_s": lambda value: f"{draw.amount(value / 1e6)} Mbit/s",
+    "_per_s": lambda value: f"{draw.amount(value)} a second",
+    "_percent": lambda value: f"{value:.3g} %",
+    "_bytes": lambda value: f"{draw.amount(value)} bytes",
+    "_ns": lambda value: _time(value),
+}
+
+
+def _quantity(name: str, value: float) -> str:
+    for ending, shown in _UNITS.items():
+        if name.endswith(ending):
+            return f"{_words(name.removesuffix(ending))}: {shown(value)}"
+    return f"{_words(name)}: {draw.amount(value)}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _median(values: Iterable[float | None], shown: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    return shown(stats.median(known)) if known else UNKNOWN
+
+
+def _time(ns: float) -> str:
+    return draw.microseconds(ns / 1000)
+
+
+def _part(part: float) -> str:
+    return f"{part:.0%}"

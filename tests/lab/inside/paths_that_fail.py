@@ -1,0 +1,99 @@
+"""Paths that do not come up: what is said of them, in how long, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import inside, leftovers, paths
+from harness.errors import CommandFailed
+from harness.hosts import PRIVATE, NamespaceHost
+from harness.journal import Journal
+from harness.model import HopKind
+from harness.paths import Folders, openflow, pppoe, routers
+from harness.profiles import load_link
+
+TAG = "beef"
+INITIATOR = NamespaceHost("initiator")
+
+
+def refusal(spec: str, index: int) -> str:
+    """Why a path does not come up; AssertionError if it does, or leaves something."""
+    journal = Journal(Path("/run/journal.jsonl"))
+    logs = Path(f"/run/logs-{index}")
+    logs.mkdir()
+    folders = Folders(private=PRIVATE / str(index), logs=logs)
+    profile = load_link(spec)
+    began = time.monotonic()
+    with (
+        pytest.raises(CommandFailed) as error,
+        paths.bring_up(journal, INITIATOR, profile, tag=TAG, index=index, folders=folders),
+    ):
+        print(f"{spec} came up")
+    print(f"{spec}, after {time.monotonic() - began:.0f} s: {error.value}")
+    assert (journal.leaks, journal.open_entries(), leftovers.find(INITIATOR, TAG)) == ([], {}, [])
+    return error.value.message
+
+
+def a_wrong_secret() -> None:
+    daemon = NamespaceHost.daemon
+
+    def mistaken(host: NamespaceHost, argv: Sequence[str], **more: Any) -> AbstractContextManager[None]:
+        return daemon(host, [*argv, "password", "wrong"] if "user" in argv else argv, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NamespaceHost, "daemon", mistaken)
+        said = refusal("pppoe", 1)
+    assert "CHAP authentication failed" in said, said
+
+
+def nobody_answers() -> None:
+    """The cable between the two routers is pulled."""
+
+    def pulled(hop: NamespaceHost) -> None:
+        hop.run(["ip", "link", "set", "dev", "far", "down"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routers, "forward", pulled)
+        patch.setattr(pppoe, "DEADLINE_S", 6.0)
+        said = refusal("pppoe", 2)
+    assert "within 6 s" in said, said
+
+
+def no_controller() -> None:
+    """It listens at another port than the switch has been told."""
+    configuration = openflow._configuration
+
+    def elsewhere(address: str) -> list[str]:
+        return [word.replace(f":{openflow.PORT}", ":1") for word in configuration(address)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(openflow, "_configuration", elsewhere)
+        patch.setattr(openflow, "DEADLINE_S", 6.0)
+        said = refusal("openflow:flows", 3)
+    assert "the switch to reach its controller" in said and "6 s" in said, said
+    assert "connection" in said, said
+
+
+def main() -> None:
+    inside.mount_private(str(pppoe.CONFIGURATION))
+    for module in (
+        "veth",
+        "sch_netem",
+        *inside.HOP_MODULES[HopKind.PPPOE],
+        *inside.HOP_MODULES[HopKind.OPENFLOW],
+    ):
+        INITIATOR.run(["modprobe", module])
+    a_wrong_secret()
+    nobody_answers()
+    no_controller()
+    print("all of them failed as they should")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Links that are paths: the disk over switches, routers, PPPoE and OpenFlow, and what each of them costs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from statistics import mean
+
+import pytest
+
+from harness import packages
+from harness.errors import RequirementError
+from harness.lab import kernel
+from harness.model import Record, Status
+from harness.packages import PATHS
+from tests.lab.cli import Measured, measure, run_inside
+
+pytestmark = pytest.mark.lab
+
+IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+LINKS = ("switched:2", "routed:1", "pppoe", "openflow:flows", "openflow:controller=fast-ethernet:cpu=50")
+NAMES = ("switched-2", "routed-1", "pppoe", "openflow-flows", "openflow-controller-fast-ethernet-cpu50")
+WORKLOAD = "seq-read-256k"
+DEADLINE_S = 900.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def packages_are_installed() -> None:
+    absent = ", ".join(package.name for package in packages.listed(PATHS) if not package.installed)
+    if absent and IN_CI:
+        pytest.fail(f"on CI all packages have to be there, but {absent} are not", pytrace=False)
+    if absent:
+        pytest.skip(f"packages are missing: {absent}")
+
+
+@pytest.fixture(scope="module")
+def over_each(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """The disk over one path of each kind, without and with IPsec, in one boot of Debian's kernel."""
+    words = [*(f"--link={link}" for link in LINKS), "--ipsec=both", f"--workload={WORKLOAD}"]
+    return measure(
+        tmp_path_factory.mktemp("paths"), *words, "--lab-kernel=debian", "--size=16M", deadline_s=DEADLINE_S
+    )
+
+
+def test_the_disk_is_measured_over_every_path_without_and_with_ipsec(over_each: Measured) -> None:
+    records = over_each.records
+    assert set(records) == {f"{name}{esp}.{WORKLOAD}.r1" for name in NAMES for esp in ("", "+aes128gcm16")}
+    assert {key: r.reason for key, r in records.items() if r.status is not Status.OK} == {}, over_each.done
+    for record in records.values():
+        assert record.read is not None and record.proof is not None
+        if record.ipsec != "off":
+            assert record.proof.esp_bytes >= record.read.bytes > 0
+            assert record.proof.cleartext_segments == 0
+
+
+def test_the_table_has_them_side_by_side(over_each: Measured) -> None:
+    columns = over_each.table()["columns"]
+    assert len(columns) == 2 * len(NAMES)
+
+
+def test_a_session_is_of_the_kernels_and_its_secret_is_nowhere(over_each: Measured) -> None:
+    folder = over_each.folder / "columns" / "pppoe"
+    client = (folder / "pppd-client.log").read_text(encoding="utf-8", errors="replace")
+    for said in ("Plugin rp-pppoe.so loaded", "auth chap MD5", "CHAP authentication succeeded", "<mru 1492>"):
+        assert said in client
+    assert "198.18." in (folder / "pppd-concentrator.log").read_text(encoding="utf-8", errors="replace")
+    logs = [file.read_bytes() for file in over_each.folder.rglob("*") if file.is_file()]
+    assert not any(b'concentrator "' in text for text in logs), "a line of chap-secrets"
+
+
+def test_what_does_not_come_up_says_why() -> None:
+    done = run_inside("inside.paths_that_fail")
+    assert "all of them failed as they should" in done.out, done
+
+
+# In virtual time the processor costs nothing, so that the paths differ in what they are.
+
+
+def require_own_kernel() -> None:
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        if IN_CI:
+            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
+        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
+
+
+VIRTUAL = (
+    *(f"switched:{count}" for count in range(5)),
+    *("routed", "pppoe", "openflow:flows", "openflow:controller", "openflow:controller=fast-ethernet"),
+)
+
+
+@pytest.fixture(scope="module")
+def virtual(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    require_own_kernel()
+    words = [*(f"--link={link}" for link in VIRTUAL), "--ipsec=off", "--workload=seq-read-256k"]
+    return measure(
+        tmp_path_factory.mktemp("virtual"),
+        *(*words, "--workload=rand-read-4k", "--virtual-time", "--disk=ram", "--runtime=0.1s"),
+        deadline_s=DEADLINE_S,
+    )
+
+
+def latency_us(measured: Measured, link: str, workload: str = "rand-read-4k") -> float:
+    record: Record = measured.records[f"{link}.{workload}.r1"]
+    assert record.status is Status.OK, record.reason
+    assert record.read is not None and record.read.latency.mean_ns is not None
+    return record.read.latency.mean_ns / 1000
+
+
+def test_each_switch_adds_the_same(virtual: Measured) -> None:
+    times = [latency_us(virtual, f"switched-{count}") for count in range(5)]
+    growth = [after - before for before, after in itertools.pairwise(times)]
+    assert growth == pytest.approx([mean(growth)] * 4, rel=0.01)
+    # Twice 6.65 us of the switch's own; a command of 48 bytes and a full frame are sent once more.
+    assert mean(growth) == pytest.approx(2 * 6.65 + (138 + 1538) * 8e-3, rel=0.05)
+
+
+def test_pppoe_is_slower_than_routers_alone(virtual: Measured) -> None:
+    routed, over_pppoe = (latency_us(virtual, name, WORKLOAD) for name in ("routed-2", "pppoe"))
+    # 8 bytes of each packet are its headers', so more packets have to go.
+    assert 1.002 < over_pppoe / routed < 1.02
+
+
+def test_a_controller_that_sees_every_packet_is_what_the_network_is_worth(virtual: Measured) -> None:
+    flows, asked, over_100 = (
+        latency_us(virtual, f"openflow-{name}")
+        for name in ("flows", "controller", "controller-fast-ethernet")
+    )
+    assert asked > 3 * flows
+    assert over_100 > 1.5 * asked

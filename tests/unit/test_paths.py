@@ -1,0 +1,215 @@
+"""Paths: what is built of hops, in which order, and that nothing of it is left, wherever it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import paths
+from harness.errors import CommandFailed, HarnessError, RequirementError
+from harness.journal import Journal
+from harness.links import LinkPath
+from harness.packages import PATHS, Package, listed
+from harness.paths import Folders
+from harness.profiles import load_link
+from tests.unit.fakes import Answer, Failure, World
+
+SPECS = ("switched:0", "switched:2", "routed:1", "routed:3", "pppoe", "openflow:flows", "openflow:cpu=25")
+
+
+def world_that_answers(place: Path, **more: object) -> World:
+    """Programs that come up at once: discovery is heard, the session has its addresses, the switch its
+    controller."""
+    answers: list[tuple[tuple[str, ...], Answer]] = [
+        (("ip", "-o", "-4"), (0, "2: ppp0 inet 198.18.3.5 peer 198.18.3.6/32 scope global ppp0", "")),
+        (("test", "-S"), (0, "", "")),
+        (("ss", "-ltnH"), (0, "LISTEN 0 10 198.18.3.254:6653 0.0.0.0:*", "")),
+        (
+            ("ovs-vsctl", f"--db=unix:{place}/private/db.sock", "--timeout=20", "get"),
+            (0, "true\n", ""),
+        ),
+    ]
+    world = World(answers=answers, **more)  # type: ignore[arg-type]
+    world.secret_files["/proc/net/packet"] = "0000 3 3 8863 2 1 0 0 42\n"
+    return world
+
+
+@contextlib.contextmanager
+def built(spec: str, world: World, place: Path, journal: Journal) -> Iterator[LinkPath]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.paths.chain.NamespaceHost", world.host)
+        patch.setattr("harness.paths.openflow.NamespaceHost", world.host)
+        patch.setattr("harness.packages.Package.installed", True)
+        folders = Folders(private=place / "private", logs=place)
+        with paths.bring_up(
+            journal, world.host("initiator"), load_link(spec), tag="beef", index=3, folders=folders
+        ) as path:
+            yield path
+
+
+def said(world: World, host: str) -> list[str]:
+    """The commands of a host, each followed by the lines of its batch."""
+    return [
+        line
+        for command in world.commands
+        if command.host == host
+        for line in (" ".join(command.argv), *(command.input or "").splitlines())
+    ]
+
+
+def lines_of(spec: str, place: Path, *hosts: str) -> list[list[str]]:
+    """What hosts were told while a path was up."""
+    world = world_that_answers(place)
+    with built(spec, world, place, Journal(place / "journal.jsonl")):
+        return [said(world, host) for host in hosts]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_path_goes_as_it_came(spec: str, tmp_path: Path) -> None:
+    world, journal = world_that_answers(tmp_path), Journal(tmp_path / "journal.jsonl")
+    with built(spec, world, tmp_path, journal) as path:
+        assert path.profile.hops is not None
+        assert len(path.hops) == path.profile.hops.count
+        assert len({hop.netns for hop in path.hops} | {path.target.netns}) == len(path.hops) + 1
+        assert world.left
+    assert (world.left, journal.leaks, journal.open_entries()) == (set(), [], {})
+
+
+@pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
+@pytest.mark.parametrize("spec", SPECS)
+def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_path: Path) -> None:
+    broken = 0
+    for step in range(1, 200):
+        place = tmp_path / str(step)
+        place.mkdir()
+        world = world_that_answers(place, fail_at=step, failure=failure)
+        journal = Journal(place / "journal.jsonl")
+        came_up = False
+        with contextlib.suppress(HarnessError, OSError), built(spec, world, place, journal):
+            came_up = True
+        # A step of the taking down that fails is told, and what it was to remove stays written down.
+        assert bool(journal.leaks) == bool(journal.open_entries())
+        if not journal.leaks:
+            assert world.left == set(), world.failed
+        if world.failed is None:
+            break
+        broken += not came_up
+    assert broken > 5
+
+
+def test_each_segment_is_sent_over_at_the_links_rate_and_the_ends_need_no_delay(tmp_path: Path) -> None:
+    near, one, two, far = lines_of("switched:2", tmp_path, "initiator", "switch1", "switch2", "target")
+    end = "root netem limit 10000 rate 1000000000bit 24"
+    hop = "root netem limit 10000 delay 6.65us rate 1000000000bit 24"
+    assert f"tc qdisc add dev hbeefi3 {end}" in near
+    assert f"tc qdisc add dev hbeeft3 {end}" in far
+    for lines in (one, two):
+        assert [line for line in lines if "netem" in line] == [
+            f"tc qdisc add dev near {hop}",
+            f"tc qdisc add dev far {hop}",
+        ]
+        assert "link set dev near master switch" in lines and "link set dev far master switch" in lines
+    # A super-packet would be stored whole at each of them.
+    assert "link set dev hbeefi3 gso_max_segs 1" in near
+
+
+def test_without_a_rate_super_packets_may_pass(tmp_path: Path) -> None:
+    (near,) = lines_of("switched:2:unshaped", tmp_path, "initiator")
+    assert not any("gso_max_segs" in line or "netem" in line for line in near)
+
+
+def test_routers_know_the_way_to_both_ends(tmp_path: Path) -> None:
+    near, one, two, three, far = lines_of(
+        "routed:3", tmp_path, "initiator", "router1", "router2", "router3", "target"
+    )
+    assert "ip route add 198.18.3.0/24 via 198.18.3.2" in near
+    assert [line for line in one if "route" in line] == ["ip route add 198.18.3.12/30 via 198.18.3.6"]
+    assert [line for line in two if "route" in line] == [
+        "ip route add 198.18.3.0/30 via 198.18.3.5",
+        "ip route add 198.18.3.12/30 via 198.18.3.10",
+    ]
+    assert [line for line in three if "route" in line] == ["ip route add 198.18.3.0/30 via 198.18.3.9"]
+    assert "ip route add 198.18.3.0/24 via 198.18.3.13" in far
+    assert "address add 198.18.3.14/30 dev hbeeft3" in far
+
+
+def test_the_secret_of_a_session_is_in_no_command(tmp_path: Path) -> None:
+    world = world_that_answers(tmp_path)
+    secrets = set()
+    for _ in range(2):
+        with built("pppoe", world, tmp_path, Journal(tmp_path / "journal.jsonl")):
+            secrets.add(world.secret_files["/etc/ppp/chap-secrets"].split('"')[1])
+    assert len(secrets) == 2
+    assert not any(secret in str(command) for command in world.commands for secret in secrets)
+
+
+@pytest.mark.parametrize(("spec", "mtu"), [("pppoe", 1492), ("pppoe:jumbo", 1492), ("pppoe:mtu=1400", 1392)])
+def test_a_session_takes_its_header_from_the_mtu(spec: str, mtu: int, tmp_path: Path) -> None:
+    (client,) = lines_of(spec, tmp_path, "pppoe-client")
+    (call,) = [line for line in client if line.startswith("daemon ") and "rp-pppoe.so" in line]
+    assert call.endswith(f"mtu {mtu} mru {mtu}")
+    assert any("TCPMSS --clamp-mss-to-pmtu" in line for line in client)
+
+
+def test_a_session_that_is_refused_says_what_both_ends_said(tmp_path: Path) -> None:
+    (tmp_path / "pppd-client.log").write_text("CHAP authentication failed\n")
+    (tmp_path / "pppd-concentrator.log").write_text("peer refused\n")
+    world = world_that_answers(tmp_path)
+    world.answers.insert(0, (("ip", "-o", "-4"), (1, "", "")))
+    with (
+        pytest.raises(CommandFailed) as error,
+        built("pppoe", world, tmp_path, Journal(tmp_path / "journal.jsonl")),
+    ):
+        pytest.fail("it came up")
+    assert "within 20 s" in error.value.message
+    assert "CHAP authentication failed" in error.value.message and "peer refused" in error.value.message
+
+
+def test_a_controllers_link_is_shaped_as_its_profile_says(tmp_path: Path) -> None:
+    switch, controller = lines_of("openflow:controller=fast-ethernet", tmp_path, "switch", "controller")
+    for lines in (switch, controller):
+        (shape,) = [line for line in lines if "netem" in line and " control " in line]
+        assert "delay 50us" in shape and "rate 98439532bit" in shape
+    (daemon,) = [line for line in controller if line.startswith("daemon ")]
+    assert "--hub --noflow" in daemon
+    (configured,) = [line for line in switch if "add-br" in line]
+    assert "datapath_type=netdev fail_mode=secure" in configured
+
+
+def test_flows_are_the_controllers_to_install(tmp_path: Path) -> None:
+    (controller,) = lines_of("openflow:flows", tmp_path, "controller")
+    assert any("--hub --wildcards --max-idle=permanent" in line for line in controller)
+    assert not any("--noflow" in line for line in controller)
+
+
+def test_a_slow_switch_runs_in_a_control_group(tmp_path: Path) -> None:
+    near, switch = lines_of("openflow:cpu=25", tmp_path, "initiator", "switch")
+    assert any("/sys/fs/cgroup/harness-beef-3 25000 100000" in line for line in near)
+    (daemon,) = [line for line in switch if line.startswith("daemon ") and "ovs-vswitchd" in line]
+    assert "cgroup.procs" in daemon and "/sys/fs/cgroup/harness-beef-3" in daemon
+
+
+def test_a_package_that_is_missing_is_named_with_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Package, "installed", property(lambda package: package.name != "pppoe"))
+    folders = Folders(private=tmp_path, logs=tmp_path)
+    host = World().host("initiator")
+    with (
+        pytest.raises(RequirementError) as error,
+        paths.bring_up(
+            Journal(tmp_path / "j"), host, load_link("pppoe"), tag="beef", index=3, folders=folders
+        ),
+    ):
+        pytest.fail("it came up")
+    assert error.value.message == "pppoe needs packages that are missing: pppoe"
+    assert (error.value.hint or "").endswith("apt-get install --no-install-recommends pppoe")
+    assert not host.world.commands
+
+
+def test_every_package_of_the_list_belongs_to_a_kind_of_hop() -> None:
+    kinds = {package.needed_by.partition(":")[0] for package in listed(PATHS)}
+    assert kinds == {"pppoe", "openflow"}

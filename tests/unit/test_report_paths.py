@@ -1,0 +1,110 @@
+"""What the report says of paths: medians of what was beside the cells, and every figure of a probe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
+from harness.histogram import Histogram
+from harness.model import Status, TestbedKind
+from harness.probes import store
+from harness.probes.kinds import Ping, Tcp, UdpLatency
+from harness.probes.records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
+from harness.report import content, load, paths, render
+from harness.results import RunFolder
+from harness.table import Metric
+from tests.unit.results_folder import write
+from tests.unit.test_table import record
+
+TRIPS = RoundTrips(interval_ns=10**7, payload_bytes=56, sent=20, received=19, p50_ns=100_000.0)
+
+
+def beside(p50_us: float, hottest: float | None, drops: int) -> Beside:
+    return Beside(
+        round_trips=msgspec.structs.replace(TRIPS, p50_ns=1000 * p50_us),
+        processors=(ProcessorUse(hosts=("target",), wall_ns=10**9, processors=2, hottest=hottest),),
+        interfaces=(
+            InterfaceUse(
+                host="target",
+                interface="eth0",
+                rx_bytes=1,
+                tx_bytes=1,
+                rx_packets=1,
+                tx_packets=1,
+                drops=drops,
+                errors=0,
+            ),
+        ),
+    )
+
+
+def probe(**changes: Any) -> ProbeRecord:
+    whole: dict[str, Any] = {
+        "run_id": "r1",
+        "testbed": TestbedKind.LAB,
+        "link": "wired",
+        "ipsec": "off",
+        "probe": Tcp(),
+        "repeat": 1,
+        "order": 0,
+        "status": Status.OK,
+    }
+    return ProbeRecord(**whole | changes)
+
+
+def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> None:
+    found = [
+        record(repeat=n, beside=beside(us, hottest, drops))
+        for n, (us, hottest, drops) in enumerate([(100, 0.5, 1), (300, 0.9, 0), (200, None, 2)], 1)
+    ]
+    write(tmp_path, [*found, record(link="local")])
+    results = load([tmp_path])
+    table = results.table(Metric.MB_S)
+    (line,) = paths.beside(table, content.columns(results, table))
+    assert line[0] == "wired"
+    assert line[2:] == ("3", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
+
+
+def test_a_probe_is_told_with_all_its_figures() -> None:
+    tcp = TcpFigures(
+        sent_bytes=None, received_bytes=10**9, sent_bit_s=None, received_bit_s=9.41e8, retransmits=3
+    )
+    latency = UdpLatencyFigures(
+        round_trips=1000,
+        lost=0,
+        mean_ns=None,
+        min_ns=None,
+        max_ns=None,
+        p50_ns=31_000.0,
+        p99_ns=None,
+        p99_9_ns=None,
+        histogram=Histogram({1000: 5}),
+    )
+    lines = paths.probes(
+        [
+            probe(figures=tcp, is_beside=True),
+            probe(probe=Ping(), figures=PingFigures(round_trips=TRIPS)),
+            probe(probe=UdpLatency(), figures=latency),
+            probe(status=Status.FAILED, reason="no answer"),
+        ]
+    )
+    assert lines[0][:4] == ("wired", "tcp (beside cells)", "1", "ok")
+    assert "received: 941 Mbit/s" in lines[0][4]
+    assert "sent: n/a" in lines[0][4] or "sent bit s: n/a" in lines[0][4]
+    assert "retransmits: 3" in lines[0][4]
+    assert "p50: 100 µs" in lines[1][4]
+    assert "p50: 31 µs" in lines[2][4]
+    assert "1000: 5" not in lines[2][4]
+    assert lines[3][3:] == ("failed", "n/a", "no answer")
+
+
+def test_the_page_has_probes_of_its_runs(tmp_path: Path) -> None:
+    folder = write(tmp_path, [record()])
+    assert "nothing was probed" in render(load([tmp_path]))
+    store.save(RunFolder(folder), probe(status=Status.FAILED, reason="<b>no answer"))
+    page = render(load([tmp_path]))
+    assert "nothing was probed" not in page
+    assert "&lt;b&gt;no answer" in page

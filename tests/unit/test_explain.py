@@ -14,7 +14,19 @@ from harness.explain.evidence import Evidence, Ladder, busy_of, collect
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
-from harness.model import Clock, Column, Duplex, Io, IpsecMode, Latency, LinkProfile, Record, Workload
+from harness.model import (
+    Clock,
+    Column,
+    Duplex,
+    HopKind,
+    Hops,
+    Io,
+    IpsecMode,
+    Latency,
+    LinkProfile,
+    Record,
+    Workload,
+)
 from harness.theory import Direction, Path
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
@@ -80,6 +92,15 @@ def test_a_shared_medium_carries_the_acks_as_well() -> None:
     full = asked(WIFI)
     assert shared.link_ns > full.link_ns
     assert shared.busy_ns > full.busy_ns
+
+
+def test_hops_store_each_burst_once_more() -> None:
+    hops = Hops(kind=HopKind.SWITCH, count=3, least=0, most=16, delay_us=10.0)
+    through, straight = asked(msgspec.structs.replace(WIRED, hops=hops)), asked(WIRED)
+    assert through.round_trip_ns - straight.round_trip_ns == pytest.approx(2 * 3 * 10 * US)
+    # The longest frame of the answer, 12.3 us, and the command's, 1.1 us, at each.
+    assert through.link_ns - straight.link_ns == pytest.approx(3 * (12.304 + 1.104) * US, rel=0.001)
+    assert (through.iscsi_ns, through.busy_ns) == pytest.approx((straight.iscsi_ns, straight.busy_ns))
 
 
 def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:

@@ -154,7 +154,7 @@ def ready(
             ["ip", "-batch", "-"],
             input=f"link set dev {iface} up\naddress add {address}/{prefix_bits} dev {iface}\n"
             + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
-            + _window(path, iface, address),
+            + _window(path.profile, iface, f"{address}/{prefix_bits}"),
         )
     if path.profile.tcp_window_bytes is not None:
         # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows lifts the route's.
@@ -175,14 +175,14 @@ def ready(
         yield path
 
 
-def _window(path: LinkPath, iface: str, address: str) -> str:
+def _window(profile: LinkProfile, iface: str, end: str) -> str:
     """What holds the window down that this end tells its peer (RTAX_WINDOW); the route goes with the link."""
-    if path.profile.tcp_window_bytes is None:
+    if profile.tcp_window_bytes is None:
         return ""
-    network = ipaddress.ip_interface(f"{address}/24").network
+    of_end = ipaddress.ip_interface(end)
     return (
-        f"route replace {network} dev {iface} proto kernel scope link src {address} "
-        f"window {path.profile.tcp_window_bytes}\n"
+        f"route replace {of_end.network} dev {iface} proto kernel scope link src {of_end.ip} "
+        f"window {profile.tcp_window_bytes}\n"
     )
 
 

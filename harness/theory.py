@@ -39,6 +39,7 @@ ESP_TRAILER_BYTES = 2
 CIPHERS = {
     "ecb(cipher_null)": (0, 4),  # RFC 2410; RFC 4303, section 2.4 aligns to 4 bytes
     "cbc(aes)": (16, 16),  # RFC 3602, sections 2.1 and 3
+    "cbc(des3_ede)": (8, 8),  # RFC 2451, sections 2.4 and 3
     "rfc4106(gcm(aes))": (8, 4),  # RFC 4106, sections 3.1 and 3.2
     "rfc7539esp(chacha20,poly1305)": (8, 4),  # RFC 7634, section 2
 }

@@ -114,7 +114,8 @@ def parse_rate(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([KMG]?)", text.strip(), re.IGNORECASE | re.ASCII)
     if match is None:
         raise UsageError(f"expected a rate in bit/s, found {shown(text)}", hint="try 100M or 1.5G")
-    return round(float(match[1]) * 1000 ** " KMG".index(match[2].upper() or " "))
+    factor: int = 1000 ** " KMG".index(match[2].upper() or " ")
+    return round(float(match[1]) * factor)
 
 
 def check(probe: Probe) -> None:

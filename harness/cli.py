@@ -78,7 +78,7 @@ from harness.schedule import Schedule
 from harness.state import exclusive
 from harness.stats import FEWEST
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
-from harness.units import check_name, format_duration, format_size, parse_percent
+from harness.units import check_name, format_duration, format_size, parse_percent, shown
 from harness.views import View
 
 DEFAULTS = plan.Request()
@@ -610,6 +610,11 @@ def _measure_twin(run: RunFolder) -> None:
 
 
 def _concluded(name: str, shape: explain.ExplainFormat) -> str:
+    if references.view_of(name) is not None:
+        raise UsageError(
+            f"{shown(name)} has figures of paths, and to explain takes a matrix of storage",
+            hint="try --reference document-003",
+        )
     matrix = references.load_reference(name)
     links = {column.link for column in matrix.columns} - {LINK_LOCAL}
     found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})

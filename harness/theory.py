@@ -39,6 +39,7 @@ ESP_TRAILER_BYTES = 2
 CIPHERS = {
     "ecb(cipher_null)": (0, 4),  # RFC 2410; RFC 4303, section 2.4 aligns to 4 bytes
     "cbc(aes)": (16, 16),  # RFC 3602, sections 2.1 and 3
+    "cbc(des3_ede)": (8, 8),  # RFC 2451, sections 2.4 and 3
     "rfc4106(gcm(aes))": (8, 4),  # RFC 4106, sections 3.1 and 3.2
     "rfc7539esp(chacha20,poly1305)": (8, 4),  # RFC 7634, section 2
 }
@@ -162,7 +163,17 @@ class Path:
         A frame is there when all of it is (store and forward), and the next follows without a gap: so all
         are serialised and only the last is waited for, once for the propagation.
         """
-        return self.link.delay_us * 1e-6 + self.serialisation_s(segments)
+        return self.link.path_delay_us * 1e-6 + self.serialisation_s(segments) + self.stored_s(segments)
+
+    def stored_s(self, segments: Sequence[int]) -> float:
+        """What hops add to a burst: each has the whole of a frame before it sends it on.
+
+        While it sends one it receives the next, so of a burst only the longest frame is paid for again.
+        """
+        hops = self.link.hops
+        if hops is None or not segments:
+            return 0.0
+        return hops.count * self.serialisation_s([max(segments)])
 
 
 def segmented(
@@ -340,7 +351,7 @@ def predict(
     ACKs in the middle of a burst, and this is no model of that.
     """
     rate_bit_s = path.link.rate_bit_s
-    round_trip_s = 2 * path.link.delay_us * 1e-6 + path.serialisation_s([path.mss_bytes, 0])
+    round_trip_s = path.one_way_s([path.mss_bytes]) + path.one_way_s([0])
     if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
         raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
     dialogue = bursts(path, session, direction, block_bytes)

@@ -182,7 +182,7 @@ class _ColumnOf:
             goodput_bytes_s=self.goodputs.get((key.link, IPSEC_OFF)),
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
-            busy=None if virtual else busy_of(good),
+            busy=None if virtual else busy_of(good, self._idling_beside_ns()),
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
         )
@@ -198,6 +198,17 @@ class _ColumnOf:
             return None
         half = stats.median([ping.p50_ns or 0.0 for ping in found])
         return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
+
+    def _idling_beside_ns(self) -> float:
+        """How long the core idles while fio starts and ends: no more than in the cell that idled least."""
+        found = (
+            idling_ns(record)
+            for key, samples in self.samples.items()
+            if key.setting == self.key.setting
+            for cell in samples.values()
+            for record in cell
+        )
+        return min((idle_ns for idle_ns in found if idle_ns is not None), default=0.0)
 
     def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
         if self.key.ipsec == IPSEC_OFF:
@@ -283,7 +294,11 @@ class _ColumnOf:
             plans = {plan.run_id: plan for plan in self.plans}
             step = _ColumnOf(key, self.samples, plans, self.goodputs)
             demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
-            return Ladder(time_ns=times(good), esp_ns=demands.esp_ns if demands else 0.0, busy=busy_of(good))
+            return Ladder(
+                time_ns=times(good),
+                esp_ns=demands.esp_ns if demands else 0.0,
+                busy=busy_of(good, self._idling_beside_ns()),
+            )
         return None
 
     def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
@@ -329,22 +344,32 @@ def times(records: Sequence[Record]) -> Span:
     return span.of_samples(found, repeats_exactly=records[0].clock is Clock.VIRTUAL)
 
 
-def busy_of(records: Sequence[Record]) -> Span | None:
+def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
     """The part of the time of I/O in which the busiest core worked; None if it was not watched in all
     repeats.
 
-    It was watched from before fio's start until after its end, and to start keeps a processor busy: all
-    idling is taken to lie within the I/O, so this is rather too low than too high.
+    It was watched from before fio's start until after its end. ``beside_ns`` is how long it idles there in
+    any case; at worst all that it idled was within the I/O.
     """
-    found = []
+    least, most = [], []
     for record in records:
-        uses = record.beside.processors if record.beside is not None else ()
-        busiest = [(use.hottest, use.wall_ns) for use in uses if use.hottest is not None]
-        if not busiest or not record.fio_ns:
+        idle_ns = idling_ns(record)
+        if idle_ns is None or not record.fio_ns:
             return None
-        hottest, wall_ns = max(busiest)
-        found.append(min(1.0, max(0.0, 1 - (1 - hottest) * wall_ns / record.fio_ns)))
-    return span.of_samples(found)
+        least.append(max(0.0, 1 - idle_ns / record.fio_ns))
+        most.append(max(0.0, min(1.0, 1 - (idle_ns - beside_ns) / record.fio_ns)))
+    low, high = span.of_samples(least), span.of_samples(most)
+    return Span(low.low, high.mid, min(1.0, high.high))
+
+
+def idling_ns(record: Record) -> float | None:
+    """How long the busiest core of any host idled beside a cell; None if none was watched."""
+    uses = record.beside.processors if record.beside is not None else ()
+    busiest = [(use.hottest, use.wall_ns) for use in uses if use.hottest is not None]
+    if not busiest:
+        return None
+    hottest, wall_ns = max(busiest)
+    return (1 - hottest) * wall_ns
 
 
 def depth_of(workload: Workload, session: Mapping[str, str]) -> int:

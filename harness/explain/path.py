@@ -42,6 +42,11 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     mss_bytes: int
     window_bytes: int | None
 
+    @property
+    def alone_ns(self) -> float:
+        """All that one I/O by itself pays."""
+        return self.round_trip_ns + self.window_ns + self.link_ns + self.iscsi_ns + self.esp_ns
+
     def is_window_narrow(self, depth: int) -> bool:
         """Whether what limits is TCP's window: alone it is waited for longer than a round trip, or it is
         tighter than the link."""
@@ -99,14 +104,15 @@ def demands(
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
     without = [theory.bursts(plain, session, direction, length) for length in commands]
     dialogues = [theory.bursts(path, session, direction, length) for length in commands]
-    bare_s = sum(_serial_s(plain, dialogue) for dialogue in without)
-    alone_s = sum(_serial_s(path, dialogue) for dialogue in dialogues)
+    bare_s = _stored_s(plain, without) + sum(_serial_s(plain, dialogue) for dialogue in without)
+    alone_s = _stored_s(path, dialogues) + sum(_serial_s(path, dialogue) for dialogue in dialogues)
     # With both directions on one medium the ACKs take their turn; else they pass in the other direction.
     acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
     acks_esp_s = sum(_acks_s(path, dialogue) for dialogue in dialogues)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
-    delay_s = link.delay_us * 1e-6
+    delay_s = link.path_delay_us * 1e-6
+    data_s += _stored_s(plain, without)
     longest = max(len(dialogue) for dialogue in dialogues)
     rtt_s = 2 * delay_s + path.serialisation_s([path.mss_bytes, 0])
     stalls_s = each_s = 0.0
@@ -137,6 +143,11 @@ def demands(
         mss_bytes=path.mss_bytes,
         window_bytes=window_bytes,
     )
+
+
+def _stored_s(path: Path, dialogues: list[list[Burst]]) -> float:
+    """What the hops of a link add, each of which has the whole of a frame before it sends it on."""
+    return sum(path.stored_s(burst.segments) for dialogue in dialogues for burst in dialogue)
 
 
 def _serial_s(path: Path, dialogue: list[Burst]) -> float:

@@ -93,16 +93,30 @@ def _summary(name: str, cells: Sequence[Explained]) -> str:
         found = [cell for cell in cells if cell.verdict.limited_by is limit]
         names = ", ".join(cell.evidence.workload for cell in found)
         if limit is Limit.UNKNOWN:
-            parts.append(f"not told of {names}")
+            parts += _untold(found)
             continue
         details = {cell.verdict.detail for cell in found}
         detail = f" ({details.pop()})" if len(details) == 1 and "" not in details else ""
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
-        parts.append(f"by {limit.words}{detail}: {names} ({_shares(found)}confidence {confidence})")
-    told = any(limit is not Limit.UNKNOWN for limit in limits)
-    return f"{name}: {'limited ' if told else ''}{'; '.join(parts)}."
+        parts.append(f"limited by {limit.words}{detail}: {names} ({_shares(found)}confidence {confidence})")
+    return f"{name}: {'; '.join(parts)}."
+
+
+def _untold(cells: Sequence[Explained]) -> list[str]:
+    """Of what a verdict is lacking, as far as it is told."""
+    parts = []
+    for either in dict.fromkeys(_in_order(cell) for cell in cells):
+        of_both = [cell for cell in cells if _in_order(cell) == either]
+        names = ", ".join(cell.evidence.workload for cell in of_both)
+        which = f"by {' or '.join(limit.words for limit in either)}, not told which" if either else "not told"
+        parts.append(f"{which}: {names}")
+    return parts
+
+
+def _in_order(cell: Explained) -> tuple[Limit, ...]:
+    return tuple(sorted(cell.verdict.either, key=list(Limit).index))
 
 
 def _count(cells: Sequence[Explained], limit: Limit) -> int:
@@ -158,6 +172,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "limited_by": verdict.limited_by,
         "confidence": verdict.confidence,
         "holds": verdict.holds,
+        "either": verdict.either,
         "share": verdict.share,
         "sentence": sentence(cell),
         "block_bytes": evidence.block_bytes,

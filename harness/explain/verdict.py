@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import msgspec
@@ -55,7 +55,7 @@ class Limit(enum.StrEnum):
             "iscsi": "iSCSI's own round trips and headers",
             "esp-framing": "the framing of ESP",
             "crypto": "the crypto",
-            "cpu": "the processor, outside of crypto",
+            "cpu": "the processor outside of crypto",
             "unknown": "something that is not explained",
         }[self]
 
@@ -78,6 +78,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """``share`` is the part of the time that the limit explains, ``holds`` that of the draws that say the
     same.
 
+    Where nothing is told, ``either`` are the limits of which it is one all the same.
     ``waterfall_ns`` adds up to ``whole_ns``, the time in which one I/O is under way. ``bounds_ns`` are the
     least times per I/O that each resource allows, at depths above 1.
     """
@@ -88,6 +89,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None
     holds: float | None = None
     detail: str = ""
+    either: tuple[Limit, ...] = ()
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
     bounds_ns: dict[str, int] = {}
@@ -120,7 +122,8 @@ def judge(evidence: Evidence) -> Verdict:
         return _of_device(evidence, guess)
     parts, bounds = waterfall.parts(guess), _bounds(guess)
     limit, share = _limit(guess)
-    holds, rivals = _weigh(evidence)
+    said = _weigh(evidence)
+    holds, rivals = said[0][1], [limit for limit, _ in said]
     told = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
     tightest = _tightest(guess, bounds)
     saturated = tightest not in (None, ALONE)
@@ -128,6 +131,7 @@ def judge(evidence: Evidence) -> Verdict:
         limited_by=told,
         confidence=_confidence(evidence, told),
         reason=_reason(evidence, guess, told, share, holds, rivals),
+        either=_either(said) if told is Limit.UNKNOWN else (),
         share=share if told is not Limit.UNKNOWN else None,
         holds=holds,
         detail=_detail(evidence, told),
@@ -151,9 +155,8 @@ def _of_device(evidence: Evidence, guess: Facts) -> Verdict:
     )
 
 
-def _weigh(evidence: Evidence) -> tuple[float, list[Limit]]:
-    """How many of the draws agree with most, as a part of them, and what the draws say, the most frequent
-    first.
+def _weigh(evidence: Evidence) -> list[tuple[Limit, float]]:
+    """What the draws say, the most frequent first, and in which part of them.
 
     The generator has a fixed seed: the same evidence is judged alike every time.
     """
@@ -163,8 +166,14 @@ def _weigh(evidence: Evidence) -> tuple[float, list[Limit]]:
         facts = waterfall.draw(evidence, random)
         if facts is not None and facts.time_ns > 0:
             counts[_limit(facts)[0]] += 1
-    ranked = counts.most_common()
-    return ranked[0][1] / DRAWS, [limit for limit, _ in ranked]
+    return [(limit, count / DRAWS) for limit, count in counts.most_common()]
+
+
+def _either(said: Sequence[tuple[Limit, float]]) -> tuple[Limit, ...]:
+    """The two limits of which it is one in as many draws as are asked for; empty if there are no such two."""
+    first = said[:2]
+    known = all(limit is not Limit.UNKNOWN for limit, _ in first)
+    return tuple(limit for limit, _ in first) if known and sum(part for _, part in first) >= SURE else ()
 
 
 def _limit(facts: Facts) -> tuple[Limit, float]:

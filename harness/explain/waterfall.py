@@ -75,12 +75,15 @@ def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: fl
     time_ns, depth = at(evidence.time_ns), evidence.depth
     busy = at(evidence.busy) if evidence.busy is not None else None
     device = at(evidence.device_ns) if evidence.device_ns is not None else None
+    path = evidence.path.scaled(model) if evidence.path is not None else None
     alone = at(evidence.device_alone_ns) if evidence.device_alone_ns is not None else None
     if depth == 1:
         alone = device
     elif alone is None and device is not None:
-        # From its share up to as long as one I/O was under way in the column local: Little's law again.
-        alone = device * (1 + waited * (depth - 1))
+        # From its share up to as long as one I/O was under way in the column local (Little's law again), and
+        # no longer than the path leaves of the time in which one is under way here.
+        left = time_ns * depth - (path.alone_ns if path is not None else 0.0)
+        alone = min(device * (1 + waited * (depth - 1)), max(device, left))
     above = secret = None
     if evidence.is_protected and evidence.plain is not None and not evidence.virtual:
         above = max(0.0, _step(evidence, evidence.plain, time_ns, busy, at))
@@ -94,7 +97,7 @@ def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: fl
         time_ns=time_ns,
         device_ns=device,
         device_alone_ns=alone,
-        path=evidence.path.scaled(model) if evidence.path is not None else None,
+        path=path,
         above_plain_ns=above,
         crypto_ns=secret,
         core_ns=time_ns * busy if busy is not None else None,

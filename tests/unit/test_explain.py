@@ -14,7 +14,19 @@ from harness.explain.evidence import Evidence, Ladder, busy_of, collect
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
-from harness.model import Clock, Column, Duplex, Io, IpsecMode, Latency, LinkProfile, Record, Workload
+from harness.model import (
+    Clock,
+    Column,
+    Duplex,
+    HopKind,
+    Hops,
+    Io,
+    IpsecMode,
+    Latency,
+    LinkProfile,
+    Record,
+    Workload,
+)
 from harness.theory import Direction, Path
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
@@ -80,6 +92,15 @@ def test_a_shared_medium_carries_the_acks_as_well() -> None:
     full = asked(WIFI)
     assert shared.link_ns > full.link_ns
     assert shared.busy_ns > full.busy_ns
+
+
+def test_hops_store_each_burst_once_more() -> None:
+    hops = Hops(kind=HopKind.SWITCH, count=3, least=0, most=16, delay_us=10.0)
+    through, straight = asked(msgspec.structs.replace(WIRED, hops=hops)), asked(WIRED)
+    assert through.round_trip_ns - straight.round_trip_ns == pytest.approx(2 * 3 * 10 * US)
+    # The longest frame of the answer, 12.3 us, and the command's, 1.1 us, at each.
+    assert through.link_ns - straight.link_ns == pytest.approx(3 * (12.304 + 1.104) * US, rel=0.001)
+    assert (through.iscsi_ns, through.busy_ns) == pytest.approx((straight.iscsi_ns, straight.busy_ns))
 
 
 def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
@@ -227,6 +248,10 @@ def test_without_a_null_column_crypto_is_not_told_from_the_kernels_path() -> Non
     assert (sure.limited_by, sure.confidence) == (Limit.CRYPTO, Confidence.HIGH)
     assert unsure.limited_by is Limit.UNKNOWN
     assert "the crypto or the processor" in unsure.reason and "null-sha256" in unsure.reason
+    assert set(unsure.either) == {Limit.CRYPTO, Limit.CPU} and not sure.either
+    assert "by the crypto or the processor outside of crypto, not told which: seq-read-256k" in summary(
+        [Explained.of(protected(null=None))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,9 +392,11 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
     used = Beside(
         processors=(ProcessorUse(hosts=("target",), wall_ns=2 * 10**9, processors=1, hottest=0.75),)
     )
-    found = busy_of([record(read=transfer(1), beside=used, fio_ns=10**9)] * 3)
-    assert found == exact(0.5)
-    assert busy_of([record(read=transfer(1), fio_ns=10**9)]) is None
+    records = [record(read=transfer(1), beside=used, fio_ns=10**9)] * 3
+    assert busy_of(records, 0.0) == exact(0.5)
+    # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
+    assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
+    assert busy_of([record(read=transfer(1), fio_ns=10**9)], 0.0) is None
 
 
 def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:
@@ -404,7 +431,7 @@ def test_words_for_people() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
     sentences = summary(cells).splitlines()
     assert [line.partition(":")[0] for line in sentences] == ["wired+null-sha256", "wired+aes128gcm16"]
-    assert "by the crypto (aes-generic): seq-read-256k" in sentences[1]
+    assert "limited by the crypto (aes-generic): seq-read-256k" in sentences[1]
     whole = text(cells)
     assert (
         "us for one I/O" in whole and "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in whole

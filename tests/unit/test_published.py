@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -60,3 +63,20 @@ def test_as_text_and_as_json() -> None:
     found = published.conclude(DOCUMENT, LINKS)
     assert "seq-write-4k, 13.15 MB/s: 0.22 of what it is without IPsec" in published.text(found)
     assert len(json.loads(published.as_json(found))["cells"]) == 32
+
+
+def test_the_command_says_it(tmp_path: Path) -> None:
+    def explain(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(Path(sys.executable).with_name("harness")), "explain", *words]
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    done = explain("--reference", "document-003", "--format", "json")
+    assert done.returncode == 0 and json.loads(done.stdout)["noise"]["wifi"] == pytest.approx(4.90 / 3.39)
+    assert "no more than a hint" in explain("--reference", "document-003").stdout
+    for words in (
+        ("--reference", "document-000x"),
+        ("x", "--reference", "document-003"),
+        ("--format", "html"),
+    ):
+        refused = explain(*words)
+        assert refused.returncode == 2 and "Traceback" not in refused.stderr

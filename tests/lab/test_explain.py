@@ -1,0 +1,91 @@
+"""Whom to blame, in the lab: bottlenecks that are put in are found, and a run has its digital twin."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.whom_to_blame import EXPERIMENTS, measure
+from harness.errors import RequirementError
+from harness.explain import Explained, sentence
+from harness.lab import kernel
+from tests.lab import cli
+from tests.lab.cli import harness
+
+pytestmark = pytest.mark.lab
+
+PART = {"rate": ("read-256k", "write-256k"), "r2t8": ("write-128k",), "disk": ("read-4k",)}
+"""Of some experiments, some workloads."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lab_kernel_is_built() -> None:
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
+        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
+
+
+@pytest.mark.parametrize("name", PART)
+def test_the_verdict_is_what_was_put_in(name: str, tmp_path: Path) -> None:
+    (whole,) = [experiment for experiment in EXPERIMENTS if experiment.name == name]
+    first = dict(list(whole.links.items())[:1])
+    found = measure(dataclasses.replace(whole, links=first, workloads=PART[name]), tmp_path)
+    assert len(found) == len(PART[name])
+    for cell in found:
+        said = Explained.of(cell.evidence)
+        assert said.verdict.limited_by is cell.injected, sentence(said)
+        assert said.verdict.share is not None and said.verdict.share > 0.8
+
+
+def explained(folder: Path, *words: str) -> list[dict[str, Any]]:
+    done = harness("explain", str(folder), "--format", "json", *words)
+    assert done.status == 0, done
+    cells: list[dict[str, Any]] = json.loads(done.out)["cells"]
+    return cells
+
+
+def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
+    words = (
+        "--link",
+        "local",
+        "--link",
+        "wired",
+        "--ipsec",
+        "both",
+        "--workload",
+        "rand-read-4k",
+        "--size",
+        "32M",
+    )
+    measured = cli.measure(tmp_path, *words)
+    assert measured.done.status == 0, measured.done
+    assert all(cell["implementation_ns"] is None for cell in explained(measured.folder))
+    with_twin = {(c["link"], c["ipsec"]): c for c in explained(measured.folder, "--twin")}
+    plain, gcm = with_twin["wired", "off"], with_twin["wired", "aes128gcm16"]
+    for cell in (plain, gcm):
+        assert sum(cell["waterfall_ns"].values()) == cell["whole_ns"]
+        assert cell["implementation_ns"]["mid"] < cell["time_ns"]["median"]
+    assert gcm["implementation_ns"]["mid"] > plain["implementation_ns"]["mid"]
+    # ESP's own bytes cost 1.4 us of 240 (docs/theory.md).
+    assert 500 < gcm["ipsec_itself_ns"] < 5000
+    kept = {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}
+    assert explained(measured.folder, "--twin") == list(with_twin.values())
+    assert kept == {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}
+    assert len(measured.table()["cells"]) == 3
+
+
+def test_the_two_ends_agree_on_what_was_asked_for(tmp_path: Path) -> None:
+    words = ("--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--size", "32M")
+    asked = cli.measure(
+        tmp_path / "asked", *words, "--iscsi", "MaxBurstLength=64K", "--iscsi", "immediatedata=no"
+    )
+    (record,) = asked.records.values()
+    assert (record.session["max_burst_len"], record.session["immediate_data"]) == ("65536", "0")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness import lab, programs, remote
-from harness import packages as kernel_packages
+from harness import packages as further_packages
 from harness.errors import HarnessError, RequirementError
 from harness.escape import printable
 from harness.hosts import Host, NamespaceHost
@@ -96,6 +96,7 @@ def findings() -> Iterator[Finding]:
         yield Finding(where="both", verdict=Verdict.OK, text=f"all {count} packages are installed")
     yield from _lab_findings()
     yield _kernel_finding()
+    yield _paths_finding()
     yield _host_finding(facts)
 
 
@@ -122,11 +123,11 @@ def _lab_findings() -> Iterator[Finding]:
 
 def _kernel_finding() -> Finding:
     build = "harness kernel build"
-    absent = kernel_packages.missing()
+    absent = further_packages.missing()
     if absent:
         names = ", ".join(package.name for package in absent)
         text = f"the lab's own kernel cannot be built without {names}"
-        mend = f"{kernel_packages.install_command(absent)} && {build}"
+        mend = f"{further_packages.install_command(absent)} && {build}"
         return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
@@ -134,6 +135,16 @@ def _kernel_finding() -> Finding:
         return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
     return Finding(where="kernel", verdict=Verdict.OK, text=text)
+
+
+def _paths_finding() -> Finding:
+    absent = further_packages.missing(further_packages.PATHS)
+    if absent:
+        names = ", ".join(map(str, absent))
+        text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
+        mend = further_packages.install_command(absent)
+        return Finding(where="both", verdict=Verdict.NOTE, text=text, mend=mend)
+    return Finding(where="both", verdict=Verdict.OK, text="the packages of all links with hops are installed")
 
 
 def _host_finding(facts: Facts) -> Finding:

@@ -235,8 +235,8 @@ def refuse_used_network(host: Host, index: int) -> None:
 
 
 def describe(path: LinkPath) -> dict[str, str]:
-    """The link as the kernel has it, both ends: interfaces and qdiscs as ip(8) and tc(8) print them."""
-    return {
+    """The link as the kernel has it, its ends and its hops: what ip(8) and tc(8) print of them."""
+    ends = {
         f"{end}_{what}": host.run(argv).stdout
         for end, host, iface in (
             ("initiator", path.initiator, path.initiator_iface),
@@ -247,3 +247,13 @@ def describe(path: LinkPath) -> dict[str, str]:
             ("qdisc", ["tc", "-s", "qdisc", "show", "dev", iface]),
         )
     }
+    hops = {
+        f"{hop.name}_{what}": hop.run(argv).stdout
+        for hop in path.hops
+        for what, argv in (
+            ("interfaces", ["ip", "-d", "address"]),
+            ("qdiscs", ["tc", "-s", "qdisc"]),
+            ("routes", ["ip", "route"]),
+        )
+    }
+    return ends | hops

@@ -54,13 +54,13 @@ def listed(name: str = KERNEL) -> list[Package]:
     ]
 
 
-def missing() -> list[Package]:
-    return [package for package in listed() if not package.installed]
+def missing(name: str = KERNEL) -> list[Package]:
+    return [package for package in listed(name) if not package.installed]
 
 
 def require(kind: str) -> None:
     """RequirementError if a package is missing that hops of this kind need."""
-    absent = [p for p in listed(PATHS) if p.needed_by.startswith(f"{kind}:") and not p.installed]
+    absent = [p for p in missing(PATHS) if p.needed_by.startswith(f"{kind}:")]
     if absent:
         raise RequirementError(
             f"{kind} needs packages that are missing: {', '.join(p.name for p in absent)}",

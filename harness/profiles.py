@@ -104,8 +104,8 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
     ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
-    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The profile
-    returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
+    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The
+    profile returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
     ``wired-unshaped-mtu9000``.
 
     ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
@@ -201,12 +201,6 @@ _COUNTS = {
 
 
 def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
-    if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
-        raise file.refuse(
-            "tcp_window_bytes",
-            f"expected ends in one network, found {hops.kind} between them",
-            "leave it out: the window is a property of the route to the other end's own network",
-        )
     low, high = _COUNTS[hops.kind]
     if not low <= hops.least <= hops.count <= hops.most <= high:
         raise file.refuse(
@@ -221,6 +215,10 @@ def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
         )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
         raise file.refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+    if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+        raise file.refuse(
+            "tcp_window_bytes", "a window is held down where the ends are in one network", "leave one out"
+        )
     if profile.duplex is Duplex.HALF or profile.radio is not None:
         raise file.refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
 

@@ -163,7 +163,17 @@ class Path:
         A frame is there when all of it is (store and forward), and the next follows without a gap: so all
         are serialised and only the last is waited for, once for the propagation.
         """
-        return self.link.delay_us * 1e-6 + self.serialisation_s(segments)
+        return self.link.path_delay_us * 1e-6 + self.serialisation_s(segments) + self.stored_s(segments)
+
+    def stored_s(self, segments: Sequence[int]) -> float:
+        """What hops add to a burst: each has the whole of a frame before it sends it on.
+
+        While it sends one it receives the next, so of a burst only the longest frame is paid for again.
+        """
+        hops = self.link.hops
+        if hops is None or not segments:
+            return 0.0
+        return hops.count * self.serialisation_s([max(segments)])
 
 
 def segmented(
@@ -341,7 +351,7 @@ def predict(
     ACKs in the middle of a burst, and this is no model of that.
     """
     rate_bit_s = path.link.rate_bit_s
-    round_trip_s = 2 * path.link.delay_us * 1e-6 + path.serialisation_s([path.mss_bytes, 0])
+    round_trip_s = path.one_way_s([path.mss_bytes]) + path.one_way_s([0])
     if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
         raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
     dialogue = bursts(path, session, direction, block_bytes)

@@ -104,17 +104,15 @@ def demands(
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
     without = [theory.bursts(plain, session, direction, length) for length in commands]
     dialogues = [theory.bursts(path, session, direction, length) for length in commands]
-    bare_s = sum(_stored_s(plain, burst) for dialogue in without for burst in dialogue)
-    bare_s += sum(_serial_s(plain, dialogue) for dialogue in without)
-    alone_s = sum(_stored_s(path, burst) for dialogue in dialogues for burst in dialogue)
-    alone_s += sum(_serial_s(path, dialogue) for dialogue in dialogues)
+    bare_s = _stored_s(plain, without) + sum(_serial_s(plain, dialogue) for dialogue in without)
+    alone_s = _stored_s(path, dialogues) + sum(_serial_s(path, dialogue) for dialogue in dialogues)
     # With both directions on one medium the ACKs take their turn; else they pass in the other direction.
     acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
     acks_esp_s = sum(_acks_s(path, dialogue) for dialogue in dialogues)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
     delay_s = link.path_delay_us * 1e-6
-    data_s += sum(_stored_s(plain, burst) for dialogue in without for burst in dialogue)
+    data_s += _stored_s(plain, without)
     longest = max(len(dialogue) for dialogue in dialogues)
     rtt_s = 2 * delay_s + path.serialisation_s([path.mss_bytes, 0])
     stalls_s = each_s = 0.0
@@ -147,10 +145,9 @@ def demands(
     )
 
 
-def _stored_s(path: Path, burst: Burst) -> float:
-    """What hops add that store each frame and forward it: its longest frame once for each of them."""
-    hops = path.link.hops.count if path.link.hops is not None else 0
-    return hops * path.serialisation_s([max(burst.segments)])
+def _stored_s(path: Path, dialogues: list[list[Burst]]) -> float:
+    """What the hops of a link add, each of which has the whole of a frame before it sends it on."""
+    return sum(path.stored_s(burst.segments) for dialogue in dialogues for burst in dialogue)
 
 
 def _serial_s(path: Path, dialogue: list[Burst]) -> float:

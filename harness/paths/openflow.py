@@ -14,7 +14,7 @@ import msgspec
 
 from harness import links
 from harness import run as runner
-from harness.errors import CommandFailed, RequirementError
+from harness.errors import CommandFailed, HarnessError, RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.links import LinkPath, NetworkNamespace, VethPair
@@ -138,7 +138,14 @@ def switch(
             )
         except CommandFailed as error:
             raise CommandFailed(f"{error}: {runner.tail(log)}", hint=f"its log is {log.name}") from error
+        stack.callback(_keep_flows, hop, private, logs / "flows.txt")
         yield
+
+
+def _keep_flows(hop: Host, private: Path, file: Path) -> None:
+    """Write down the flow table as it is at the end, which shows whether packets were the controller's."""
+    with contextlib.suppress(HarnessError):
+        file.write_text(hop.run(["ovs-ofctl", "dump-flows", f"unix:{private}/{BRIDGE}.mgmt"]).stdout)
 
 
 def _configuration(controller: str) -> list[str]:

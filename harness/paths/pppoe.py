@@ -22,7 +22,6 @@ PPPD = "/usr/sbin/pppd"
 CONFIGURATION = Path("/etc/ppp")
 """pppd looks for its secrets here and nowhere else: the run has a folder of its own in its place."""
 
-SESSION_IFACE = "ppp0"
 OVERHEAD_BYTES = 8
 """PPPoE's header is 6 bytes, PPP's protocol 2."""
 
@@ -48,11 +47,16 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
     """
     client, concentrator = path.hops
     user, mtu = f"client-{path.index}", mtu_bytes(path.profile.mtu_bytes)
+    # pppd keeps its process number in /run by this name, and ppp0 may be somebody's.
+    ours, theirs = f"harness-c{path.index}", f"harness-s{path.index}"
+    client.run(["mkdir", "-p", "-m", "700", str(private)])
     routers.add_address(client, NEAR, address(path.index, 0, 2))
     routers.add_address(concentrator, FAR, address(path.index, 2, 1))
     for hop in path.hops:
         routers.forward(hop)
-        hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP])
+        # Its lock would otherwise be left in /run.
+        lock = {"XTABLES_LOCKFILE": str(private / "xtables.lock")}
+        hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP], env=lock)
     # What the distribution installs is setuid and closed to others; the copy needs neither.
     pppd = private / "pppd"
     client.run(["install", "-D", "-m", "755", PPPD, str(pppd)])
@@ -65,13 +69,13 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
     client.write_secret(
         private / "options",
         f"auth\nrequire-chap\nname concentrator\nremotename {user}\nnodefaultroute\nnoipv6\ndebug\n"
-        f"logfile {server_log}\n",
+        f"ifname {theirs}\nlogfile {server_log}\n",
     )
     near, far = address(path.index, 1, 1), address(path.index, 1, 2)
     discovery = ["pppoe-server", "-F", "-I", NEAR, "-C", "harness", "-N", "1", "-L", far, "-R", near]
     discovery += ["-O", str(private / "options"), "-q", str(private / starter.name)]
-    call = [str(pppd), "plugin", "rp-pppoe.so", f"nic-{FAR}", "nodetach", "logfd", "2", "debug"]
-    call += ["user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
+    call = [str(pppd), "plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", ours, "nodetach", "logfd", "2"]
+    call += ["debug", "user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
     call += ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(
@@ -88,7 +92,7 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
                 client.daemon(
                     call,
                     log=client_log,
-                    ready=lambda: _is_up(client) and _is_up(concentrator),
+                    ready=lambda: _is_up(client, ours) and _is_up(concentrator, theirs),
                     deadline_s=DEADLINE_S,
                 )
             )
@@ -115,7 +119,7 @@ def _hears_discovery(concentrator: Host) -> bool:
     return " 8863 " in sockets
 
 
-def _is_up(host: Host) -> bool:
+def _is_up(host: Host, iface: str) -> bool:
     """Whether the session's interface has its two addresses."""
-    done = host.run(["ip", "-o", "-4", "address", "show", "dev", SESSION_IFACE], check=False)
+    done = host.run(["ip", "-o", "-4", "address", "show", "dev", iface], check=False)
     return " peer " in done.stdout

@@ -68,6 +68,15 @@ def test_a_session_is_of_the_kernels_and_its_secret_is_nowhere(over_each: Measur
     assert not any(b'concentrator "' in text for text in logs), "a line of chap-secrets"
 
 
+def test_only_without_flows_is_each_packet_the_controllers(over_each: Measured) -> None:
+    def flows(name: str) -> list[str]:
+        text = (over_each.folder / "columns" / name / "flows.txt").read_text(encoding="utf-8")
+        return [line for line in text.splitlines() if "actions=" in line]
+
+    assert any("actions=FLOOD" in line for line in flows("openflow-flows"))
+    assert flows("openflow-controller-fast-ethernet-cpu50") == []
+
+
 def test_what_does_not_come_up_says_why() -> None:
     done = run_inside("inside.paths_that_fail")
     assert "all of them failed as they should" in done.out, done

@@ -9,7 +9,7 @@ import pytest
 
 from harness.model import Record, Status
 from harness.profiles import data_folder
-from tests.lab.cli import Measured, measure
+from tests.lab.cli import Measured, harness, measure
 
 pytestmark = pytest.mark.lab
 
@@ -145,3 +145,24 @@ def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
     assert records["wired.own-16k-reads.r1"].read is not None
     assert records["wired.own-writes.r1"].write is not None
     assert job_file.read_text(encoding="utf-8") == OWN_JOB_FILE
+
+
+def test_cells_are_repeated_until_their_interval_is_narrow(tmp_path: Path) -> None:
+    measured = measure(
+        tmp_path,
+        *("--link=local", "--link=wired", "--ipsec=off", "--size=64M", "--workload=seq-read-256k"),
+        *("--confidence=2%", "--max-repeats=8"),
+    )
+    assert measured.done.status == 0, measured.done
+    cells = {cell["link"]: cell for cell in measured.table()["cells"]}
+    assert cells.keys() == {"local", "wired"}
+    for link, cell in cells.items():
+        assert 6 <= cell["n"] <= 8
+        is_narrow = max(cell["high"] / cell["value"] - 1, 1 - cell["low"] / cell["value"]) <= 0.02
+        assert is_narrow or cell["n"] == 8
+        said = f"{link} seq-read-256k" in measured.done.out and "Inconclusive" in measured.done.out
+        assert is_narrow or said, measured.done
+    for record in measured.records.values():
+        assert any(name.endswith("/bw.log") for name in record.raw)
+    again = harness("run", "--resume", measured.folder.name, "--results", str(tmp_path))
+    assert "nothing is left to measure" in again.err, again

@@ -13,6 +13,10 @@ from tests.lab.inside.kernel import (
 )
 
 RUN = ("run", "--testbed=host", "--link=wired", "--ipsec=both", "--repeats=1", "--runtime=0.3s")
+PATHS = (
+    *("run", "--testbed=host", "--link=pppoe", "--link=switched:1", "--link=openflow:flows:cpu=90"),
+    *("--ipsec=off", "--repeats=1", "--runtime=0.3s"),
+)
 
 
 def main() -> None:
@@ -24,6 +28,8 @@ def main() -> None:
     assert {record["testbed"] for record in found.values()} == {"host"}
     assert {record["status"] for record in found.values()} == {"ok"}
     assert found["wired+aes128gcm16.seq-read-256k.r1"]["proof"]["cleartext_segments"] == 0
+    said = harness(*PATHS, "--workload=seq-read-256k", "--size=32M", f"--results={RESULTS}")
+    assert "3 cells (3 ok)" in said, said
     changed = differences(before, snapshot())
     assert not changed, changed
 

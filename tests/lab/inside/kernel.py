@@ -117,10 +117,11 @@ def _text(path: Path) -> str:
 
 
 def _names() -> Iterator[str]:
-    # Of /run/harness the lock and an empty folder stay; the locks of open-iscsi and of iproute2 are theirs.
+    # Of /run/harness the lock and an empty folder stay; the locks of open-iscsi and of iproute2, and
+    # pppd's database, are theirs.
     # Not /tmp: the machine's shows through from below, and others may be at work there. In the lab, home is
     # in /run, and a table that was shown is kept in its .cache.
-    ours = ("/run/harness", "/run/lock", "/run/results", str(Path.home() / ".cache"))
+    ours = ("/run/harness", "/run/lock", "/run/results", "/run/pppd2.tdb", str(Path.home() / ".cache"))
     for top in ("/etc", "/run", "/dev/shm"):
         for folder, folders, files in os.walk(top):
             paths = [f"{folder}/{name}" for name in folders + files if name != "harness"]

@@ -91,10 +91,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return self.ipsec != IPSEC_OFF
 
     @property
+    def label(self) -> str:
+        """``wired+aes128gcm16``."""
+        return Column(self.link, self.ipsec, self.initiators).label
+
+    @property
     def column(self) -> str:
-        """As in the table: ``wired+aes128gcm16``."""
-        label = Column(self.link, self.ipsec, self.initiators).label
-        return f"{self.setting} {label}".strip()
+        """As in the table: the label behind the setting, where that has to be said."""
+        return f"{self.setting} {self.label}".strip()
 
 
 Goodputs = Mapping[tuple[str, str], float]

@@ -41,6 +41,7 @@ class Kind(Choice):
     PERCENTILES = "percentiles"
     OVER_TIME = "over-time"
     ROOFLINE = "roofline"
+    WATERFALL = "waterfall"
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):

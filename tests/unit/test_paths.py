@@ -103,7 +103,7 @@ def test_nothing_is_left_wherever_it_breaks(spec: str, failure: Failure, tmp_pat
 def test_each_segment_is_sent_over_at_the_links_rate_and_the_ends_need_no_delay(tmp_path: Path) -> None:
     near, one, two, far = lines_of("switched:2", tmp_path, "initiator", "switch1", "switch2", "target")
     end = "root netem limit 10000 rate 1000000000bit 24"
-    hop = "root netem limit 10000 delay 6.65us rate 1000000000bit 24"
+    hop = "root netem limit 10000 delay 7us rate 1000000000bit 24"
     assert f"tc qdisc add dev hbeefi3 {end}" in near
     assert f"tc qdisc add dev hbeeft3 {end}" in far
     for lines in (one, two):

@@ -118,7 +118,7 @@ def test_links_with_hops_say_what_they_are(spec: str, name: str, title: str, cou
 
 def test_a_hop_delays_beside_what_sending_takes() -> None:
     switched, bare = load_link("switched:4"), load_link("switched:4:unshaped")
-    assert switched.path_delay_us == pytest.approx(4 * 6.65)
+    assert switched.path_delay_us == pytest.approx(4 * 7)
     assert (bare.path_delay_us, bare.rate_bit_s) == (0, None)
 
 

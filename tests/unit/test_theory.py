@@ -181,9 +181,9 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
 
 
 def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:
-    """Four switches: four times 6.65 us, and a full frame of 1538 bytes four times more at 8 ns a byte."""
+    """Four switches: four times 7 us, and a full frame of 1538 bytes four times more at 8 ns a byte."""
     wire, switched = (Path(link=load_link(f"switched:{count}")) for count in (0, 4))
     for segments in ([1448], [1448, 1448, 200], [200, 1448]):
         added_s = switched.one_way_s(segments) - wire.one_way_s(segments)
-        assert added_s == pytest.approx(4 * (6.65e-6 + 1538 * 8e-9))
-    assert switched.one_way_s([0]) - wire.one_way_s([0]) == pytest.approx(4 * (6.65e-6 + 90 * 8e-9))
+        assert added_s == pytest.approx(4 * (7e-6 + 1538 * 8e-9))
+    assert switched.one_way_s([0]) - wire.one_way_s([0]) == pytest.approx(4 * (7e-6 + 90 * 8e-9))

@@ -65,6 +65,9 @@ def probe(
     duration: Annotated[
         str | None, typer.Option(help="How long tcp, udp and floods take, e.g. 3s.", show_default="10s; 3s")
     ] = None,
+    udp_rate: Annotated[
+        str | None, typer.Option(help="What iperf3 sends over UDP, e.g. 100M bit/s.", show_default="10G")
+    ] = None,
     repeats: Annotated[
         int | None, typer.Option(help="How often each probe is made.", show_default="1")
     ] = None,
@@ -121,10 +124,13 @@ def probe(
         results=results,
     )
     if resume is None:
+        rate_bit_s = None if udp_rate is None else planning.parse_rate(udp_rate)
         seconds = None if duration is None else _whole_seconds(duration)
         probes = asked.probe if asked is not None else planning.named(probe or planning.DEFAULT_PROBES)
         made = planning.make_plan(
-            request, planning.changed(probes, count=count, duration_s=seconds), profile or planning.NO_PROFILE
+            request,
+            planning.changed(probes, count=count, duration_s=seconds, rate_bit_s=rate_bit_s),
+            profile or planning.NO_PROFILE,
         )
         folder = RunFolder(Path(results) / made.run_id)
     else:
@@ -160,23 +166,25 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         each_s = planning.estimate_s(made) / len(questions(made))
         outcome = carry_out(made, folder, state, started_unix_s, cells=left, cell_estimate_s=each_s)
         status, lines = outcome.exit_code, outcome.summary("probes")
-    _print_view(made, folder)
+    again = f"harness table {shlex.quote(str(folder.path))}"
+    for view, reference in _views(made):
+        print_view([folder.path], view, reference)
+        sys.stdout.write("\n")
+        lines.append(
+            f"the table again: {again} --view {view}{f' --reference {reference}' if reference else ''}"
+        )
     for line in lines:
         err.print(line, soft_wrap=True)
-    err.print(f"the table again: harness table {shlex.quote(str(folder.path))} --view link", soft_wrap=True)
     return status
 
 
-def _print_view(made: Plan, folder: RunFolder) -> None:
-    """The view of the run's profile; of one without, the views that its probes are for."""
+def _views(made: Plan) -> list[tuple[View, str | None]]:
+    """The view of the run's profile with its reference; of one without, those that its probes are for."""
     if made.profile != planning.NO_PROFILE:
         with contextlib.suppress(UsageError):  # of the user's, and gone since
             profile = planning.load_profile(made.profile)
-            print_view([folder.path], View(profile.view), profile.reference)
-            return
-    for view in planning.views(made.probing):
-        print_view([folder.path], view, None)
-        sys.stdout.write("\n")
+            return [(View(profile.view), profile.reference)]
+    return [(view, None) for view in planning.views(made.probing)]
 
 
 def _whole_seconds(text: str) -> int:

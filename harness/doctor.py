@@ -266,6 +266,7 @@ OPTIONAL = {
     "cert": "--auth cert is not possible",
     "wifi": "--link wifi=IFACE is not possible",
     "record": "the record says less",
+    "probes": "some probes are skipped",
 }
 """What becomes of a run without a package that not every run needs, by packages.txt's word."""
 

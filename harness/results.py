@@ -192,7 +192,8 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         if not records and not fio:
             raise UsageError(
                 f"{_shown(path)} holds no results",
-                hint="measure some with 'harness run', or name a run's folder, a record or a fio JSON output",
+                hint="measure some with 'harness run', or name a run's folder, a record or a fio output; "
+                "of probes ask for a --view",
             )
         record_files += records
         fio_files += fio

@@ -29,7 +29,7 @@ from harness.model import (
 from harness.probes.records import ProbeRecord, TcpFigures
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
-from harness.table.options import Metric
+from harness.table.options import Metric, Setting
 from harness.theory import Direction, Esp
 
 Samples = Mapping[str, Sequence[Record]]
@@ -91,10 +91,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return self.ipsec != IPSEC_OFF
 
     @property
+    def label(self) -> str:
+        """``wired+aes128gcm16``."""
+        return Column(self.link, self.ipsec, self.initiators).label
+
+    @property
     def column(self) -> str:
-        """As in the table: ``wired+aes128gcm16``."""
-        label = Column(self.link, self.ipsec, self.initiators).label
-        return f"{self.setting} {label}".strip()
+        """As in the table: the label behind the setting, where that has to be said."""
+        return f"{self.setting} {self.label}".strip()
 
 
 Goodputs = Mapping[tuple[str, str], float]
@@ -111,11 +115,22 @@ def collect(
     keys = in_order(samples, known)
     names = list(dict.fromkeys(row.workload for row in rows_of(records, Metric.MB_S, known)))
     several = len({key.setting for key in keys}) > 1
+    idling = _idling(samples)
     found = []
     for key in keys:
         setting = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
-        column = _ColumnOf(key, samples, plans, goodputs or {})
+        column = _ColumnOf(key, samples, plans, goodputs or {}, idling.get(key.setting, 0.0))
         found += [column.evidence(name, setting) for name in names if samples[key].get(name)]
+    return found
+
+
+def _idling(samples: Mapping[ColumnKey, Samples]) -> dict[Setting, float]:
+    """How long a core idles while fio starts and ends: at most as long as in the cell that idled least."""
+    found: dict[Setting, float] = {}
+    for key, cells in samples.items():
+        for record in (record for cell in cells.values() for record in cell):
+            if (idle_ns := idling_ns(record)) is not None:
+                found[key.setting] = min(idle_ns, found.get(key.setting, idle_ns))
     return found
 
 
@@ -128,8 +143,9 @@ class _ColumnOf:
         samples: Mapping[ColumnKey, Samples],
         plans: Mapping[str, Plan],
         goodputs: Goodputs,
+        idling_ns: float,
     ) -> None:
-        self.key, self.samples, self.goodputs = key, samples, goodputs
+        self.key, self.samples, self.goodputs, self.idling_ns = key, samples, goodputs, idling_ns
         of_key = [record for cell in samples[key].values() for record in cell]
         self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
         self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
@@ -182,7 +198,7 @@ class _ColumnOf:
             goodput_bytes_s=self.goodputs.get((key.link, IPSEC_OFF)),
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
-            busy=None if virtual else busy_of(good, self._idling_beside_ns()),
+            busy=None if virtual else busy_of(good, self.idling_ns),
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
         )
@@ -198,17 +214,6 @@ class _ColumnOf:
             return None
         half = stats.median([ping.p50_ns or 0.0 for ping in found])
         return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
-
-    def _idling_beside_ns(self) -> float:
-        """How long the core idles while fio starts and ends: no more than in the cell that idled least."""
-        found = (
-            idling_ns(record)
-            for key, samples in self.samples.items()
-            if key.setting == self.key.setting
-            for cell in samples.values()
-            for record in cell
-        )
-        return min((idle_ns for idle_ns in found if idle_ns is not None), default=0.0)
 
     def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
         if self.key.ipsec == IPSEC_OFF:
@@ -292,12 +297,12 @@ class _ColumnOf:
             if not good or not (is_plain if encrypts is None else is_null):
                 continue
             plans = {plan.run_id: plan for plan in self.plans}
-            step = _ColumnOf(key, self.samples, plans, self.goodputs)
+            step = _ColumnOf(key, self.samples, plans, self.goodputs, self.idling_ns)
             demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
             return Ladder(
                 time_ns=times(good),
                 esp_ns=demands.esp_ns if demands else 0.0,
-                busy=busy_of(good, self._idling_beside_ns()),
+                busy=busy_of(good, self.idling_ns),
             )
         return None
 

@@ -54,10 +54,10 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     def scaled(self, factor: float) -> Demands:
         """All times by a factor."""
-        times = {
-            name: getattr(self, name) * factor for name in self.__struct_fields__ if name.endswith("_ns")
-        }
-        return msgspec.structs.replace(self, **times)
+        return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in _TIMES})
+
+
+_TIMES = tuple(name for name in Demands.__struct_fields__ if name.endswith("_ns"))
 
 
 def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: float | None) -> LinkProfile:

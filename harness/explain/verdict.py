@@ -248,7 +248,7 @@ def _reason(
         return f"full for {share:.0%} of the time"
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
-        either = " or ".join(limit.words for limit in rivals[:3])
+        either = " or ".join(limit.words for limit in sorted(rivals[:3], key=list(Limit).index))
         words = f"it is {either}, within what is known"
     elif guess.depth == 1:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns

@@ -108,10 +108,11 @@ def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: fl
 def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None, at: At) -> float:
     """What a cell takes of processors beyond a lower step of the ladder.
 
-    By the time the core was busy where both tell it; else by time alone, less what framing makes of the
-    difference.
+    One I/O alone by how much longer it takes, less what framing makes of that: while the link is busy with
+    one packet the next is worked on, which nobody waits for. Of many by how long the core was busy, where
+    both tell it.
     """
-    if busy is not None and below.busy is not None:
+    if evidence.depth != 1 and busy is not None and below.busy is not None:
         return time_ns * busy - at(below.time_ns) * at(below.busy)
     esp_ns = evidence.path.esp_ns if evidence.path is not None else 0.0
     return time_ns - at(below.time_ns) - (esp_ns - below.esp_ns)

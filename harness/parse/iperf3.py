@@ -24,7 +24,17 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.parse import embedded
-from harness.parse.figures import COUNT, NUMBER, Printed, loss_problem, matched, rate_problem, take, value_of
+from harness.parse.figures import (
+    COUNT,
+    NUMBER,
+    TOLERANCE,
+    Printed,
+    loss_problem,
+    matched,
+    rate_problem,
+    take,
+    value_of,
+)
 from harness.parse.iperf import (
     MS_NS,
     SUM,
@@ -42,7 +52,9 @@ from harness.parse.iperf import (
 
 US_NS = 1000
 LOSS_STEP_PERCENT = 0.01
-"""How far a loss in JSON may be from its counts, of which some are the sender's and some the receiver's."""
+"""How far a small loss in JSON may be from its counts, of which some are the sender's, some the receiver's.
+A larger one may be so by ``TOLERANCE`` of itself: 3.12 tells the part of what was sent, beside the count of a
+receiver that never heard of the last datagrams."""
 
 End: TypeAlias = Literal["client", "server"]
 
@@ -394,7 +406,7 @@ def _report(told: _Sum, where: str, problems: list[str]) -> Report:
         if problem:
             problems.append(problem)
     if lost is not None and packets is not None:
-        printed_loss = None if loss is None else Printed(loss, LOSS_STEP_PERCENT)
+        printed_loss = None if loss is None else Printed(loss, max(LOSS_STEP_PERCENT, TOLERANCE * loss))
         if problem := loss_problem(int(lost), int(packets), printed_loss):
             problems.append(problem)
     problems[known:] = [f"{where}: {problem}" for problem in problems[known:]]

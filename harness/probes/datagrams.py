@@ -14,7 +14,7 @@ from harness.histogram import Histogram
 from harness.hosts import PRIVATE, Host
 from harness.probes.kinds import UdpLatency
 from harness.probes.records import UdpLatencyFigures
-from harness.probes.tools import Outcome, Way, keep
+from harness.probes.tools import Outcome, Way, keep, require
 
 SOURCE = Path(programs.__file__).with_name("round_trip.c")
 BINARY = PRIVATE / "round_trip"
@@ -94,6 +94,7 @@ def build(host: Host) -> None:
     """Compile the program on a host, unless it is there. RequirementError where there is no compiler."""
     if host.run(["test", "-x", str(BINARY)], check=False).status == 0:
         return
+    require(host, "cc")
     argv = ["cc", "-O2", "-x", "c", "-o", str(BINARY), "-"]
     host.run(argv, input=SOURCE.read_text(encoding="utf-8"), timeout_s=COMPILE_S)
 

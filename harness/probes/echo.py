@@ -16,7 +16,7 @@ from harness.parse import ping as parser
 from harness.probes import throughput
 from harness.probes.kinds import Ping, Tcp
 from harness.probes.records import PingFigures, TcpFigures
-from harness.probes.tools import UNPROTECTED, Outcome, Way, keep
+from harness.probes.tools import UNPROTECTED, Outcome, Way, keep, require
 
 S_NS = 1_000_000_000
 
@@ -101,6 +101,7 @@ def measure(probe: Ping, way: Way) -> Outcome:
 
 def _ping(probe: Ping, way: Way) -> Outcome:
     path = way.path
+    require(path.initiator, "ping")
     argv = command(path, probe.count, probe.interval_s, probe.payload_bytes)
     timeout_s = probe.count * probe.interval_s + ANSWER_S + 10
     done = path.initiator.run(argv, check=False, timeout_s=timeout_s)

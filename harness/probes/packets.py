@@ -20,7 +20,7 @@ from harness.parse import hping3
 from harness.parse import ping as ping_parser
 from harness.probes.kinds import Flood, Forwarding, PacketRate
 from harness.probes.records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
-from harness.probes.tools import Outcome, Way, keep
+from harness.probes.tools import Outcome, Way, keep, require
 from harness.run import Completed
 
 LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
@@ -48,6 +48,7 @@ def unlimited(journal: Journal, host: Host) -> Iterator[None]:
 
 def measure(probe: PacketRate, way: Way) -> Outcome:
     """More and more floods at once, until their sum grows no more or ``most_at_once`` run."""
+    require(way.path.initiator, probe.tool)
     with unlimited(way.journal, way.path.target):
         return _until_saturated(probe, way)
 
@@ -177,6 +178,7 @@ def _hping3_told(text: str) -> tuple[int, int, float]:
 def forwarding(probe: Forwarding, way: Way) -> Outcome:
     """Flood the target with what nobody answers, and count what left each hop and what arrived."""
     path = way.path
+    require(path.initiator, "hping3")
     argv = _hping3(path, probe)
     outcome = Outcome()
     near, far = _counter(path.initiator, path.initiator_iface), _counter(path.target, path.target_iface)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from harness.model import LINK_LOCAL, Backing, BackingKind, Plan
 from harness.plan import MIB, Request
 from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.profiles import data_folder
-from harness.units import unknown_name
+from harness.units import shown, unknown_name
 from harness.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
@@ -88,18 +89,33 @@ def named(words: Sequence[str]) -> list[Probe]:
 
 
 def changed(
-    probes: Sequence[Probe], *, count: int | None = None, duration_s: int | None = None
+    probes: Sequence[Probe],
+    *,
+    count: int | None = None,
+    duration_s: int | None = None,
+    rate_bit_s: int | None = None,
 ) -> list[Probe]:
-    """The same probes with another ``count`` or ``duration_s``, where they have one, all checked."""
+    """The same probes with another count, duration or rate, where they have one; all of them checked."""
     found = []
     for probe in probes:
         if count is not None and isinstance(probe, Ping | UdpLatency):
             probe = msgspec.structs.replace(probe, count=count)
         if duration_s is not None and isinstance(probe, Tcp | Udp | PacketRate | Forwarding):
             probe = msgspec.structs.replace(probe, duration_s=duration_s)
+        if rate_bit_s is not None and isinstance(probe, Udp):
+            probe = msgspec.structs.replace(probe, rate_bit_s=rate_bit_s)
         check(probe)
         found.append(probe)
     return found
+
+
+def parse_rate(text: str) -> int:
+    """Bits per second meant by ``100M``, ``1.5G`` or ``64000``: powers of 1000, as iperf3 reads them."""
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([KMG]?)", text.strip(), re.IGNORECASE | re.ASCII)
+    if match is None:
+        raise UsageError(f"expected a rate in bit/s, found {shown(text)}", hint="try 100M or 1.5G")
+    factor: int = 1000 ** " KMG".index(match[2].upper() or " ")
+    return round(float(match[1]) * factor)
 
 
 def check(probe: Probe) -> None:

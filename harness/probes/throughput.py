@@ -15,7 +15,7 @@ from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
 from harness.probes.kinds import Tcp, Udp
 from harness.probes.records import TcpFigures, UdpFigures
-from harness.probes.tools import Outcome, Way, keep
+from harness.probes.tools import Outcome, Way, keep, require
 
 PORT = 52_010
 """The first of ours; each path has the one with its index on top."""
@@ -31,6 +31,8 @@ BESIDE_S = 1
 def server(way: Way) -> Iterator[int]:
     """An iperf3 server at the target for the length of the context; yields its port."""
     path = way.path
+    for host in (path.initiator, path.target):
+        require(host, "iperf3")
     port = PORT + path.index
     way.raw.mkdir(parents=True, exist_ok=True)
     argv = ["iperf3", "-s", "-4", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.errors import RequirementError
+from harness.hosts import Host
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import Status
@@ -37,6 +39,19 @@ class Outcome:
     def refuse(self, *reasons: str) -> Outcome:
         self.reasons += reasons
         return self
+
+
+PACKAGES = {"ping": "iputils-ping", "iperf3": "iperf3", "hping3": "hping3", "cc": "gcc libc6-dev"}
+"""What Debian's packages are called that bring the programs."""
+
+
+def require(host: Host, program: str) -> None:
+    """RequirementError if a host has no such program, with the command that installs it."""
+    if host.run(["sh", "-c", 'command -v "$0"', program], check=False).status != 0:
+        raise RequirementError(
+            f"the {host.name} has no program {program}",
+            hint=f"install it with: apt-get install --no-install-recommends {PACKAGES[program]}",
+        )
 
 
 def keep(raw: Path, name: str, done: Completed) -> str:

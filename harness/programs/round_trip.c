@@ -62,7 +62,7 @@ static int open_socket(const struct sockaddr_in *own)
     return s;
 }
 
-static int echo(const struct sockaddr_in *own)
+static void echo(const struct sockaddr_in *own)
 {
     struct sockaddr_in from;
     int s = socket(AF_INET, SOCK_DGRAM, 0);
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
     struct sockaddr_in there, own;
     if (argc == 4 && !strcmp(argv[1], "echo")) {
         own = place(argv[2], argv[3]);
-        return echo(&own);
+        echo(&own);
     }
     if (argc != 9 || strcmp(argv[1], "measure") || atoi(argv[5]) < 8 || atoi(argv[5]) > LARGEST) {
         fprintf(stderr, "round_trip: wrong arguments\n");

@@ -40,6 +40,7 @@ class Kind(Choice):
     BARS = "bars"
     PERCENTILES = "percentiles"
     ROOFLINE = "roofline"
+    WATERFALL = "waterfall"
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):

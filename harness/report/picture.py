@@ -9,6 +9,7 @@ from harness.escape import for_html, printable
 from harness.report import charts, content, draw
 from harness.report.charts import Chart, Kind
 from harness.report.content import Results
+from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 
 _GAP = 24
@@ -48,6 +49,8 @@ def _drawn(kind: Kind, results: Results, metric: Metric) -> list[Chart]:
         case Kind.ROOFLINE:
             table = results.table(Metric.MB_S)
             return charts.roofline(table, content.columns(results, table))
+        case Kind.WATERFALL:
+            return waterfalls(results.explained())
 
 
 def _document(drawn: list[Chart]) -> str:

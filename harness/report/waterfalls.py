@@ -42,11 +42,13 @@ def waterfalls(cells: Sequence[Explained]) -> list[Chart]:
 
 def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
     names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
+    several = len({cell.evidence.setting for cell in cells}) > 1
     parts = []
     lines = []
     for place, cell in enumerate(cells):
         y = _TOP + _BAR * place
-        label = draw.shortened(cell.evidence.column, draw.fits(_LABELS - 6))
+        name = cell.evidence.column if several else cell.evidence.label
+        label = draw.shortened(name, draw.fits(_LABELS - 6))
         parts.append(draw.text(_LABELS - 6, y + 14, label, "e"))
         parts += _bar(cell, y)
         whole_ns = cell.verdict.whole_ns or 0

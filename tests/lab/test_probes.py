@@ -1,0 +1,157 @@
+"""Probes on the real stack: every kind on one path, without and with IPsec, and what stands beside a cell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.model import Status
+from harness.probes import store
+from harness.probes.records import (
+    ForwardingFigures,
+    PacketRateFigures,
+    PingFigures,
+    ProbeRecord,
+    TcpFigures,
+    UdpFigures,
+    UdpLatencyFigures,
+)
+from harness.results import RunFolder
+from tests.lab.cli import Measured, harness, harness_once, measure, only_run
+
+pytestmark = pytest.mark.lab
+
+PROTECTED = "wired+aes128gcm16"
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """All kinds of probes on the wired link, without and with IPsec, in one boot."""
+    results = tmp_path_factory.mktemp("probes")
+    kinds = ("ping-io", "tcp", "udp", "pps", "udp-latency")
+    words = [word for kind in kinds for word in ("--probe", kind)]
+    words += ["--link", "wired", "--ipsec", "both", "--count", "50", "--duration", "1s", "--udp-rate", "5M"]
+    done = harness("probe", *words, "--results", str(results))
+    return Measured(done=done, folder=only_run(results))
+
+
+@pytest.fixture(scope="module")
+def records(probed: Measured) -> dict[str, ProbeRecord]:
+    return {record.key: record for record in store.load(RunFolder(probed.folder))}
+
+
+def test_every_probe_ends_with_a_figure_or_a_reason(
+    probed: Measured, records: dict[str, ProbeRecord]
+) -> None:
+    assert len(records) == 28, probed.done
+    hping = f"{PROTECTED}.pps-hping3.r1"
+    for key, record in records.items():
+        if key == hping:
+            assert record.status is Status.SKIPPED and record.reason is not None
+            assert "hears no answers through IPsec" in record.reason
+        else:
+            assert (record.status, record.reason) == (Status.OK, None), key
+            assert record.figures is not None and record.raw and record.interfaces, key
+            assert all((probed.folder / name).is_file() for name in record.raw)
+    assert "left behind" not in probed.done.err
+
+
+def test_what_went_through_ipsec_was_carried_by_esp(records: dict[str, ProbeRecord]) -> None:
+    tcp = records[f"{PROTECTED}.tcp.r1"]
+    assert isinstance(tcp.figures, TcpFigures)
+    assert tcp.figures.received_bytes is not None and tcp.esp_bytes is not None
+    assert tcp.esp_bytes >= tcp.figures.received_bytes > 0
+    # ESP takes some of each packet.
+    plain = records["wired.tcp.r1"]
+    assert plain.esp_bytes is None and isinstance(plain.figures, TcpFigures)
+    assert (plain.figures.pmtu_bytes, tcp.figures.pmtu_bytes) == (1500, 1466)
+    assert plain.figures.received_bit_s is not None and tcp.figures.received_bit_s is not None
+    # The link's gigabit is 941 Mbit/s of TCP at most; the cipher is slower by far.
+    assert tcp.figures.received_bit_s < plain.figures.received_bit_s < 960e6
+
+
+def test_round_trips_are_as_long_as_the_link(records: dict[str, ProbeRecord]) -> None:
+    figures = records["wired.ping-2ms.r1"].figures
+    assert isinstance(figures, PingFigures)
+    trips = figures.round_trips
+    assert (trips.sent, trips.received) == (50, 50)
+    # 50 us each way, and never less.
+    assert trips.min_ns is not None and trips.p50_ns is not None and trips.max_ns is not None
+    assert 100_000 <= trips.min_ns <= trips.p50_ns <= trips.max_ns
+    assert len(records["wired.ping-2ms.r1"].processors) == 1
+    assert records["wired.ping-2ms.r1"].processors[0].hosts == ("initiator", "target")
+    assert records["wired.ping-2ms.r1"].processors[0].system is None
+
+
+def test_udp_arrives_as_sent(records: dict[str, ProbeRecord]) -> None:
+    figures = records["wired.udp-5m.r1"].figures
+    assert isinstance(figures, UdpFigures) and figures.datagrams
+    assert figures.received_bit_s is not None and figures.received_bit_s < 5.5e6
+
+
+def test_floods_saturate_and_are_counted(records: dict[str, ProbeRecord]) -> None:
+    figures = records["wired.pps-ping.r1"].figures
+    assert isinstance(figures, PacketRateFigures)
+    assert figures.steps and figures.replies_per_s == max(
+        step.replies_per_s for step in figures.steps if step.at_once == figures.at_once
+    )
+    # What the target's interface counted holds the requests and their answers.
+    best = figures.steps[figures.at_once - 1]
+    assert best.counted_per_s > 1.5 * best.replies_per_s > 0
+    forwarded = records["wired.pps-forwarding.r1"].figures
+    assert isinstance(forwarded, ForwardingFigures) and forwarded.arrived_per_s > 0
+
+
+@pytest.mark.parametrize("payload", [64, 1024, 4096, 32768])
+def test_a_datagram_takes_at_least_the_link_twice(records: dict[str, ProbeRecord], payload: int) -> None:
+    for socket in ("kept", "reopened"):
+        figures = records[f"wired.udp-latency-{payload}-{socket}.r1"].figures
+        assert isinstance(figures, UdpLatencyFigures)
+        assert figures.round_trips + figures.lost == 50 and figures.min_ns is not None
+        assert figures.min_ns > 100_000 + 2 * 8 * payload  # at 1 Gbit/s
+
+
+@pytest.mark.parametrize("view", ["link", "pps", "udp-latency", "openflow", "pppoe"])
+def test_every_view_shows_it(probed: Measured, view: str) -> None:
+    done = harness_once("table", str(probed.folder), "--view", view, "--format", "json")
+    assert done.status == 0, done
+    rows = json.loads(done.out)["rows"]
+    assert {row["link"] for row in rows} == {"wired (emulated)"}
+    assert {row["ipsec"] for row in rows} == {"off", "aes128gcm16"}
+
+
+def test_a_matrix_of_probes_alone_is_refused(probed: Measured) -> None:
+    done = harness_once("table", str(probed.folder))
+    assert done.status == 2 and "holds no results" in done.err and "--view" in done.err, done
+
+
+def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: Path) -> None:
+    words = ("--link", "local", "--link", "wired", "--ipsec", "both", "--workload", "rand-read-4k")
+    measured = measure(tmp_path, *words)
+    assert measured.done.status == 0, measured.done
+    for key, record in measured.records.items():
+        beside = record.beside
+        assert beside is not None and beside.processors[0].busy is not None, key
+        if key.startswith("local"):
+            assert beside.round_trips is None and beside.interfaces == ()
+            continue
+        assert beside.no_round_trips is None and beside.round_trips is not None
+        assert beside.round_trips.received == beside.round_trips.sent == 20
+        assert beside.round_trips.p50_ns is not None and beside.round_trips.p50_ns > 100_000
+        near, far = beside.interfaces
+        assert record.read is not None and far.tx_bytes >= record.read.bytes
+        assert (near.rx_bytes, near.drops) == (far.tx_bytes, 0)
+    tcp = {record.key: record for record in store.load(RunFolder(measured.folder))}
+    assert set(tcp) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1"}
+    assert all(record.is_beside and record.status is Status.OK for record in tcp.values())
+
+
+def test_no_probes_means_none(tmp_path: Path) -> None:
+    measured = measure(
+        tmp_path, "--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--no-probes"
+    )
+    (record,) = measured.records.values()
+    assert record.status is Status.OK and record.beside is None
+    assert store.load(RunFolder(measured.folder)) == []

@@ -1,0 +1,94 @@
+"""What kernels count: two looks, and what happened between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.counters import NOTHING, kernels, processor_use, processors, traffic, watch
+from tests.unit.fakes import World
+
+FIRST = """\
+cpu  100 10 50 800 20 5 15 0 0 0
+cpu0 50 5 25 400 10 5 15 0 0 0
+cpu1 50 5 25 400 10 0 0 0 0 0
+intr 1000 1 2 3
+ctxt 5000
+"""
+LAST = """\
+cpu  150 20 80 880 20 10 25 5 0 0
+cpu0 95 15 50 400 10 10 25 5 0 0
+cpu1 55 5 30 480 10 0 0 0 0 0
+intr 1600 1 2 3
+ctxt 5900
+"""
+
+
+def test_processor_time_is_in_parts_of_all_processors() -> None:
+    first, last = processors(FIRST, 10), processors(LAST, 1_000_000_010)
+    use = processor_use(first, last, hosts=["initiator"], counts_busy_as_one=False)
+    # 190 ticks: user 50, nice 10, system 30, idle 80, interrupt 5, softirq 10, stolen 5.
+    assert use.wall_ns == 1_000_000_000 and use.processors == 2
+    assert (use.user, use.system, use.softirq) == pytest.approx((60 / 190, 30 / 190, 10 / 190))
+    assert (use.interrupt, use.stolen, use.idle) == pytest.approx((5 / 190, 5 / 190, 80 / 190))
+    assert use.busy == pytest.approx(110 / 190)
+    assert use.hottest == pytest.approx(1.0)
+    assert (use.interrupts, use.context_switches, use.energy_j) == (600, 900, None)
+
+
+def test_a_user_mode_kernel_knows_busy_and_idle_alone() -> None:
+    use = processor_use(processors(FIRST, 0), processors(LAST, 1), hosts=["a", "b"], counts_busy_as_one=True)
+    assert (use.user, use.system, use.softirq, use.interrupt, use.stolen) == (None,) * 5
+    assert use.busy == pytest.approx(110 / 190) and use.hosts == ("a", "b")
+
+
+def test_without_a_tick_nothing_is_known() -> None:
+    same = processors(FIRST, 0)
+    use = processor_use(same, same, hosts=["a"], counts_busy_as_one=False)
+    assert (use.busy, use.idle, use.user, use.hottest) == (None,) * 4
+    nothing = processors("", 0)
+    assert processor_use(nothing, nothing, hosts=["a"], counts_busy_as_one=False).interrupts is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "joules"),
+    [
+        (("1000000", "500000"), ("3000000", "1000000"), 2.5),
+        (("1000000",), ("900000",), None),
+        (("1000000", ""), ("2000000", ""), None),
+        ((), (), None),
+    ],
+)
+def test_energy_is_added_up_or_not_known(
+    before: tuple[str, ...], after: tuple[str, ...], joules: float | None
+) -> None:
+    first, last = processors(FIRST, 0, before), processors(LAST, 1, after)
+    assert processor_use(first, last, hosts=["a"], counts_busy_as_one=False).energy_j == joules
+
+
+def test_the_counters_of_an_interface() -> None:
+    text = "Inter-| Receive\n face |bytes\n  lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n"
+    text += "eth0:100 10 1 2 0 0 0 0 200 20 3 4 0 0 0 0\n"
+    found = traffic(text)
+    assert set(found) == {"lo", "eth0"}
+    grown = NOTHING.grown(found["eth0"], "target", "eth0")
+    assert (grown.rx_bytes, grown.tx_bytes, grown.rx_packets, grown.tx_packets) == (100, 200, 10, 20)
+    assert (grown.errors, grown.drops) == (4, 6)
+    assert traffic("garbage: a b c\nx: 1 2\n") == {}
+
+
+def test_hosts_of_one_kernel_are_watched_once() -> None:
+    class Stat(World):
+        looks = 0
+
+        def text_of(self, path: str) -> str:
+            if path == "/proc/stat":
+                self.looks += 1
+                return FIRST if self.looks == 1 else LAST
+            return super().text_of(path)
+
+    world = Stat()
+    seen = kernels([world.host("initiator"), world.host("target", "t")])
+    done = watch(seen)
+    (use,) = done()
+    assert use.hosts == ("initiator", "target") and use.busy == pytest.approx(110 / 190)
+    assert world.looks == 2

@@ -1,0 +1,514 @@
+"""Probes: what broken tools lead to, what proves a figure, and what a user may ask."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.errors import RequirementError, UsageError
+from harness.journal import Journal
+from harness.links import LinkPath
+from harness.model import Clock, LinkProfile, Status, TestbedKind
+from harness.plan import Request
+from harness.probes import datagrams, echo, judged, packets, planning, store, throughput
+from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
+from harness.probes.prober import questions
+from harness.probes.records import (
+    ForwardingFigures,
+    PacketRateFigures,
+    PingFigures,
+    ProbeRecord,
+    TcpFigures,
+    UdpFigures,
+    UdpLatencyFigures,
+)
+from harness.probes.tools import PACKAGES, Way
+from harness.results import RunFolder
+from tests.unit.fakes import Answer, Command, FakeHost, World, state_text
+
+NEAR, FAR = "198.18.0.1", "198.18.0.2"
+
+REPLIES = """\
+PING 198.18.0.2 (198.18.0.2) 56(84) bytes of data.
+64 bytes from 198.18.0.2: icmp_seq=1 ttl=64 time=0.400 ms
+64 bytes from 198.18.0.2: icmp_seq=2 ttl=64 time=0.200 ms
+64 bytes from 198.18.0.2: icmp_seq=3 ttl=64 time=0.300 ms
+64 bytes from 198.18.0.2: icmp_seq=3 ttl=64 time=9.00 ms (DUP!)
+
+--- 198.18.0.2 ping statistics ---
+4 packets transmitted, 3 received, +1 duplicates, 25% packet loss, time 3003ms
+rtt min/avg/max/mdev = 0.200/0.300/0.400/0.081 ms
+"""
+
+ALL_LOST = """\
+PING 198.18.0.2 (198.18.0.2) 56(84) bytes of data.
+
+--- 198.18.0.2 ping statistics ---
+4 packets transmitted, 0 received, 100% packet loss, time 3060ms
+"""
+
+
+def flood(sent: int, received: int, seconds: float = 2.0) -> str:
+    lost = 100 * (sent - received) / sent
+    return (
+        f"PING {FAR} ({FAR}) 1(29) bytes of data.\n\n--- {FAR} ping statistics ---\n"
+        f"{sent} packets transmitted, {received} received, "
+        f"{lost:g}% packet loss, time {seconds * 1000:.0f}ms\n"
+    )
+
+
+def hping(sent: int, received: int, seconds: float = 2.0) -> str:
+    return (
+        f"\n--- {FAR} hping statistic ---\n{sent} packets transmitted, {received} packets received, "
+        f"{-(-100 * (sent - received) // sent)}% packet loss\nround-trip min/avg/max = 0.1/0.2/0.3 ms\n"
+        f"\nreal\t0m{seconds:.3f}s\nuser\t0m0.1s\nsys\t0m0.1s\n"
+    )
+
+
+def iperf3_json(sent: int, received: int) -> str:
+    def total(moved: int) -> dict[str, float]:
+        return {"start": 0, "end": 1, "seconds": 1, "bytes": moved, "bits_per_second": 8 * moved}
+
+    ends = {"sum_sent": {**total(sent), "retransmits": 3}, "sum_received": total(received)}
+    sender = {**total(sent), "mean_rtt": 250, "max_snd_cwnd": 70_000}
+    return json.dumps(
+        {
+            "start": {"connecting_to": {"host": FAR, "port": 1}, "test_start": {"protocol": "TCP"}},
+            "intervals": [],
+            "end": {"streams": [{"sender": sender, "receiver": total(received)}], **ends},
+        }
+    )
+
+
+class Net(World):
+    """A world whose interfaces and listeners are as told, and whose tools answer in turn."""
+
+    listening = True
+    packets = 0
+
+    def text_of(self, path: str) -> str:
+        if path == "/proc/net/dev":
+            self.packets += 1000
+            return "".join(
+                f"{name}: 0 {self.packets}{' 0' * 7} {self.packets}{' 0' * 6}\n" for name in ("i", "t")
+            )
+        if path in ("/proc/net/tcp", "/proc/net/udp"):
+            port = throughput.PORT if path.endswith("tcp") else datagrams.PORT
+            return f"head\n 0: 0212A8C0:{port:04X} 00000000:0000 0A\n" if self.listening else "head\n"
+        if path == "/proc/cpuinfo":
+            return "vendor_id : User Mode Linux\n"
+        return super().text_of(path)
+
+
+class Turns(Net):
+    """Whose tool ``program`` answers each call with the next of ``texts``, and then with the last."""
+
+    def __init__(self, program: str, *texts: str) -> None:
+        super().__init__()
+        self.program, self.texts = program, list(texts)
+
+    def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
+        if command.argv[:2] == ("cat", packets.LIMITS[0]):
+            return 0, "1000\n6168\n", ""
+        if command.argv[0] == self.program:
+            self.commands.append(command)
+            return 0, self.texts.pop(0) if len(self.texts) > 1 else self.texts[0], ""
+        return super().run(host, command, timeout_s)
+
+
+def way(world: World, tmp_path: Path, *, is_shared: bool = False, is_protected: bool = False) -> Way:
+    path = LinkPath(
+        profile=LinkProfile(name="wired", title="Gigabit", emulated=True),
+        index=0,
+        initiator=world.host("initiator"),
+        target=world.host("target", "t"),
+        initiator_iface="i",
+        target_iface="t",
+        initiator_address=NEAR,
+        target_address=FAR,
+        is_shared=is_shared,
+    )
+    raw = tmp_path / "raw"
+    raw.mkdir(exist_ok=True)
+    return Way(path=path, raw=raw, journal=Journal(tmp_path / "journal"), is_protected=is_protected)
+
+
+def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
+    return ProbeRecord(
+        run_id="20261121-000000-beef",
+        testbed=TestbedKind.LAB,
+        link="wired",
+        ipsec=ipsec,
+        probe=probe,
+        repeat=1,
+        order=0,
+        status=Status.FAILED,
+    )
+
+
+def judge(
+    world: World, tmp_path: Path, probe: Probe, *, ipsec: str = "off", is_shared: bool = False
+) -> ProbeRecord:
+    it = way(world, tmp_path, is_shared=is_shared, is_protected=ipsec != "off")
+    return judged.measure(blank(probe, ipsec), it, kernels=(), folder=tmp_path)
+
+
+# ping
+
+
+def test_round_trips_are_those_of_single_replies_without_duplicates() -> None:
+    found, problems = echo.round_trips(REPLIES, 1.0, 56)
+    assert problems == []
+    assert (found.sent, found.received, found.lost_percent) == (4, 3, 25.0)
+    assert (found.p50_ns, found.p99_ns) == (300_000, 400_000)
+    assert (found.min_ns, found.mean_ns, found.max_ns, found.stddev_ns) == (200_000, 300_000, 400_000, 81_000)
+
+
+def test_without_single_replies_there_are_no_percentiles() -> None:
+    summary = REPLIES[REPLIES.index("---") :]
+    found, _ = echo.round_trips(summary, 1.0, 56)
+    assert found.p50_ns is None and found.mean_ns == 300_000
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "was expected, but nothing was found"),
+        ("\x00\x1b[31mSegmentation fault", "the text begins with"),
+        (REPLIES[: REPLIES.index("---")], "the text ends before it"),
+        (ALL_LOST, "none of 4 echo requests was answered"),
+        (REPLIES.replace("0.200/0.300", "0.900/0.300"), "not in this order"),
+    ],
+)
+def test_a_broken_ping_has_no_figures_and_keeps_what_it_printed(
+    tmp_path: Path, printed: str, reason: str
+) -> None:
+    record = judge(Turns("ping", printed), tmp_path, Ping(count=4))
+    assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
+    assert record.raw == (("raw/ping.txt",) if printed else ())
+    beside, why = echo.beside(way(Turns("ping", printed), tmp_path).path, protected=False)
+    assert beside is None and why is not None and reason.replace("4", "4") in why
+
+
+def test_beside_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
+    world = Turns("ping", REPLIES)
+    found, why = echo.beside(way(world, tmp_path, is_shared=True).path, protected=True)
+    assert (found, world.commands) == (None, [])
+    assert why is not None and "only the portal's ports are protected" in why
+    record = judge(world, tmp_path, Ping(), ipsec="aes128gcm16", is_shared=True)
+    assert record.status is Status.SKIPPED and record.figures is None
+
+
+def test_a_shared_link_is_pinged_from_its_own_address(tmp_path: Path) -> None:
+    argv = echo.command(way(World(), tmp_path, is_shared=True).path, 3, 0.002, 56)
+    assert argv[-3:] == ["-I", NEAR, FAR] and argv[argv.index("-i") + 1] == "0.002"
+
+
+# iperf3
+
+
+def test_tcp_is_what_the_receiver_counted(tmp_path: Path) -> None:
+    record = judge(Turns("iperf3", iperf3_json(1_000_000, 990_000)), tmp_path, Tcp(duration_s=1))
+    assert (record.status, record.reason) == (Status.OK, None)
+    assert isinstance(record.figures, TcpFigures)
+    assert (record.figures.received_bit_s, record.figures.sent_bit_s) == (7_920_000, 8_000_000)
+    assert (record.figures.retransmits, record.figures.rtt_mean_ns) == (3, 250_000)
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "it is empty"),
+        ('{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}', "unable to connect"),
+        (iperf3_json(1000, 5000), "5000 bytes were received, but only 1000 sent"),
+        (iperf3_json(1000, 1000)[:200], "expected"),
+    ],
+)
+def test_a_broken_iperf3_is_invalid(tmp_path: Path, printed: str, reason: str) -> None:
+    for probe in (Tcp(duration_s=1), Udp(duration_s=1)):
+        record = judge(Turns("iperf3", printed), tmp_path, probe)
+        assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
+
+
+def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
+    world = Turns("iperf3", iperf3_json(1000, 1000))
+    world.listening = False
+    record = judge(world, tmp_path, Tcp(duration_s=1))
+    assert record.status is Status.FAILED and record.reason is not None and "in vain" in record.reason
+
+
+# ESP
+
+
+@pytest.mark.parametrize(("carried", "status"), [(2_000_000, Status.OK), (5_000, Status.INVALID)])
+def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
+    tmp_path: Path, carried: int, status: Status
+) -> None:
+    class Esp(Turns):
+        looks = 0
+
+        def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
+            if command.argv[:4] == ("ip", "-s", "xfrm", "state"):
+                self.looks += 1
+                sent = carried if self.looks > 2 else 0
+                return 0, state_text(NEAR, FAR, spi=1, sent_bytes=sent), ""
+            return super().run(host, command, timeout_s)
+
+    world = Esp("iperf3", iperf3_json(1_000_000, 1_000_000))
+    record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16")
+    assert (record.status, record.esp_bytes) == (status, carried), record.reason
+    if status is Status.INVALID:
+        assert record.reason == "1000000 bytes were moved, but ESP carried only 5000"
+
+
+# Packets per second
+
+
+def test_floods_are_added_until_their_sum_grows_no_more(tmp_path: Path) -> None:
+    # One: 1000/s; two: 800/s each; three: 550/s each, which is 3 % more than two and no growth.
+    texts = [flood(2000, 2000), *[flood(1600, 1600)] * 2, *[flood(1100, 1100)] * 3]
+    record = judge(Turns("ping", *texts), tmp_path, PacketRate(duration_s=2))
+    assert isinstance(record.figures, PacketRateFigures), record.reason
+    figures = record.figures
+    assert [step.at_once for step in figures.steps] == [1, 2, 3]
+    assert (figures.at_once, figures.replies_per_s, figures.packets_per_s) == (2, 1600, 3200)
+    assert figures.is_saturated and record.warnings == ()
+
+
+def test_with_losses_twice_the_answers_is_not_the_rate(tmp_path: Path) -> None:
+    record = judge(Turns("ping", flood(2000, 1900)), tmp_path, PacketRate(duration_s=2, most_at_once=1))
+    assert isinstance(record.figures, PacketRateFigures)
+    assert (record.figures.packets_per_s, record.figures.replies_per_s) == (None, 950)
+    assert "5 % of the requests were lost" in record.warnings[0]
+    assert "still grew" in record.warnings[1]
+
+
+def test_hping3_shortens_its_gap_only_while_answers_grow(tmp_path: Path) -> None:
+    # At 1000, 500, 200 us; the third gap starves the receiver, and two at the second bring no more.
+    texts = [hping(2000, 1999), hping(4000, 3999), hping(9000, 100), hping(2000, 1999)]
+    record = judge(Turns("bash", *texts), tmp_path, PacketRate(tool=Flood.HPING3, duration_s=2))
+    assert isinstance(record.figures, PacketRateFigures), record.reason
+    assert [(step.gap_us, step.at_once) for step in record.figures.steps] == [
+        *((1000, 1), (500, 1), (200, 1)),
+        (500, 2),
+    ]
+    assert record.figures.packets_per_s == pytest.approx(3999)
+
+
+@pytest.mark.parametrize("printed", ["", "killed", flood(0 + 5, 5).replace(", time 2000ms", "")])
+def test_a_flood_that_tells_nothing_is_invalid(tmp_path: Path, printed: str) -> None:
+    record = judge(Turns("ping", printed), tmp_path, PacketRate(duration_s=1))
+    assert record.status is Status.INVALID and record.figures is None
+
+
+def test_limits_on_icmp_are_lifted_and_put_back(tmp_path: Path) -> None:
+    world = Net(answers=[(("cat", *packets.LIMITS), (0, "1000\n6168\n", ""))])
+    with packets.unlimited(Journal(tmp_path / "journal"), world.host("target", "t")):
+        lifted = [c for c in world.commands if c.argv[0] == "tee"]
+    restored = [c for c in world.commands if c.argv[0] == "tee"][len(lifted) :]
+    assert [(c.argv[1], c.input) for c in lifted] == [(path, "0") for path in packets.LIMITS]
+    assert {(c.argv[1], c.input) for c in restored} == set(zip(packets.LIMITS, ("1000", "6168"), strict=True))
+
+
+def test_what_is_forwarded_is_counted_on_the_far_side(tmp_path: Path) -> None:
+    record = judge(
+        Turns("bash", hping(5000, 0)),
+        tmp_path,
+        Forwarding(duration_s=2),
+    )
+    assert isinstance(record.figures, ForwardingFigures), record.reason
+    assert record.figures.arrived_per_s > 0 and record.figures.lost_percent == 0
+
+
+def test_hping3_is_not_asked_through_ipsec(tmp_path: Path) -> None:
+    world = Turns("bash", hping(10, 10))
+    record = judge(world, tmp_path, PacketRate(tool=Flood.HPING3), ipsec="aes128gcm16")
+    assert record.status is Status.SKIPPED and record.reason is not None and "no answers" in record.reason
+
+
+# UDP round trips
+
+
+GOOD = (
+    '{"round_trips": 3, "lost": 1, "total_ns": 600, "min_ns": 99, "max_ns": 300, '
+    '"bins": {"100": 2, "301": 1}}'
+)
+
+
+def test_round_trips_of_udp() -> None:
+    outcome = datagrams.understand(GOOD, "", UdpLatency(count=4, payload_bytes=64))
+    figures = outcome.figures
+    assert isinstance(figures, UdpLatencyFigures) and outcome.reasons == []
+    assert (figures.mean_ns, figures.p50_ns, figures.p99_ns) == (200, 100, 301)
+    assert outcome.moved_bytes == 2 * 3 * 64
+    assert outcome.warnings == ["1 of 4 datagrams did not come back"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("", "told no figures"),
+        ("Killed", "told no figures"),
+        (GOOD[:50], "told no figures"),
+        (GOOD.replace('"100": 2', '"100": 9'), "but 10 are in its bins"),
+        ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
+    ],
+)
+def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> None:
+    outcome = datagrams.understand(printed, "", UdpLatency())
+    assert len(outcome.reasons) == 1 and reason in outcome.reasons[0]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("socket", list(Socket))
+def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: Socket) -> None:
+    program = str(tmp_path / "round_trip")
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
+    argv = [program, "measure", "127.0.0.1", "47391", "-", "1024", "500", socket, "20"]
+    echoing = subprocess.Popen([program, "echo", "127.0.0.1", "47391"])
+    try:
+        # What is sent before the far side listens is lost, and that is seen as well.
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    finally:
+        echoing.kill()
+        echoing.wait()
+    outcome = datagrams.understand(done.stdout, done.stderr, UdpLatency(count=500, socket=socket))
+    figures = outcome.figures
+    assert isinstance(figures, UdpLatencyFigures) and outcome.reasons == []
+    assert figures.round_trips + figures.lost == 500 and figures.round_trips > 490
+    assert figures.min_ns is not None and figures.mean_ns is not None and figures.max_ns is not None
+    assert 0 < figures.min_ns <= figures.mean_ns <= figures.max_ns
+    assert figures.p50_ns is not None and figures.histogram.count == figures.round_trips
+    # The bins' middles are within 1/128 of what was measured.
+    assert figures.histogram.mean_ns == pytest.approx(figures.mean_ns, rel=1 / 64)
+    alone = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert datagrams.understand(alone.stdout, "", UdpLatency()).reasons == ["no datagram came back"]
+
+
+# What is missing
+
+
+@pytest.mark.parametrize(
+    ("probe", "program"),
+    [(Ping(), "ping"), (Tcp(), "iperf3"), (PacketRate(tool=Flood.HPING3), "hping3"), (UdpLatency(), "cc")],
+)
+def test_a_missing_program_skips_its_probe_with_the_command_that_installs_it(
+    tmp_path: Path, probe: Probe, program: str
+) -> None:
+    missing = ("sh", "-c", 'command -v "$0"', program)
+    world = Net(answers=[(missing, (127, "", "")), (("test", "-x"), (1, "", ""))])
+    record = judge(world, tmp_path, probe)
+    assert record.status is Status.SKIPPED and record.reason is not None
+    assert f"no program {program}" in record.reason
+    assert f"apt-get install --no-install-recommends {PACKAGES[program]}" in record.reason
+
+
+# What a user may ask
+
+
+def test_every_shipped_profile_can_be_planned() -> None:
+    assert planning.names() == [f"document-00{n}" for n in range(5)]
+    for name in planning.names():
+        profile = planning.load_profile(name)
+        request = Request(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
+        plan = planning.make_plan(request, profile.probe, name)
+        assert plan.probing == profile.probe and plan.workloads == () and not plan.probes
+        keys = [question.key for question in questions(plan)]
+        assert len(set(keys)) == len(keys) == len(plan.columns) * len(profile.probe)
+
+
+@pytest.mark.parametrize(
+    ("probes", "message"),
+    [
+        ([Ping(count=0)], "count: expected 1"),
+        ([Ping(interval_s=float("nan"))], "interval_s: expected"),
+        ([Ping(count=100_000, interval_s=60)], "count x interval_s"),
+        ([Tcp(duration_s=0)], "duration_s: expected 1"),
+        ([Udp(rate_bit_s=0)], "rate_bit_s"),
+        ([UdpLatency(payload_bytes=7)], "payload_bytes: expected 8"),
+        ([UdpLatency(payload_bytes=65_508)], "payload_bytes"),
+        ([PacketRate(most_at_once=0)], "most_at_once"),
+    ],
+)
+def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        planning.changed(probes)
+    assert message in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bit_s"), [("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000)]
+)
+def test_rates_are_in_powers_of_1000(text: str, rate_bit_s: int) -> None:
+    (probe,) = planning.changed([Udp()], rate_bit_s=planning.parse_rate(text))
+    assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1M", "1e9", "10Mbit", "nan"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a rate in bit/s"):
+        planning.parse_rate(text)
+
+
+def test_probes_are_named_and_need_a_network() -> None:
+    with pytest.raises(UsageError, match="there is no probe 'pong'"):
+        planning.named(["pong"])
+    with pytest.raises(UsageError, match="link local has none"):
+        planning.make_plan(Request(links=("local",)), [Ping()], "probes")
+    with pytest.raises(UsageError, match="two probes are called ping-1s"):
+        planning.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
+    with pytest.raises(UsageError, match="there is no profile of probes"):
+        planning.load_profile("document-009")
+
+
+def test_a_users_profile_is_read_strictly(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncounts = 3\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"mine\.toml"):
+        planning.load_profile(str(file))
+    file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncount = 3\n', encoding="utf-8")
+    assert planning.load_profile(str(file)).probe == (Ping(count=3),)
+
+
+# Records
+
+
+def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    found, _ = echo.round_trips(REPLIES, 1.0, 56)
+    record = msgspec.structs.replace(
+        blank(Ping()), figures=PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
+    )
+    file = store.save(folder, record)
+    assert file.name == "wired.ping-1s.r1.json" and store.load(folder) == [record]
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is no record of a probe"):
+        store.load(folder)
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
+    with pytest.raises(UsageError, match="a later version"):
+        store.load(folder)
+
+
+def test_the_figures_of_udp_are_the_receivers(tmp_path: Path) -> None:
+    document = json.loads(iperf3_json(1000, 900))
+    document["start"]["test_start"]["protocol"] = "UDP"
+    loss = {"jitter_ms": 0.5, "lost_packets": 10, "packets": 100, "lost_percent": 10}
+    end = document["end"]
+    end["streams"] = []
+    end["sum_received"] |= loss
+    record = judge(Turns("iperf3", json.dumps(document)), tmp_path, Udp(duration_s=1))
+    assert isinstance(record.figures, UdpFigures), record.reason
+    assert (record.figures.lost, record.figures.datagrams, record.figures.jitter_ns) == (10, 100, 500_000)
+
+
+def test_a_requirement_says_what_mends_it() -> None:
+    with pytest.raises(RequirementError) as missing:
+        datagrams.build(
+            Net(answers=[(("test", "-x"), (1, "", "")), (("sh", "-c"), (1, "", ""))]).host("target")
+        )
+    assert missing.value.hint is not None and "gcc" in missing.value.hint

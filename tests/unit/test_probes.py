@@ -29,6 +29,7 @@ from harness.probes.records import (
 )
 from harness.probes.tools import PACKAGES, Way
 from harness.results import RunFolder
+from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, World, state_text
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
@@ -512,3 +513,21 @@ def test_a_requirement_says_what_mends_it() -> None:
             Net(answers=[(("test", "-x"), (1, "", "")), (("sh", "-c"), (1, "", ""))]).host("target")
         )
     assert missing.value.hint is not None and "gcc" in missing.value.hint
+
+
+# Beside a run
+
+
+def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(teardown.PLAN, probes=True)
+    outcome = teardown.measure(World(), tmp_path / "run", plan)
+    assert outcome.error is None and outcome.journal.leaks == []
+    assert {record.status for record in outcome.records} == {Status.OK}
+    for record in outcome.records:
+        assert record.beside is not None and record.beside.round_trips is None
+        if record.link != "local":
+            assert record.beside.no_round_trips is not None
+            assert "A summary of ping" in record.beside.no_round_trips
+    made = store.load(outcome.folder)
+    assert {record.link for record in made} == {record.link for record in outcome.records} - {"local"}
+    assert all(record.status is Status.FAILED and record.reason for record in made)

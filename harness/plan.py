@@ -555,6 +555,11 @@ def cell_s(plan: Plan, workload: Workload) -> float:
     return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
 
 
+def mean_cell_s(plan: Plan) -> float:
+    """How long a cell takes from its start to its record, estimated."""
+    return sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads) / len(plan.workloads)
+
+
 def estimate_s(plan: Plan, repeats: int | None = None) -> float:
     """How long a run of so many repeats (the plan's) takes: its runtimes, and what the rest usually costs."""
     block_s = sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads)

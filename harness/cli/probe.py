@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from harness import testbed
-from harness.console import (
+from harness.cli.console import (
     Interrupted,
     carry_out,
     err,

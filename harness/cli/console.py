@@ -127,3 +127,9 @@ def carry_out(
     for leak in outcome.leaks:
         err.print(f"[red]left behind[/]: {leak}", markup=True)
     return outcome
+
+
+def tell_error(error: HarnessError) -> None:
+    err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
+    if error.hint:
+        err.print(f"  hint: {error.hint}", markup=False, soft_wrap=True)

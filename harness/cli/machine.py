@@ -1,0 +1,207 @@
+"""The commands for what a run needs: doctor, clean, kernel build, lab exec."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness import doctor, lab, remote, testbed
+from harness import run as runner
+from harness.cli.console import err, out, tell_error, tell_recovery
+from harness.errors import HarnessError, TestbedError, UsageError
+from harness.journal import Journal
+from harness.lab import kernel
+from harness.model import LabKernel
+from harness.progress import bar
+from harness.state import exclusive
+from harness.units import format_duration
+
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", help="A run's target: ssh://[USER@]HOST[:PORT], or local.", show_default=False),
+]
+InitiatorsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--initiator",
+        help="A run's initiator: local, ssh://… Again for more. [dim]default: local, if there is a target[/]",
+        show_default=False,
+    ),
+]
+MARKS = {
+    doctor.Verdict.OK: "[green]ok     [/]",
+    doctor.Verdict.NOTE: "[yellow]note   [/]",
+    doctor.Verdict.MISSING: "[red]missing[/]",
+}
+
+
+def doctor_command(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
+    """Say what each testbed can do here, all that is missing, and the command that mends it.
+
+    With --target and --initiator, say so of those machines instead. Nothing is changed on them.
+    """
+    taking_part = _machines(target, initiators)
+    found = doctor.machine_findings(taking_part) if taking_part else doctor.findings()
+    width = max((len(machine.name) for machine in taking_part), default=5)
+    healthy = True
+    for finding in found:
+        out.print(f"{MARKS[finding.verdict]} {finding.where:{width}}", end=" ")
+        out.print(finding.text, markup=False, soft_wrap=True)
+        if finding.mend:
+            out.print(f"{'':{width + 9}}mend it: {finding.mend}", markup=False, soft_wrap=True)
+        healthy = healthy and (finding.ok or finding.where == "host")
+    if taking_part:
+        out.print("the machines are ready: harness run" if healthy else "the machines are not ready")
+    else:
+        out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
+    if not healthy:
+        raise typer.Exit(2)
+
+
+def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
+    """Remove what a killed run left behind: exactly what its journal names.
+
+    With --target and --initiator, on those machines instead, by their own journals.
+    """
+    taking_part = _machines(target, initiators)
+    if not taking_part:
+        with exclusive("harness clean") as state:
+            removed, failed = testbed.recover(state)
+        tell_recovery(removed, failed)
+        if failed:
+            raise typer.Exit(1)
+        if not removed:
+            out.print("nothing was left behind")
+        return
+    status = 0
+    # The target last: a session can be logged out for as long as its target is there.
+    for machine in reversed(taking_part):
+        try:
+            removed, failed = _recover_on(machine)
+        except HarnessError as error:
+            tell_error(error)
+            status = max(status, error.exit_code)
+            continue
+        tell_recovery(
+            [f"{machine.name}: {line}" for line in removed], [f"{machine.name}: {line}" for line in failed]
+        )
+        status = max(status, 1 if failed else 0)
+        if not removed and not failed:
+            out.print(f"{machine.name}: nothing was left behind", markup=False)
+    if status:
+        raise typer.Exit(status)
+
+
+def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
+    """What a machine's agent, which begins with that, removed of a killed one's, and what it could not."""
+    with (
+        tempfile.TemporaryDirectory(prefix="harness-") as folder,
+        remote.connect(
+            machine.address,
+            role=machine.role,
+            name=machine.name,
+            run_id="harness clean",
+            log=Path(folder, "log"),
+        ) as host,
+    ):
+        return list(host.recovered[0]), list(host.recovered[1])
+
+
+def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.Machine]:
+    """Those that `harness run` would use with the same options."""
+    return doctor.machines(target, initiators or (["local"] if target else []))
+
+
+def build_kernel() -> None:
+    """Build the lab's own kernel from Debian's linux-source-6.1, unless it is there already.
+
+    It is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME) by all that went into it.
+    """
+    with bar("looking for what it needs", err) as report:
+        found, new = kernel.build(report)
+    built = found.built
+    took = f"built in {format_duration(built.seconds)}" if new else "was built before"
+    out.print(
+        f"kernel {built.release} of {kernel.SOURCE_PACKAGE} {built.source_version} {took}: {found.folder}",
+        soft_wrap=True,
+    )
+    out.print(f"sha256 of linux: {built.sha256}", soft_wrap=True)
+
+
+def lab_exec(
+    command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
+    writable: Annotated[
+        Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
+    ] = None,
+    memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    kernel_name: Annotated[
+        LabKernel, typer.Option("--kernel", help="debian, or own (made by `harness kernel build`).")
+    ] = LabKernel.DEBIAN,
+    virtual_time: Annotated[
+        bool,
+        typer.Option("--virtual-time", help="Its clock passes only while all wait; with --kernel own."),
+    ] = False,
+    apart: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=lab.MOST_INITIATORS,
+            metavar="N",
+            help="Boot a kernel for the target and one for each of N initiators, and run the command in the "
+            "first initiator's, where `ssh target` and `ssh initiator2` reach the others.",
+            show_default="one kernel for all",
+        ),
+    ] = 0,
+) -> None:
+    """Boot the lab's kernel, run a command in it as root, and print what it says."""
+    chosen = kernel.own_kernel() if kernel_name is LabKernel.OWN else None
+    if virtual_time:
+        if chosen is None:
+            raise UsageError(
+                "virtual time needs the lab's own kernel, but Debian's was chosen", hint="add --kernel own"
+            )
+        chosen = dataclasses.replace(chosen, options=kernel.VIRTUAL_TIME)
+    with exclusive("harness lab exec") as state:
+        journal = Journal(state / "journal-lab-exec.jsonl")
+        console = state / "lab-exec.log"
+        try:
+            boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot
+            with boot(
+                command,
+                journal=journal,
+                console=console,
+                results=writable,
+                storage_bytes=memory << 20,
+                kernel=chosen,
+            ) as booted:
+                shown = 0
+                while booted.process.poll() is None:
+                    shown = _copy(booted, shown)
+                    time.sleep(testbed.POLL_S)
+            _copy(booted, shown)
+            status = booted.exit_status()
+            last = "" if status is not None else runner.tail(console)
+        finally:
+            journal.end()
+            for log in state.glob(f"{console.stem}*.log"):
+                log.unlink()
+    if status is None:
+        raise TestbedError(f"the lab ended before the command did: {last}")
+    raise typer.Exit(status)
+
+
+def _copy(booted: lab.Lab, start: int) -> int:
+    """Print what a lab says from ``start`` up to its own last words; returns how far that was."""
+    said = booted.said().split(lab.EXIT_MARK.encode())[0]
+    # The mark stands on a line of its own: the newline before it is the lab's.
+    whole = said[: max(said.rfind(b"\n"), 0)]
+    sys.stdout.buffer.write(whole[start:])
+    sys.stdout.buffer.flush()
+    return len(whole)

@@ -1,0 +1,42 @@
+"""The commands ``harness parse TOOL``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harness.errors import UsageError
+from harness.parse import fio, hping3, iperf2, iperf3, ping
+
+parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
+
+PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
+    "fio": (lambda text: fio.as_json(fio.parse(text)), "fio: JSON of any version since 2.1"),
+    "ping": (ping.parse, "ping: iputils, busybox, macOS, BSD"),
+    "iperf3": (iperf3.parse, "iperf3: JSON or text, of client, server or both"),
+    "iperf2": (iperf2.parse, "iperf2: text of client, server or both"),
+    "hping3": (hping3.parse, "hping3, with or without the output of time"),
+}
+
+
+def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> None:
+    @parse_app.command(tool, help=f"Print what is understood of the output of {what}.")
+    def parse_file(file: Annotated[Path, typer.Argument(help="A file with the output.")]) -> None:
+        try:
+            text = file.read_bytes()
+        except OSError as error:
+            raise UsageError(
+                f"a file with the output of {tool} was expected, but {file}: {error.strerror}",
+                hint="check the name",
+            ) from error
+        sys.stdout.write(json.dumps(msgspec.to_builtins(understand(text)), indent=2) + "\n")
+
+
+for _tool, (_understand, _what) in PARSERS.items():
+    _add_parser(_tool, _understand, _what)

@@ -1,0 +1,251 @@
+"""The commands that show what was measured: table, compare, explain, report, plot, export."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness import comparison, explain, export, plan, references, report, testbed
+from harness.cli.console import carry_out, err, prepare_results, print_view, tell_recovery
+from harness.errors import UsageError
+from harness.explain import published, twin
+from harness.explain.evidence import collect, goodputs_of
+from harness.model import LINK_LOCAL
+from harness.probes import store
+from harness.profiles import load_link
+from harness.progress import process_started_unix_s
+from harness.results import (
+    RunFolder,
+    open_environments,
+    open_plans,
+    open_results,
+    open_runs,
+    write_atomically,
+)
+from harness.schedule import Schedule
+from harness.state import exclusive
+from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
+from harness.units import parse_percent, shown
+from harness.views import View
+
+DEFAULTS = plan.Request()
+RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
+METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
+
+
+def table(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Run folders, folders of runs, records, or plain fio JSON outputs.", show_default="results/"
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
+    ] = "MB/s",
+    format: Annotated[str, typer.Option(help="plain, github, html, csv, latex or json.")] = "plain",
+    ratio: Annotated[
+        str,
+        typer.Option(help="none, local (each figure's part of the local one) or ipsec (of the one without)."),
+    ] = "none",
+    view: Annotated[
+        str | None,
+        typer.Option(help=f"Of probes, in place of the matrix: {', '.join(View)}.", show_default=False),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help=f"Published figures beside: {', '.join(references.names())}.", show_default=False),
+    ] = None,
+) -> None:
+    """Print the matrix of a run, of several, or of fio outputs that you already have; or a view of probes."""
+    if view is None and reference is not None:
+        view = references.view_of(reference)
+    if view is not None:
+        if (Metric(metric), Ratio(ratio)) != (Metric.MB_S, Ratio.NONE):
+            raise UsageError("--metric and --ratio are of the matrix, but a view was asked for")
+        print_view(paths or [Path(DEFAULTS.results)], View(view), reference, TableFormat(format))
+        return
+    options = Options(
+        metric=Metric(metric),
+        ratio=Ratio(ratio),
+        reference=references.load_reference(reference) if reference else None,
+    )
+    print_table(paths or [Path(DEFAULTS.results)], options, TableFormat(format))
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Results: what `harness table` takes.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Results to hold against A.")],
+    fail_if_slower: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with 1 if a cell is shown to be slower, and by so much or more: 5%.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
+    ] = "MB/s",
+    format: Annotated[str, typer.Option(help="plain, json or github.")] = "plain",
+) -> None:
+    """Say of each cell whether B is faster or slower than A, and by how much, or that it cannot be told."""
+    chosen, shape = Metric(metric), comparison.CompareFormat(format)
+    margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
+    found = comparison.compare(_side(a), _side(b), chosen, margin or comparison.MARGIN)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(comparison.render(found, shape, width) + "\n")
+    slower = found.slower_by(margin) if margin else []
+    if slower:
+        names = ", ".join(cell.name for cell in slower)
+        err.print(f"slower by {fail_if_slower} or more: {names}", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def explain_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+    summary: Annotated[
+        bool, typer.Option("--summary", help="One sentence for each column with IPsec.")
+    ] = False,
+    with_twin: Annotated[
+        bool,
+        typer.Option(
+            "--twin",
+            help="Measure each run's digital twin first, in virtual time, if it has none: the rest is "
+            "the processors'.",
+        ),
+    ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="A published matrix, in place of results: what can be concluded from it."),
+    ] = None,
+) -> None:
+    """Say of each cell what limits it, how sure that is, where the time goes, and what would help."""
+    shape = explain.ExplainFormat(format)
+    if reference is not None:
+        if paths:
+            raise UsageError("results and a published matrix were both named", hint="leave one out")
+        sys.stdout.write(_concluded(reference, shape) + "\n")
+        return
+    files = paths or [Path(DEFAULTS.results)]
+    if with_twin:
+        for run in open_runs(files):
+            _measure_twin(run)
+    cells = report.load(files).explained()
+    if shape is explain.ExplainFormat.JSON:
+        sys.stdout.write(explain.as_json(cells).decode() + "\n")
+    else:
+        sys.stdout.write((explain.summary(cells) if summary else explain.text(cells)) + "\n")
+
+
+def _measure_twin(run: RunFolder) -> None:
+    """Measure a run's twin, unless it has one, or is in virtual time itself."""
+    plan_of_run = run.load_plan()
+    goodputs = goodputs_of(store.load(run))
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, goodputs)
+    made = twin.plan_of(plan_of_run, evidence)
+    if made is None or twin.is_current(run, made):
+        return
+    folder = twin.folder_of(run)
+    with exclusive(made.run_id) as state:
+        tell_recovery(*testbed.recover(state))
+        prepare_results(folder.path)
+        folder.save_plan(made)
+        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
+        cells = Schedule(made, folder.load_records()).expected
+        outcome = carry_out(
+            made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
+        )
+    for line in outcome.summary():
+        err.print(line, soft_wrap=True)
+
+
+def _concluded(name: str, shape: explain.ExplainFormat) -> str:
+    if references.view_of(name) is not None:
+        raise UsageError(
+            f"{shown(name)} has figures of paths, and to explain takes a matrix of storage",
+            hint="try --reference document-003",
+        )
+    matrix = references.load_reference(name)
+    links = {column.link for column in matrix.columns} - {LINK_LOCAL}
+    found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})
+    return published.as_json(found).decode() if shape is explain.ExplainFormat.JSON else published.text(found)
+
+
+def report_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
+    page = report.render(report.load(paths or [Path(DEFAULTS.results)]))
+    _write(output, page.encode())
+    err.print(f"the report: {output}", markup=False, soft_wrap=True)
+
+
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.Kind)}.")],
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.svg or FILE.png.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help=f"Of matrix and bars: {METRIC_HELP}")] = "MB/s",
+) -> None:
+    """Draw one of the report's pictures as SVG or PNG."""
+    chosen = report.Kind(kind)
+    file = output or Path(f"{chosen}.svg")
+    results = report.load(paths or [Path(DEFAULTS.results)])
+    _write(file, report.picture(chosen, results, Metric(metric), file))
+    err.print(f"the picture: {file}", markup=False, soft_wrap=True)
+
+
+def export_command(
+    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    to: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="standard output"),
+    ] = None,
+) -> None:
+    """Print all records, a row for each direction, for programs that draw or store them."""
+    format = export.ExportFormat(to)
+    if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
+        raise UsageError("Parquet is not for a terminal", hint="name a file with -o")
+    data = export.encode(open_results(paths or [Path(DEFAULTS.results)]), format)
+    if output is None:
+        sys.stdout.buffer.write(data)
+    else:
+        _write(output, data)
+
+
+def _write(file: Path, data: bytes) -> None:
+    """A file that a user named, whole or not at all."""
+    try:
+        write_atomically(file, data)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            f"{file} was expected to take the output, but: {said}", hint="name another file with -o"
+        ) from error
+
+
+def _side(path: Path) -> comparison.Side:
+    return comparison.Side(
+        records=open_results([path]), plans=open_plans([path]), environments=open_environments([path])
+    )
+
+
+def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:
+    found = cached(
+        paths,
+        options,
+        lambda: build(open_results(paths), options, open_plans(paths), open_environments(paths)),
+    )
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(render(found, format, width).rstrip("\n") + "\n")

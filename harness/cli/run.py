@@ -1,0 +1,360 @@
+"""The commands ``harness run`` and ``harness config check``."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harness import plan, testbed
+from harness.backing import require_device
+from harness.cli.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.cli.results import print_table
+from harness.errors import UsageError
+from harness.hosts import NamespaceHost
+from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
+from harness.progress import process_started_unix_s
+from harness.results import RunFolder
+from harness.schedule import Schedule
+from harness.state import exclusive
+from harness.stats import FEWEST
+from harness.table import Options, TableFormat
+from harness.units import check_name, format_duration, format_size
+
+DEFAULTS = plan.Request()
+MACHINES = "Real machines"
+OWN_KERNEL = "The lab's own kernel (harness kernel build)"
+
+
+def run(
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A link: local, wired, wifi, another of profiles/links/, or a file. Again for more. "
+            "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. With --target, an interface of the "
+            "initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS. [dim]default: local, wired, wifi[/]",
+            show_default=False,
+        ),
+    ] = None,
+    ipsec: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Again for more. "
+            "[dim]default: both[/]",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Workloads: document, modern, or a fio job file of your own.",
+            show_default=DEFAULTS.profile,
+        ),
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Only this workload of the profile. Again for more.")
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="How often each cell is measured; with --confidence, at least.",
+            show_default=str(DEFAULTS.repeats),
+        ),
+    ] = None,
+    confidence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Repeat each cell until the 95 % interval of its median is within this of it, e.g. 5%.",
+        ),
+    ] = None,
+    max_repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="With --confidence: the most repeats of a cell.", show_default=str(plan.DEFAULT_MAX_REPEATS)
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
+        ),
+    ] = None,
+    runtime: Annotated[
+        str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
+    ] = None,
+    testbed_name: Annotated[
+        str | None,
+        typer.Option(
+            "--testbed",
+            help="auto, lab, or host (this machine's own kernel; needs root).",
+            show_default=DEFAULTS.testbed,
+        ),
+    ] = None,
+    backing: Annotated[
+        str | None,
+        typer.Option(
+            help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
+            show_default="ramdisk; a file in /var/tmp with --target",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="How much of it is used, e.g. 1G.", show_default=DEFAULTS.size)
+    ] = None,
+    local_device: Annotated[
+        str | None,
+        typer.Option(
+            help="A disk of the initiator's for the column local, in place of the target's storage: "
+            "/dev/NAME, file:/PATH.",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
+    destroy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE", help="Consent to losing what is on a block device: its name again."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.", rich_help_panel=MACHINES
+        ),
+    ] = None,
+    initiators: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--initiator",
+            help="A real machine as an initiator: local, ssh://… Again for more at once.",
+            show_default="local",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
+    shared_lun: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared-lun",
+            help="All initiators read one LUN, in place of one each.",
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
+    kernels: Annotated[
+        plan.Kernels | None,
+        typer.Option(
+            help="Whether the lab's target and initiators share a kernel.",
+            show_default=DEFAULTS.kernels.value,
+        ),
+    ] = None,
+    lab_initiators: Annotated[
+        int | None,
+        typer.Option(help="How many initiators the lab has, with --kernels apart.", show_default="1"),
+    ] = None,
+    virtual_time: Annotated[
+        bool | None,
+        typer.Option(
+            "--virtual-time",
+            help="The processor costs nothing, only links and disks do: what the protocols cost, "
+            "the same again in every run.",
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(
+            help="The target's disk: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file.",
+            show_default=f"none; in virtual time {plan.DEFAULT_VIRTUAL_DISK}",
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    lab_kernel: Annotated[
+        plan.KernelChoice | None,
+        typer.Option(
+            help="auto takes the lab's own, if it is built, for links with a radio: its wifi is 802.11, "
+            "Debian's is emulated.",
+            show_default=DEFAULTS.lab_kernel.value,
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    wifi_security: Annotated[
+        Security | None,
+        typer.Option(
+            help="What protects the air, on the lab's own kernel.",
+            show_default=DEFAULTS.wifi_security.value,
+            rich_help_panel=OWN_KERNEL,
+        ),
+    ] = None,
+    ipsec_mode: Annotated[
+        IpsecMode | None, typer.Option(help="ESP mode.", show_default=DEFAULTS.ipsec_mode.value)
+    ] = None,
+    auth: Annotated[
+        IkeAuth | None,
+        typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
+    ] = None,
+    iscsi: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A parameter that both ends are to agree on: InitialR2T, ImmediateData, FirstBurstLength, "
+            "MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
+            show_default="what the two ends agree on by themselves",
+        ),
+    ] = None,
+    probes: Annotated[
+        bool | None,
+        typer.Option(
+            "--probes/--no-probes",
+            help="Measure round trips, processors and interfaces beside each cell, and TCP once per column.",
+            show_default="probes; in virtual time none",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
+    ] = None,
+    results: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Where results go.", show_default=DEFAULTS.results)
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="These options, written down (TOML); what is typed as well goes before what is written.",
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; nothing is measured twice.")
+    ] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
+    ] = False,
+) -> None:
+    """Measure: every workload on every column, repeated, in a random order that is kept."""
+    started_unix_s = process_started_unix_s()
+    request = DEFAULTS if config is None else plan.load_request(config)
+    typed: dict[str, object] = {
+        "links": link,
+        "ipsec": ipsec,
+        "profile": profile,
+        "workloads": workload,
+        "testbed": testbed_name,
+        "repeats": repeats,
+        "confidence": confidence,
+        "max_repeats": max_repeats,
+        "max_time": max_time,
+        "runtime": runtime,
+        "seed": seed,
+        "size": size,
+        "backing": backing,
+        "local_device": local_device,
+        "destroy": destroy,
+        "target": target,
+        "initiators": initiators,
+        "shared_lun": shared_lun,
+        "kernels": kernels,
+        "lab_initiators": lab_initiators,
+        "lab_kernel": lab_kernel,
+        "virtual_time": virtual_time,
+        "disk": disk,
+        "wifi_security": wifi_security,
+        "probes": probes,
+        "ipsec_mode": ipsec_mode,
+        "auth": auth,
+        "iscsi": iscsi,
+        "results": results,
+    }
+    # What was typed goes before what the file says.
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
+    request = msgspec.structs.replace(request, **given)
+    if resume is not None and (config is not None or given.keys() - {"results"}):
+        raise UsageError(
+            "a resumed run goes on as it was planned, but other options were given as well",
+            hint="leave them out, or begin a new run without --resume",
+        )
+    if resume is None:
+        made = plan.make_plan(request)
+        folder = RunFolder(Path(request.results) / made.run_id)
+    else:
+        folder = _resumed(resume, Path(request.results))
+        made = folder.load_plan()
+    testbed.require_rights(made)
+    if plan_only:
+        _require_device(made)
+        _print_plan(made)
+        return
+    with exclusive(made.run_id) as state:
+        tell_recovery(*testbed.recover(state))
+        _require_device(made)
+        prepare_results(folder.path)
+        if resume is None:
+            folder.save_plan(made)
+        try:
+            raise typer.Exit(_run(made, folder, state, started_unix_s))
+        except Interrupted as interruption:
+            interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
+            raise
+
+
+def _require_device(made: Plan) -> None:
+    """Ask the guard here as well as inside, whence the machine's other mount namespaces are out of sight."""
+    if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
+        require_device(NamespaceHost(name="machine"), made.backing)
+
+
+def _resumed(name: str, results: Path) -> RunFolder:
+    path = Path(name) if "/" in name else results / check_name("run", name)
+    return RunFolder(path)
+
+
+def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+    schedule = Schedule(made, folder.load_records())
+    cells = schedule.expected
+    if next(iter(schedule), None) is None:
+        print_table([folder.path], Options(), TableFormat.PLAIN)
+        err.print("nothing is left to measure")
+        return 0
+    tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
+    outcome = carry_out(
+        made, folder, state, started_unix_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made)
+    )
+    print_table([folder.path], Options(), TableFormat.PLAIN)
+    for line in outcome.summary():
+        err.print(line, soft_wrap=True)
+    err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
+    return outcome.exit_code
+
+
+def _print_plan(made: Plan) -> None:
+    storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
+    kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
+    clock = ", virtual time" if made.virtual_time else ""
+    out.print(
+        f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
+        f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
+    )
+    out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
+    block, rule = len(made.columns) * len(made.workloads), made.stop
+    fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
+    counts = [fewest] if rule is None else [fewest, rule.max_repeats]
+    times = [plan.estimate_s(made, repeats) for repeats in counts]
+    if rule is not None and rule.max_s is not None:
+        # No cell is begun after that, and each is measured once.
+        least = plan.estimate_s(made, 1)
+        times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
+    out.print(
+        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
+        f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
+        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
+        markup=False,
+    )
+    if rule is not None:
+        out.print(
+            f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
+            markup=False,
+        )
+
+
+def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
+    """Check a configuration file as `harness run --config` would, and print what it would run."""
+    _print_plan(plan.make_plan(plan.load_request(file)))

@@ -54,8 +54,7 @@ SMALLEST_BACKING_BYTES = 16 * MIB
 LARGEST_RAM_BACKING_BYTES = 8 << 30
 MOST_REPEATS = 1000
 DEFAULT_MAX_REPEATS = 30
-"""With --confidence: enough for 5 % where repeats vary by 11 %, (1.96 * 1.25 * 0.11 / 0.05)^2 = 29; a
-median's error is 1.25 times that of a mean."""
+"""With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""
 MOST_COLUMNS = 64
 
 START_S = 2.5

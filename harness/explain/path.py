@@ -6,6 +6,7 @@ all frames that go its way, so then the busier direction counts (``busy_ns``), a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -89,6 +90,7 @@ def session_of(
     return Session.from_negotiated(negotiated, direction, window_bytes or USUAL_WINDOW_BYTES)
 
 
+@functools.lru_cache(maxsize=1024)
 def demands(
     link: LinkProfile,
     esp: Esp | None,

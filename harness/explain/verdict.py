@@ -29,7 +29,7 @@ bottleneck busy for so much: N requests at two resources that take equally long,
 IMPOSSIBLE = 1.1
 """A bound, or all parts together, that come to so much of what was measured are wrong."""
 
-DRAWS = 400
+DRAWS = 200
 SURE = 0.95
 """In so many of the draws a verdict has to hold. One that holds in fewer is not told."""
 

@@ -39,6 +39,7 @@ class Kind(Choice):
     MATRIX = "matrix"
     BARS = "bars"
     PERCENTILES = "percentiles"
+    OVER_TIME = "over-time"
     ROOFLINE = "roofline"
     WATERFALL = "waterfall"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.errors import RequirementError, UsageError
 from harness.escape import for_html, printable
-from harness.report import charts, content, draw
+from harness.report import charts, content, courses, draw
 from harness.report.charts import Chart, Kind
 from harness.report.content import Results
 from harness.report.waterfalls import waterfalls
@@ -31,7 +31,7 @@ def picture(kind: Kind, results: Results, metric: Metric, file: Path) -> bytes:
     if not drawn:
         raise UsageError(
             f"these results have nothing for a picture of {kind}",
-            hint="percentiles need a run's raw outputs, and a roofline needs its plan with a shaped link",
+            hint="percentiles and over-time need a run's raw outputs, a roofline its plan with a shaped link",
         )
     document = _document(drawn)
     return document.encode() if file.suffix == ".svg" else _png(document)
@@ -46,6 +46,9 @@ def _drawn(kind: Kind, results: Results, metric: Metric) -> list[Chart]:
         case Kind.PERCENTILES:
             table = results.table(Metric.P99)
             return charts.percentiles(table, content.columns(results, table), results.folders)
+        case Kind.OVER_TIME:
+            table = results.table(Metric.MB_S)
+            return courses.courses(table, content.columns(results, table), results.folders)
         case Kind.ROOFLINE:
             table = results.table(Metric.MB_S)
             return charts.roofline(table, content.columns(results, table))

@@ -141,8 +141,9 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
         assert beside.round_trips.received == beside.round_trips.sent == 20
         assert beside.round_trips.p50_ns is not None and beside.round_trips.p50_ns > 100_000
         near, far = beside.interfaces
-        assert record.read is not None and far.tx_bytes >= record.read.bytes
-        assert (near.rx_bytes, near.drops) == (far.tx_bytes, 0)
+        assert record.read is not None and min(far.tx_bytes, near.rx_bytes) >= record.read.bytes
+        # The ends are looked at one after the other: a packet or two may pass between.
+        assert abs(near.rx_bytes - far.tx_bytes) < 5000 and near.drops == 0
     tcp = {record.key: record for record in store.load(RunFolder(measured.folder))}
     assert set(tcp) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1"}
     assert all(record.is_beside and record.status is Status.OK for record in tcp.values())

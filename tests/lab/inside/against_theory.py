@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disks, initiator, inside, ipsec, links
+from harness import calibration, disks, initiator, inside, ipsec, links
 from harness.disks import MIB, FlashDisk
 from harness.hosts import Host, NamespaceHost
 from harness.initiator import IscsiSession
@@ -234,7 +234,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 def run_fio(host: Host, ups: list[Up]) -> dict[str, Section]:
     (FOLDER / "job.fio").write_text(job_file(ups), encoding="utf-8")
     argv = ["sh", "-euc", 'cd "$1" && exec fio --output-format=json job.fio', "sh", str(FOLDER)]
-    printed = host.run(argv, timeout_s=3600).stdout
+    printed = host.run(argv, timeout_s=3600, env=calibration.shim(host, FOLDER)).stdout
     found: dict[str, Section] = {}
     counted = [0] * len(COUNTERS)
     for job in json.loads(printed[printed.index("{") :])["jobs"]:

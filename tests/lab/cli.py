@@ -18,6 +18,7 @@ from harness.results import RunFolder
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PROJECT = Path(__file__).resolve().parents[2]
+ON_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 BUSY = "the testbed is in use by"
 PATIENCE_S = 600.0
 """How long the testbed is waited for while somebody else's run holds it."""

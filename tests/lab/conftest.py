@@ -6,12 +6,15 @@ environment variable CI is set, that is a failure, so that a green check always 
 
 from __future__ import annotations
 
-import os
 import shutil
+import time
 
 import pytest
 
 from harness import doctor, lab
+from harness.errors import BusyError, RequirementError
+from harness.lab import kernel
+from tests.lab.cli import ON_CI
 
 
 def missing() -> list[str]:
@@ -26,7 +29,39 @@ def missing() -> list[str]:
 @pytest.fixture(scope="session", autouse=True)
 def lab_is_ready() -> None:
     lacking = missing()
-    if lacking and os.environ.get("CI", "").lower() not in ("", "0", "false"):
+    if lacking and ON_CI:
         pytest.fail(f"the lab has to run on CI, but lacks {'; '.join(lacking)}", pytrace=False)
     if lacking:
         pytest.skip(f"the lab lacks {'; '.join(lacking)}")
+
+
+def needs_own_kernel(item: pytest.Item) -> bool:
+    return item.get_closest_marker("own_kernel") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that need the lab's own kernel come last: until then it may still be built."""
+    items.sort(key=needs_own_kernel)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not needs_own_kernel(item):
+        return
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        if not ON_CI:
+            pytest.skip(f"{error.message}; it is built by: make lab-kernel")
+        build_kernel()
+
+
+def build_kernel() -> None:
+    """Build the lab's own kernel, or wait for who is building it."""
+    while True:
+        try:
+            kernel.build(lambda *_: None)
+        except BusyError:
+            time.sleep(2)
+        else:
+            return

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -16,15 +15,13 @@ import msgspec
 import pytest
 
 from harness import theory
-from harness.errors import RequirementError
-from harness.lab import kernel
 from harness.model import IPSEC_OFF, IpsecMode
 from harness.profiles import load_proposal
 from harness.theory import Prediction
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
 GOLDEN = Path(__file__).parents[1] / "data" / "virtual" / "against-theory.json"
 DEADLINE_S = 600.0
@@ -58,12 +55,6 @@ def golden() -> Measured:
 
 @pytest.fixture(scope="module")
 def measured() -> Measured:
-    try:
-        kernel.own_kernel()
-    except RequirementError as error:
-        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
-            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
-        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
     return measure()
 
 

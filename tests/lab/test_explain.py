@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.whom_to_blame import EXPERIMENTS, measure
-from harness.errors import RequirementError
 from harness.explain import Explained, sentence
-from harness.lab import kernel
 from tests.lab import cli
 from tests.lab.cli import harness
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
 PART = {"rate": ("read-256k",), "r2t8": ("write-128k",), "disk": ("read-4k",)}
 """Of some experiments, some workloads."""
 
 TWIN_DEADLINE_S = 400.0
 """A twin boots a lab, and virtual time is slow where others use the machine."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def lab_kernel_is_built() -> None:
-    try:
-        kernel.own_kernel()
-    except RequirementError as error:
-        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
-            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
-        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
 
 
 @pytest.mark.parametrize("name", PART)

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
 
-from harness.errors import RequirementError
 from harness.lab import kernel
 from tests.lab.cli import Done, harness, python_inside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
 BUILT_IN = (
     "veth sch_netem target_core_iblock target_core_file iscsi_target_mod iscsi_tcp sd_mod bridge ifb "
     "sch_ingress cls_matchall act_mirred xfrm_user esp4 8021q macvlan pppoe openvswitch dummy tun"
 )
 LOADED = "brd null_blk nbd mac80211_hwsim"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def lab_kernel_is_built() -> None:
-    try:
-        kernel.own_kernel()
-    except RequirementError as error:
-        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
-            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
-        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
 
 
 def own(*words: str, virtual_time: bool = False) -> Done:

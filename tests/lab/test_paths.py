@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from pathlib import Path
 from statistics import mean
@@ -11,15 +10,12 @@ from statistics import mean
 import pytest
 
 from harness import packages
-from harness.errors import RequirementError
-from harness.lab import kernel
 from harness.model import Record, Status
 from harness.packages import PATHS
-from tests.lab.cli import Measured, measure, run_inside
+from tests.lab.cli import ON_CI, Measured, measure, run_inside
 
 pytestmark = pytest.mark.lab
 
-IN_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 LINKS = ("switched:2", "routed:1", "pppoe", "openflow:flows", "openflow:controller=fast-ethernet:cpu=50")
 NAMES = ("switched-2", "routed-1", "pppoe", "openflow-flows", "openflow-controller-fast-ethernet-cpu50")
 WORKLOAD = "seq-read-256k"
@@ -29,7 +25,7 @@ DEADLINE_S = 900.0
 @pytest.fixture(scope="module", autouse=True)
 def packages_are_installed() -> None:
     absent = ", ".join(package.name for package in packages.listed(PATHS) if not package.installed)
-    if absent and IN_CI:
+    if absent and ON_CI:
         pytest.fail(f"on CI all packages have to be there, but {absent} are not", pytrace=False)
     if absent:
         pytest.skip(f"packages are missing: {absent}")
@@ -96,15 +92,6 @@ def test_what_does_not_come_up_says_why() -> None:
 # In virtual time the processor costs nothing, so that the paths differ in what they are.
 
 
-def require_own_kernel() -> None:
-    try:
-        kernel.own_kernel()
-    except RequirementError as error:
-        if IN_CI:
-            pytest.fail(f"on CI it has to be there: {error}", pytrace=False)
-        pytest.skip(f"{error.message}; it is built by: make lab-kernel")
-
-
 VIRTUAL = (
     *(f"switched:{count}" for count in range(5)),
     *("openflow:flows", "openflow:controller", "openflow:controller=fast-ethernet"),
@@ -112,7 +99,6 @@ VIRTUAL = (
 
 
 def measure_in_virtual_time(results: Path, workload: str, *links: str) -> Measured:
-    require_own_kernel()
     words = [*(f"--link={link}" for link in links), "--ipsec=off", f"--workload={workload}"]
     words += ["--virtual-time", "--disk=ram", "--runtime=0.1s", "--size=16M"]
     return measure(results, *words, deadline_s=DEADLINE_S)
@@ -130,6 +116,7 @@ def latency_us(measured: Measured, link: str, workload: str = "rand-read-4k") ->
     return record.read.latency.mean_ns / 1000
 
 
+@pytest.mark.own_kernel
 def test_each_switch_adds_the_same(virtual: Measured) -> None:
     times = [latency_us(virtual, f"switched-{count}") for count in range(5)]
     growth = [after - before for before, after in itertools.pairwise(times)]
@@ -138,6 +125,7 @@ def test_each_switch_adds_the_same(virtual: Measured) -> None:
     assert mean(growth) == pytest.approx(2 * 7 + (138 + 1538) * 8e-3, rel=0.01)
 
 
+@pytest.mark.own_kernel
 def test_pppoe_is_slower_than_routers_alone(tmp_path: Path) -> None:
     measured = measure_in_virtual_time(tmp_path, WORKLOAD, "routed", "pppoe")
     routed, over_pppoe = (latency_us(measured, name, WORKLOAD) for name in ("routed-2", "pppoe"))
@@ -145,6 +133,7 @@ def test_pppoe_is_slower_than_routers_alone(tmp_path: Path) -> None:
     assert 1.002 < over_pppoe / routed < 1.02
 
 
+@pytest.mark.own_kernel
 def test_a_controller_that_sees_every_packet_is_what_the_network_is_worth(virtual: Measured) -> None:
     flows, asked, over_100 = (
         latency_us(virtual, f"openflow-{name}")

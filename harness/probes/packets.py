@@ -29,6 +29,9 @@ GROWTH = 1.05
 """One more process has to bring at least so much more for the sum to be growing still."""
 
 GRACE_S = 15.0
+KILLED = 128 + 9
+"""What a shell and timeout(1) say of a program that SIGKILL ended."""
+
 PAYLOAD_BYTES = 1
 GAPS_US = (1000, 500, 200, 100, 50, 20)
 """Between two requests of one hping3, from slow to fast. It sends by a timer's signals: asked for more than
@@ -121,6 +124,10 @@ def _step(probe: PacketRate, way: Way, at_once: int, gap_us: int | None, outcome
     for number, done in enumerate(ended, 1):
         gap = "" if gap_us is None else f"-{gap_us}us"
         text = keep(way.raw, f"{probe.tool}{gap}-{at_once}-{number}", done)
+        if done.status == KILLED and gap_us is not None:
+            # Its timer left it no time, not even to end when asked: nothing was heard, and this was too fast.
+            outcome.warnings.append(f"hping3 every {gap_us} us starved itself and had to be killed")
+            continue
         try:
             one_sent, one_received, seconds = told(text)
         except UsageError as error:

@@ -106,6 +106,10 @@ class Net(World):
         return super().text_of(path)
 
 
+KILLED = "Killed"
+"""What a tool prints that SIGKILL ended."""
+
+
 class Turns(Net):
     """Whose tool ``program`` answers each call with the next of ``texts``, and then with the last."""
 
@@ -118,7 +122,8 @@ class Turns(Net):
             return 0, "1000\n6168\n", ""
         if command.argv[0] == self.program:
             self.commands.append(command)
-            return 0, self.texts.pop(0) if len(self.texts) > 1 else self.texts[0], ""
+            text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
+            return (137 if text == KILLED else 0), text, ""
         return super().run(host, command, timeout_s)
 
 
@@ -299,6 +304,16 @@ def test_hping3_shortens_its_gap_only_while_answers_grow(tmp_path: Path) -> None
         (500, 2),
     ]
     assert record.figures.packets_per_s == pytest.approx(3999)
+
+
+def test_an_hping3_that_starves_itself_was_asked_for_too_much(tmp_path: Path) -> None:
+    probe = PacketRate(tool=Flood.HPING3, duration_s=2, most_at_once=1)
+    record = judge(Turns("bash", hping(2000, 1999), KILLED), tmp_path, probe)
+    assert isinstance(record.figures, PacketRateFigures), record.reason
+    assert [(step.gap_us, step.received) for step in record.figures.steps] == [(1000, 1999), (500, 0)]
+    assert record.figures.replies_per_s == 999.5 and "every 500 us starved itself" in record.warnings[0]
+    at_first = judge(Turns("bash", KILLED), tmp_path, probe)
+    assert (at_first.status, at_first.reason) == (Status.INVALID, "no echo request was answered")
 
 
 @pytest.mark.parametrize("printed", ["", "killed", flood(0 + 5, 5).replace(", time 2000ms", "")])

@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 
 help:
-	@echo 'make run    install what is missing, measure the whole matrix, print the table and whom to blame (about 5 minutes)'
+	@echo 'make run    install what is missing, measure the whole matrix, print the table and whom to blame (about 6 minutes)'
 	@echo 'make test   install what is missing, pass every test'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
 

@@ -23,7 +23,9 @@ TWIN_DEADLINE_S = 400.0
 """A twin boots a lab, and virtual time is slow where others use the machine."""
 
 
-@pytest.mark.parametrize("name", PART)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "r2t8" else pytest.mark.long) for name in PART]
+)
 def test_the_verdict_is_what_was_put_in(name: str, tmp_path: Path) -> None:
     (whole,) = [experiment for experiment in EXPERIMENTS if experiment.name == name]
     first = dict(list(whole.links.items())[:1])

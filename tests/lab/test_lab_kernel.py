@@ -61,6 +61,7 @@ def test_stations_associate_encrypt_and_share_the_air(pair: str, virtual_time: b
     sys.stdout.write(done.out)
 
 
+@pytest.mark.long
 def test_disks_take_the_time_of_their_profiles() -> None:
     done = own(*python_inside("inside.modelled_disks"), virtual_time=True)
     assert done.status == 0, done

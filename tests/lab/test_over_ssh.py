@@ -17,6 +17,7 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     assert "swapped: " in done.out
 
 
+@pytest.mark.long
 def test_the_whole_matrix_is_measured() -> None:
     done = run_inside("inside.over_ssh", "matrix")
     assert done.status == 0, done

@@ -116,6 +116,7 @@ def test_links_with_modifiers(tmp_path: Path) -> None:
     assert max(shaped.bytes_per_s, jumbo.bytes_per_s) < 125e6 < unshaped.bytes_per_s
 
 
+@pytest.mark.long
 def test_modern_profile(tmp_path: Path) -> None:
     names = ("mixed-70-30-4k-qd32", "fsync-4k")
     measured = measure(
@@ -135,6 +136,7 @@ def test_modern_profile(tmp_path: Path) -> None:
     assert measured.table("--metric", "p99")["cells"], "latencies as well"
 
 
+@pytest.mark.long
 def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
     job_file = tmp_path / "my jobs.fio"
     job_file.write_text(OWN_JOB_FILE, encoding="utf-8")
@@ -147,6 +149,7 @@ def test_job_file_of_the_user_s_own(tmp_path: Path) -> None:
     assert job_file.read_text(encoding="utf-8") == OWN_JOB_FILE
 
 
+@pytest.mark.long
 def test_cells_are_repeated_until_their_interval_is_narrow(tmp_path: Path) -> None:
     measured = measure(
         tmp_path,

@@ -118,6 +118,7 @@ def test_wifi_is_802_11_with_its_proofs(matrix: Measured, tmp_path: Path) -> Non
     assert real.environment["column wifi"]["association"][0]["cipher"] == "CCMP"
 
 
+@pytest.mark.long
 def test_other_protections_of_the_air(tmp_path: Path) -> None:
     words = ("--link", "wifi", "--ipsec", "off", "--virtual-time", "--wifi-security")
     wpa3 = measure(tmp_path / "wpa3", *words, "wpa3", *SMALL).records["wifi-wpa3.rand-read-4k.r1"]
@@ -129,6 +130,7 @@ def test_other_protections_of_the_air(tmp_path: Path) -> None:
     assert bare.proof.air.protected_frames_sampled == 0
 
 
+@pytest.mark.long
 def test_debians_kernel_has_the_emulated_link(tmp_path: Path) -> None:
     words = ("--link", "wifi", "--ipsec", "off", "--lab-kernel", "debian", *SMALL)
     for record in measure(tmp_path / "emulated", *words).records.values():
@@ -168,6 +170,7 @@ def test_a_stalled_guest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "virtual time stood still" in stalled.value.message
 
 
+@pytest.mark.long
 def test_randomness_that_is_left_is_named(tmp_path: Path) -> None:
     profile = tmp_path / "lossy.toml"
     profile.write_text('title = "Lossy"\nemulated = true\ndelay_us = 50\nloss_percent = 0.01\n')

@@ -205,9 +205,13 @@ def _work_folder(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
-    """Runs the programs of a build: all they print goes to ``log``, and how far it is to ``report``."""
+    """Runs the programs of a build: all they print goes to ``log``, and how far it is to ``report``.
+
+    What they need for themselves for a moment goes to the folder ``temporary``.
+    """
 
     wrapper: tuple[str, ...]
+    temporary: Path
     log: Path
     report: Report
 
@@ -222,7 +226,9 @@ class _Steps:
         self.report(doing, begin)
         before = _lines(self.log)
         deadline = time.monotonic() + BUILD_DEADLINE_S
-        words = [f"{name}={value}" for name, value in {**ENVIRONMENT, **env}.items()]
+        # The compiler's passing files leave no trace in the kernel, and shall leave none in /tmp.
+        around = {**ENVIRONMENT, "TMPDIR": str(self.temporary), **env}
+        words = [f"{name}={value}" for name, value in around.items()]
         with runner.piped([*self.wrapper, "env", "-i", *words, *argv], output=self.log) as process:
             while process.poll() is None and time.monotonic() < deadline:
                 self.report(doing, begin + (end - begin) * min(1, (_lines(self.log) - before) / lines))
@@ -237,12 +243,14 @@ class _Steps:
 def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     """Build in ``work``; returns the folder in it that is to be kept."""
     started = time.monotonic()
-    source, objects, result = (work / name for name in ("source", "objects", "result"))
-    for folder in (source, objects, result):
+    source, objects, result, temporary = (
+        work / name for name in ("source", "objects", "result", "temporary")
+    )
+    for folder in (source, objects, result, temporary):
         folder.mkdir()
     log.write_bytes(b"")
     # What is started ends with us, and has no network.
-    steps = _Steps(wrapper=(*lab.sandbox(), "nice"), log=log, report=report)
+    steps = _Steps(wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
     steps.run(
         f"unpacking {SOURCE.name}",
         *("tar", "--extract", f"--file={SOURCE}", f"--directory={source}"),

@@ -205,7 +205,9 @@ def test_every_group_of_the_configuration_says_who_needs_it() -> None:
 
 
 def steps(tmp_path: Path, told: list[tuple[str, float]]) -> kernel._Steps:
-    return kernel._Steps(wrapper=(), log=tmp_path / "log", report=lambda *what: told.append(what))
+    return kernel._Steps(
+        wrapper=(), temporary=tmp_path, log=tmp_path / "log", report=lambda *what: told.append(what)
+    )
 
 
 def test_a_step_sees_no_environment_but_the_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +217,7 @@ def test_a_step_sees_no_environment_but_the_builds(tmp_path: Path, monkeypatch: 
     told: list[tuple[str, float]] = []
     steps(tmp_path, told).run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
     seen = dict(line.split("=", 1) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines())
-    assert seen == {**kernel.ENVIRONMENT, "MORE": "1"}
+    assert seen == {**kernel.ENVIRONMENT, "TMPDIR": str(tmp_path), "MORE": "1"}
     assert told and told[0] == ("looking", 0.5)
 
 

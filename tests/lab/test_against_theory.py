@@ -33,7 +33,7 @@ WIRE_TOLERANCE = 0.002
 TIME_TOLERANCE = 0.001
 
 REPEAT_TOLERANCE = 0.0001
-"""A few of the 56 times differ between users by up to 4.4e-6, some ns for each I/O; why has not been found."""
+"""A few of the 56 times differ between users by up to 4.4e-6, some ns an I/O; why has not been found."""
 
 REGENERATE = "if that was meant: python -m tests.lab.test_against_theory measure, and say why in CHANGELOG.md"
 

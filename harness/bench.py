@@ -130,7 +130,6 @@ class Bench:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self.tag = plan.run_id.rpartition("-")[2]
         self.chap_secret = secrets.token_hex(8)
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._storage: list[Storage] = []
@@ -170,7 +169,7 @@ class Bench:
         remote = [column for column in plan.columns if column.link != LINK_LOCAL]
         luns = 1 if plan.shared_lun else max((column.initiators for column in remote), default=1)
         with contextlib.ExitStack() as stack:
-            stack.callback(self._look_for_leftovers)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag)
             self.emit(Phase("making and filling the disk"))
             self._storage = self._make_storage(stack, luns)
             if plan.local_device is not None:
@@ -212,16 +211,6 @@ class Bench:
         kernels = {host.kernel: host for host in self.hosts.all}
         return [line for host in kernels.values() for line in host.kernel_messages()]
 
-    def _look_for_leftovers(self) -> None:
-        found: list[str] = []
-        for host in self.hosts.all:
-            try:
-                found += leftovers.find(host, self.tag)
-            except HarnessError:
-                found.append(f"what is left on the {host.name} could not be seen")
-        # Two hosts of one kernel see the same.
-        self.journal.leaks += dict.fromkeys(found)
-
     def _save(self, record: Record) -> Record:
         """Keep a record. If the disk is full, this cell has no number, and the earlier ones stay."""
         try:
@@ -239,7 +228,7 @@ class Bench:
                 self.journal.hold(
                     self.hosts.target,
                     Backstore(
-                        self._backstore(lun), kind, storage.path, storage.size_bytes, self._serial(lun)
+                        self._backstore(lun), kind, storage.path, storage.size_bytes, self._backstore(lun)
                     ),
                 )
             )
@@ -256,13 +245,11 @@ class Bench:
         stack.enter_context(self._paths.shared())
 
     def _initiator_iqn(self, number: int) -> str:
-        return iqn(self.tag, self.hosts.initiators[number].name)
+        return iqn(self.plan.tag, self.hosts.initiators[number].name)
 
     def _backstore(self, lun: int) -> str:
-        return f"harness-{self.tag}-{lun}"
-
-    def _serial(self, lun: int) -> str:
-        return f"harness-{self.tag}-{lun}"
+        """The name of a backstore, and the serial number by which the initiator knows its disk."""
+        return f"harness-{self.plan.tag}-{lun}"
 
     def _close_columns(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -317,7 +304,7 @@ class Bench:
         if column.initiators > 1:
             name += f".{column.initiators}.{number + 1}"
         target = IscsiTarget(
-            iqn=iqn(self.tag, name),
+            iqn=iqn(self.plan.tag, name),
             backstore=self._backstore(lun),
             address=path.target_address,
             port=path.port,
@@ -341,7 +328,7 @@ class Bench:
                 ),
             )
         )
-        disk = initiator.await_disk(host, session, serial=self._serial(lun))
+        disk = initiator.await_disk(host, session, serial=self._backstore(lun))
         negotiated = initiator.negotiated(disk)
         iscsi.require_agreed(plan.iscsi, negotiated)
         return Lane(

@@ -52,7 +52,6 @@ class Columns:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self.tag = plan.run_id.rpartition("-")[2]
         self._charons: dict[str, ipsec.Charon] = {}
         self._credentials: ipsec.Credentials | None = None
         self._shared = contextlib.ExitStack()
@@ -99,7 +98,7 @@ class Columns:
         index = self._paths.index((column, number))
         radio = RADIOS_PER_PATH * self._paths_aloft.index((column, number))
         network = wifi.Network(
-            ssid=f"harness-{self.tag}-{index}", standard=profile.radio, security=plan.wifi_security
+            ssid=f"harness-{self.plan.tag}-{index}", standard=profile.radio, security=plan.wifi_security
         )
         path, association = stack.enter_context(
             wifi.bring_up(
@@ -107,7 +106,7 @@ class Columns:
                 host,
                 profile,
                 network,
-                tag=self.tag,
+                tag=self.plan.tag,
                 index=index,
                 folder=self.private / f"wifi-{index}",
                 logs=logs,
@@ -115,7 +114,7 @@ class Columns:
                 frame_by_frame=plan.virtual_time,
             )
         )
-        listening = f"h{self.tag}s{index}"
+        listening = f"h{self.plan.tag}s{index}"
         wifi.place_radio(host, radio + 2, listening, None)
         file = next(f for n in itertools.count(1) if not (f := logs / f"air-{n}.pcap").exists())
         listener = stack.enter_context(
@@ -146,7 +145,7 @@ class Columns:
                 host,
                 target,
                 profile,
-                tag=self.tag,
+                tag=self.plan.tag,
                 index=index,
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
@@ -157,13 +156,13 @@ class Columns:
                 self.journal,
                 host,
                 profile,
-                tag=self.tag,
+                tag=self.plan.tag,
                 index=index,
                 folders=folders,
                 frame_by_frame=plan.virtual_time,
             )
         return links.bring_up(
-            self.journal, host, profile, tag=self.tag, index=index, frame_by_frame=plan.virtual_time
+            self.journal, host, profile, tag=self.plan.tag, index=index, frame_by_frame=plan.virtual_time
         )
 
     def _protect(
@@ -194,7 +193,7 @@ class Columns:
                     self._charon(path.initiator, self._shared, self.folder),
                     self._charon(path.target, self._shared if stays else stack, raw),
                 ),
-                name=f"harness-{self.tag}-{path.index}",
+                name=f"harness-{self.plan.tag}-{path.index}",
                 proposal=plan.proposals[column.ipsec],
                 mode=plan.ipsec_mode,
                 credentials=self._credentials,

@@ -5,7 +5,11 @@ The releases are not taken at their word.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from harness.errors import HarnessError
 from harness.hosts import Host
+from harness.journal import Journal
 from harness.links import NETWORK
 
 SCRIPT = """
@@ -28,3 +32,15 @@ def find(host: Host, tag: str) -> list[str]:
     """One phrase for each thing of the run ``tag`` that a host still has; empty if all is gone."""
     found = host.run(["sh", "-c", SCRIPT, "sh", tag, f"{NETWORK}."], check=False).stdout
     return [f"{line} is still there" for line in found.splitlines()]
+
+
+def tell(journal: Journal, hosts: Iterable[Host], tag: str) -> None:
+    """Add to the journal's leaks what hosts still have of the run ``tag``, or that it could not be seen."""
+    found: list[str] = []
+    for host in hosts:
+        try:
+            found += find(host, tag)
+        except HarnessError:
+            found.append(f"what is left on the {host.name} could not be seen")
+    # Two hosts of one kernel see the same.
+    journal.leaks += dict.fromkeys(found)

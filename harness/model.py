@@ -338,6 +338,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA_VERSION
 
     @property
+    def tag(self) -> str:
+        """The run's short id: it is in the name of all that a run brings up."""
+        return self.run_id.rpartition("-")[2]
+
+    @property
     def most_repeats(self) -> int:
         return self.repeats if self.stop is None else self.stop.max_repeats
 

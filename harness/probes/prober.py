@@ -68,7 +68,7 @@ class Prober:
         if not self.plan.virtual_time:
             self._kernels = counters.kernels(self.hosts.all)
         with contextlib.ExitStack() as stack:
-            stack.callback(self._look_for_leftovers)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag)
             stack.enter_context(self._paths.shared())
             columns = stack.enter_context(contextlib.ExitStack())
             for number, (order, question) in enumerate(todo, 1):
@@ -110,12 +110,3 @@ class Prober:
                 self._facts[f"column {column.label}"] = {"link": [links.describe(up.path)], "esp": [up.esp]}
                 self.folder.save_environment(self._facts)
         return self._up[column]
-
-    def _look_for_leftovers(self) -> None:
-        found: list[str] = []
-        for host in self.hosts.all:
-            try:
-                found += leftovers.find(host, self._paths.tag)
-            except HarnessError:
-                found.append(f"what is left on the {host.name} could not be seen")
-        self.journal.leaks += dict.fromkeys(found)

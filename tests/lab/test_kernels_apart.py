@@ -14,7 +14,7 @@ import pytest
 from harness.errors import RequirementError
 from harness.lab import management
 from tests.lab import machine
-from tests.lab.cli import BUSY, HARNESS, PROJECT, alive, descendants, harness, wait_for
+from tests.lab.cli import BUSY, HARNESS, ON_CI, PROJECT, alive, descendants, harness, wait_for
 from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders
 
 pytestmark = pytest.mark.lab
@@ -27,7 +27,7 @@ def ssh_is_there() -> None:
     try:
         management.require_ssh()
     except RequirementError as error:
-        if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+        if ON_CI:
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
 

@@ -124,7 +124,8 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
             ]
             # Larval states that may be another's are left to the kernel (net.core.xfrm_acq_expires, 30 s).
             if not self.is_shared:
-                steps.append(Step(("sh", "-c", DELETE_LARVAL, "sh", source, destination)))
+                larval = ("sh", "-c", DELETE_LARVAL, "sh", source, destination)
+                steps.append(Step(larval, absent=("No such process",)))
         return tuple(steps)
 
 

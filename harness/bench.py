@@ -70,9 +70,8 @@ from harness.model import (
     Workload,
 )
 from harness.parse import fiolog
-from harness.probes import echo, judged, store, throughput
-from harness.probes.kinds import Tcp
-from harness.probes.tools import Way
+from harness.probes import echo
+from harness.probes.alongside import Alongside
 from harness.results import RunFolder
 from harness.schedule import Schedule
 from harness.target import Backstore, IscsiTarget, iqn
@@ -143,7 +142,7 @@ class Bench:
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
         self._kernels: tuple[counters.Kernel, ...] = ()
-        self._probed: set[Column] = set()
+        self._alongside: Alongside | None = None
 
     def execute(self, schedule: Schedule) -> None:
         """Measure the cells that are left, in the schedule's order, and write a record for each.
@@ -186,6 +185,8 @@ class Bench:
                 self._fio_env = calibration.shim(target, self.private)
             if plan.probes or not plan.virtual_time:
                 self._kernels = counters.kernels(self.hosts.all, energy=plan.probes)
+            if plan.probes:
+                self._alongside = Alongside(plan, self.folder, journal=self.journal, kernels=self._kernels)
             self._facts |= environment.describe({host.name: host for host in self.hosts.all})
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -368,9 +369,8 @@ class Bench:
         )
         try:
             up = self.column(column)
-            if plan.probes and up.lanes and column not in self._probed:
-                self._probed.add(column)
-                self._probe_throughput(column, up.lanes[0])
+            if self._alongside is not None and up.lanes:
+                self._alongside.before(cell, up.lanes[0])
             self._kernel_messages()
             if up.lanes:
                 record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
@@ -412,13 +412,6 @@ class Bench:
         if record.link == LINK_LOCAL and self.plan.local_device is None:
             local.append(record)
         return record
-
-    def _probe_throughput(self, column: Column, lane: Lane) -> None:
-        """What TCP alone carries over a column, once, and short: ``harness probe`` takes its time."""
-        record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
-        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
-        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
-        store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
         """What keeps a cell from being the same again in virtual time."""

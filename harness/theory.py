@@ -16,6 +16,8 @@ from typing import Literal
 from harness.model import IpsecMode, LinkProfile
 
 Direction = Literal["read", "write"]
+End = Literal["initiator", "target"]
+ENDS: tuple[End, End] = ("initiator", "target")
 
 ETHERNET_HEADER_BYTES = 14
 IPV4_HEADER_BYTES = 20
@@ -69,12 +71,16 @@ class Esp:
         tunnel = IPV4_HEADER_BYTES if self.mode is IpsecMode.TUNNEL else 0
         return tunnel + ESP_HEADER_BYTES + self.iv_bytes + self.icv_bytes
 
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        """What is encrypted of an IP packet of that length, its padding and trailer included."""
+        kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
+        padded = cleartext_bytes - kept + ESP_TRAILER_BYTES
+        return padded + -padded % self.block_bytes
+
     def packet_bytes(self, cleartext_bytes: int) -> int:
         """The IP packet that carries an IP packet of that length."""
         kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
-        padded = cleartext_bytes - kept + ESP_TRAILER_BYTES
-        padded += -padded % self.block_bytes
-        return kept + self.outer_bytes + padded
+        return kept + self.outer_bytes + self.sealed_bytes(cleartext_bytes)
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """The longest IP packet that still fits when it is wrapped (Linux: xfrm_state_mtu())."""
@@ -261,7 +267,7 @@ class Receiver:
 class Burst:
     """What one end sends without having to wait for the other."""
 
-    by: Literal["initiator", "target"]
+    by: End
     segments: tuple[int, ...]
     ends: frozenset[int]
     """Places of the segments that end a write: those have PSH set."""
@@ -272,7 +278,7 @@ class Burst:
 def bursts(path: Path, session: Session, direction: Direction, block_bytes: int) -> list[Burst]:
     """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
 
-    def burst(by: Literal["initiator", "target"], writes: list[tuple[int, bool]], **more: bool) -> Burst:
+    def burst(by: End, writes: list[tuple[int, bool]], **more: bool) -> Burst:
         window_bytes = session.window_bytes if by == "target" else None
         segments = segmented(writes, path.mss_bytes, window_bytes)
         short = {n for n, length in enumerate(segments) if length < path.mss_bytes}

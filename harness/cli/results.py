@@ -13,7 +13,7 @@ from harness import comparison, explain, export, plan, references, report, testb
 from harness.cli.console import carry_out, err, prepare_results, print_view, tell_recovery
 from harness.errors import UsageError
 from harness.explain import published, twin
-from harness.explain.evidence import collect, goodputs_of
+from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
 from harness.probes import store
 from harness.profiles import load_link
@@ -146,8 +146,7 @@ def explain_command(
 def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one, or is in virtual time itself."""
     plan_of_run = run.load_plan()
-    goodputs = goodputs_of(store.load(run))
-    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, goodputs)
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, store.load(run))
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from harness import bounds, stats, theory
-from harness.explain import path, span
+from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
 from harness.model import (
@@ -51,8 +51,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     does the work did work; ``virtual`` cells have none, for processors cost nothing there. ``twin_ns`` is
     what the cell took beyond its device, less what its digital twin took beyond its own.
 
-    ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link beside the
-    cells. ``ipsec_itself_ns`` is what the twin takes longer with IPsec.
+    ``cipher_ns`` is what cipher and check take of the core that does most of them, by what they take by
+    themselves. ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link
+    beside the cells. ``ipsec_itself_ns`` is what the twin takes longer with IPsec.
 
     ``missing`` says what is not known, and what would tell.
     """
@@ -76,6 +77,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     goodput_bytes_s: float | None = None
     plain: Ladder | None = None
     null: Ladder | None = None
+    cipher_ns: Span | None = None
     busy: Span | None = None
     driver: str = ""
     twin_ns: Span | None = None
@@ -101,14 +103,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.setting} {self.label}".strip()
 
 
-Goodputs = Mapping[tuple[str, str], float]
-"""What TCP alone carried, in bytes/s, by link and protection."""
-
-
 def collect(
-    records: Sequence[Record], plans: Mapping[str, Plan], goodputs: Goodputs | None = None
+    records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
 ) -> list[Evidence]:
-    """The evidence on every cell, column by column in the order of the table; ``plans`` are by run id."""
+    """The evidence on every cell, column by column in the order of the table; ``plans`` are by run id.
+
+    ``probes`` are what was measured of the same paths: of TCP alone, and of ciphers by themselves.
+    """
     samples = by_column(records)
     runs = dict.fromkeys(record.run_id for record in records)
     known = [plans[run] for run in runs if run in plans]
@@ -119,7 +120,7 @@ def collect(
     found = []
     for key in keys:
         setting = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
-        column = _ColumnOf(key, samples, plans, goodputs or {}, idling.get(key.setting, 0.0))
+        column = _ColumnOf(key, samples, plans, probes, idling.get(key.setting, 0.0))
         found += [column.evidence(name, setting) for name in names if samples[key].get(name)]
     return found
 
@@ -142,10 +143,11 @@ class _ColumnOf:
         key: ColumnKey,
         samples: Mapping[ColumnKey, Samples],
         plans: Mapping[str, Plan],
-        goodputs: Goodputs,
+        probes: Sequence[ProbeRecord],
         idling_ns: float,
     ) -> None:
-        self.key, self.samples, self.goodputs, self.idling_ns = key, samples, goodputs, idling_ns
+        self.key, self.samples, self.probes, self.idling_ns = key, samples, probes, idling_ns
+        self.goodput_bytes_s = goodputs_of(probes).get((key.link, IPSEC_OFF))
         of_key = [record for cell in samples[key].values() for record in cell]
         self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
         self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
@@ -181,6 +183,7 @@ class _ColumnOf:
         device = self._times(self._local(), name)
         if device is None and key.link != LINK_LOCAL:
             missing.append("the device's own time: the column local was not measured")
+        missing += [f"the ciphers by themselves: {reason}" for reason in cipher.reasons(self._ciphers())]
         virtual = good[0].clock is Clock.VIRTUAL
         return msgspec.structs.replace(
             bare,
@@ -195,9 +198,10 @@ class _ColumnOf:
             path=demands,
             rate_bit_s=self.link.rate_bit_s if self.link else None,
             rtt_ns=rtt_ns,
-            goodput_bytes_s=self.goodputs.get((key.link, IPSEC_OFF)),
+            goodput_bytes_s=self.goodput_bytes_s,
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
+            cipher_ns=cipher.work_ns(self._ciphers(), demands.sealed) if demands and not virtual else None,
             busy=None if virtual else busy_of(good, self.idling_ns),
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
@@ -232,7 +236,7 @@ class _ColumnOf:
             return None, []
         if self.link is None:
             return None, ["the link's profile: the run's plan is not there"]
-        link = path.measured_link(self.link, rtt_ns, self.goodputs.get((key.link, IPSEC_OFF)))
+        link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
         if self.link.interface is not None and rtt_ns is None:
             return None, ["the round trip of the real link: nothing was measured beside the cells"]
         window_bytes = self.link.tcp_window_bytes
@@ -297,7 +301,7 @@ class _ColumnOf:
             if not good or not (is_plain if encrypts is None else is_null):
                 continue
             plans = {plan.run_id: plan for plan in self.plans}
-            step = _ColumnOf(key, self.samples, plans, self.goodputs, self.idling_ns)
+            step = _ColumnOf(key, self.samples, plans, self.probes, self.idling_ns)
             demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
             return Ladder(
                 time_ns=times(good),
@@ -305,6 +309,11 @@ class _ColumnOf:
                 busy=busy_of(good, self.idling_ns),
             )
         return None
+
+    def _ciphers(self) -> list[ProbeRecord]:
+        """What was measured of this proposal's ciphers in the runs of the column, over whichever link."""
+        runs = {record.run_id for cell in self.samples[self.key].values() for record in cell}
+        return [p for p in self.probes if p.ipsec == self.key.ipsec and p.run_id in runs]
 
     def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
         for key, found in self.samples.items():
@@ -314,7 +323,7 @@ class _ColumnOf:
 
 
 def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
-    """The median of what single streams of TCP carried, by link and protection."""
+    """The median of what single streams of TCP carried, in bytes/s, by link and protection."""
     found: dict[tuple[str, str], list[float]] = {}
     for probe in probes:
         figures = probe.figures

@@ -22,6 +22,14 @@ USUAL_WINDOW_BYTES = 204_000
 _NEEDED = ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len")
 
 
+class Sealed(msgspec.Struct, frozen=True):
+    """What one end encrypts for one I/O, and the other decrypts: packets with data, without bare ACKs."""
+
+    by: theory.End
+    packets: int
+    bytes: int
+
+
 class Demands(msgspec.Struct, frozen=True, kw_only=True):
     """One I/O's, in ns. The first five add up to what it takes alone, but for the device and processors.
 
@@ -30,6 +38,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     - ``link_ns``: the data in full TCP segments. ``esp_ns``: what ESP makes of the same dialogue, more.
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
     - ``window_each_ns``: what the window lets through at most, per I/O, however many there are.
+    - ``sealed``: what there is to encrypt; empty without ESP.
     """
 
     round_trip_ns: float
@@ -42,6 +51,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     r2ts: int
     mss_bytes: int
     window_bytes: int | None
+    sealed: tuple[Sealed, ...] = ()
 
     @property
     def alone_ns(self) -> float:
@@ -144,7 +154,19 @@ def demands(
         r2ts=longest // 2 - 1,
         mss_bytes=path.mss_bytes,
         window_bytes=window_bytes,
+        sealed=tuple(_sealed(esp, end, dialogues) for end in theory.ENDS) if esp is not None else (),
     )
+
+
+def _sealed(esp: Esp, end: theory.End, dialogues: list[list[Burst]]) -> Sealed:
+    lengths = [
+        theory.IPV4_HEADER_BYTES + theory.TCP_HEADER_BYTES + data_bytes
+        for dialogue in dialogues
+        for burst in dialogue
+        if burst.by == end
+        for data_bytes in burst.segments
+    ]
+    return Sealed(by=end, packets=len(lengths), bytes=sum(map(esp.sealed_bytes, lengths)))
 
 
 def _stored_s(path: Path, dialogues: list[list[Burst]]) -> float:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from harness.escape import printable
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
-from harness.explain.verdict import Confidence, Limit, Verdict, judge
+from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.table.options import Choice
 
@@ -55,11 +55,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 def sentence(cell: Explained) -> str:
     """The verdict on one cell, with how sure it is and what would help."""
     verdict = cell.verdict
+    doubt = f"; {verdict.doubt}" if verdict.doubt else ""
     if verdict.limited_by is Limit.UNKNOWN:
-        return f"not told: {verdict.reason}"
+        return f"not told: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
         f"limited by {verdict.limited_by.words}{detail}: {verdict.reason}; confidence {verdict.confidence}"
+        f"{doubt}"
     )
     change = verdict.change
     if change is None or cell.changed_mb_s is None or cell.mb_s is None:
@@ -95,8 +97,8 @@ def _summary(name: str, cells: Sequence[Explained]) -> str:
         if limit is Limit.UNKNOWN:
             parts += _untold(found)
             continue
-        details = {cell.verdict.detail for cell in found}
-        detail = f" ({details.pop()})" if len(details) == 1 and "" not in details else ""
+        common = _common([cell.verdict.detail for cell in found])
+        detail = f" ({common})" if common else ""
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
@@ -107,16 +109,26 @@ def _summary(name: str, cells: Sequence[Explained]) -> str:
 def _untold(cells: Sequence[Explained]) -> list[str]:
     """Of what a verdict is lacking, as far as it is told."""
     parts = []
-    for either in dict.fromkeys(_in_order(cell) for cell in cells):
-        of_both = [cell for cell in cells if _in_order(cell) == either]
-        names = ", ".join(cell.evidence.workload for cell in of_both)
-        which = f"by {' or '.join(limit.words for limit in either)}, not told which" if either else "not told"
-        parts.append(f"{which}: {names}")
+    for either in dict.fromkeys(tuple(cell.verdict.either) for cell in cells):
+        found = [cell for cell in cells if tuple(cell.verdict.either) == either]
+        names = ", ".join(cell.evidence.workload for cell in found)
+        if not either:
+            parts.append(f"not told: {names}")
+            continue
+        shares = {}
+        for limit in either:
+            lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
+            shares[limit] = (min(lows), max(highs))
+        words = " or ".join(limit.words for limit in either)
+        parts.append(f"by {words}, not told which: {names} ({in_words(shares)} of the time)")
     return parts
 
 
-def _in_order(cell: Explained) -> tuple[Limit, ...]:
-    return tuple(sorted(cell.verdict.either, key=list(Limit).index))
+def _common(details: Sequence[str]) -> str:
+    """What is in all of them."""
+    return ", ".join(
+        word for word in details[0].split(", ") if all(word in other.split(", ") for other in details)
+    )
 
 
 def _count(cells: Sequence[Explained], limit: Limit) -> int:
@@ -173,6 +185,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "confidence": verdict.confidence,
         "holds": verdict.holds,
         "either": verdict.either,
+        "doubt": verdict.doubt or None,
         "share": verdict.share,
         "sentence": sentence(cell),
         "block_bytes": evidence.block_bytes,
@@ -186,6 +199,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "change": _change(verdict.change, cell.changed_mb_s),
         "implementation_ns": None if evidence.twin_ns is None else msgspec.to_builtins(evidence.twin_ns),
         "ipsec_itself_ns": evidence.ipsec_itself_ns,
+        "cipher_ns": None if evidence.cipher_ns is None else msgspec.to_builtins(evidence.cipher_ns),
         "missing": list(evidence.missing),
     }
 

@@ -78,7 +78,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """``share`` is the part of the time that the limit explains, ``holds`` that of the draws that say the
     same.
 
-    Where nothing is told, ``either`` are the limits of which it is one all the same.
+    Where nothing is told, ``either`` are the limits of which it is one all the same, each with the part of
+    the time that it explains: between the 5th and the 95th percentile of all readings of the evidence.
+    ``doubt`` is what speaks against the evidence.
     ``waterfall_ns`` adds up to ``whole_ns``, the time in which one I/O is under way. ``bounds_ns`` are the
     least times per I/O that each resource allows, at depths above 1.
     """
@@ -89,7 +91,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None = None
     holds: float | None = None
     detail: str = ""
-    either: tuple[Limit, ...] = ()
+    either: dict[Limit, tuple[float, float]] = {}
+    doubt: str = ""
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
     bounds_ns: dict[str, int] = {}
@@ -122,16 +125,19 @@ def judge(evidence: Evidence) -> Verdict:
         return _of_device(evidence, guess)
     parts, bounds = waterfall.parts(guess), _bounds(guess)
     limit, share = _limit(guess)
-    said = _weigh(evidence)
+    draws = _draws(evidence)
+    said = _weigh(draws)
     holds, rivals = said[0][1], [limit for limit, _ in said]
+    either = _either(said, draws)
     told = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
     tightest = _tightest(guess, bounds)
     saturated = tightest not in (None, ALONE)
     verdict = Verdict(
         limited_by=told,
         confidence=_confidence(evidence, told),
-        reason=_reason(evidence, guess, told, share, holds, rivals),
-        either=_either(said) if told is Limit.UNKNOWN else (),
+        reason=_reason(evidence, guess, told, share, holds, rivals, either),
+        either=either if told is Limit.UNKNOWN else {},
+        doubt=_doubt(evidence),
         share=share if told is not Limit.UNKNOWN else None,
         holds=holds,
         detail=_detail(evidence, told),
@@ -155,25 +161,39 @@ def _of_device(evidence: Evidence, guess: Facts) -> Verdict:
     )
 
 
-def _weigh(evidence: Evidence) -> list[tuple[Limit, float]]:
-    """What the draws say, the most frequent first, and in which part of them.
-
-    The generator has a fixed seed: the same evidence is judged alike every time.
-    """
+def _draws(evidence: Evidence) -> list[Facts]:
+    """Readings of the evidence. The generator has a fixed seed: the same is judged alike every time."""
     random = Random(1)  # noqa: S311
-    counts: Counter[Limit] = Counter()
-    for _ in range(DRAWS):
-        facts = waterfall.draw(evidence, random)
-        if facts is not None and facts.time_ns > 0:
-            counts[_limit(facts)[0]] += 1
+    drawn = (waterfall.draw(evidence, random) for _ in range(DRAWS))
+    return [facts for facts in drawn if facts is not None and facts.time_ns > 0]
+
+
+def _weigh(draws: Sequence[Facts]) -> list[tuple[Limit, float]]:
+    """What the draws say, the most frequent first, and in which part of them."""
+    counts = Counter(_limit(facts)[0] for facts in draws)
     return [(limit, count / DRAWS) for limit, count in counts.most_common()]
 
 
-def _either(said: Sequence[tuple[Limit, float]]) -> tuple[Limit, ...]:
+def _either(said: Sequence[tuple[Limit, float]], draws: Sequence[Facts]) -> dict[Limit, tuple[float, float]]:
     """The two limits of which it is one in as many draws as are asked for; empty if there are no such two."""
     first = said[:2]
-    known = all(limit is not Limit.UNKNOWN for limit, _ in first)
-    return tuple(limit for limit, _ in first) if known and sum(part for _, part in first) >= SURE else ()
+    if any(limit is Limit.UNKNOWN for limit, _ in first) or sum(part for _, part in first) < SURE:
+        return {}
+    shares = [_shares(facts) for facts in draws]
+    found = {}
+    for limit in sorted((limit for limit, _ in first), key=list(Limit).index):
+        ordered = sorted(share[limit] for share in shares)
+        outer = round((1 - SURE) * len(ordered))
+        found[limit] = (ordered[outer], ordered[-1 - outer])
+    return found
+
+
+def _shares(facts: Facts) -> dict[Limit, float]:
+    """Each limit's part of the time; of many I/Os how much of it their work keeps it busy."""
+    added = dict.fromkeys(Limit, 0.0)
+    for name, part in waterfall.parts(facts).items():
+        added[CATEGORY[name]] += part / facts.time_ns
+    return added
 
 
 def _limit(facts: Facts) -> tuple[Limit, float]:
@@ -238,7 +258,13 @@ def _tightest(facts: Facts, bounds: Mapping[str, float]) -> str | None:
 
 
 def _reason(
-    evidence: Evidence, guess: Facts, told: Limit, share: float, holds: float, rivals: list[Limit]
+    evidence: Evidence,
+    guess: Facts,
+    told: Limit,
+    share: float,
+    holds: float,
+    rivals: Sequence[Limit],
+    either: Mapping[Limit, tuple[float, float]],
 ) -> str:
     if told is not Limit.UNKNOWN:
         if guess.depth == 1:
@@ -248,8 +274,9 @@ def _reason(
         return f"full for {share:.0%} of the time"
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
-        either = " or ".join(limit.words for limit in sorted(rivals[:3], key=list(Limit).index))
-        words = f"it is {either}, within what is known"
+        names = " or ".join(limit.words for limit in sorted(rivals[:3], key=list(Limit).index))
+        parts = f" ({in_words(either)})" if either else ""
+        words = f"it is {names}{parts}, within what is known"
     elif guess.depth == 1:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
         if left < 1 - IMPOSSIBLE:
@@ -266,6 +293,24 @@ def _reason(
     return "; ".join((words, *evidence.missing, *_lacking(evidence)))
 
 
+def in_words(either: Mapping[Limit, tuple[float, float]]) -> str:
+    """``the crypto 45-55 %, the processor outside of crypto 40-48 %``."""
+    return ", ".join(
+        f"{limit.words} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
+        for limit, (low, high) in either.items()
+    )
+
+
+def _doubt(evidence: Evidence) -> str:
+    excess_ns = waterfall.excess_ns(evidence)
+    if not excess_ns:
+        return ""
+    return (
+        f"the ciphers by themselves take {excess_ns / 1000:.0f} us more than all that IPsec adds, so one of "
+        "the two was measured wrong"
+    )
+
+
 def _lacking(evidence: Evidence) -> list[str]:
     """What was not measured and would tell more."""
     if evidence.virtual or evidence.is_local:
@@ -274,7 +319,8 @@ def _lacking(evidence: Evidence) -> list[str]:
     if evidence.is_protected and evidence.plain is None:
         lacking.append("no column shows this link without IPsec")
     elif evidence.is_protected and evidence.null is None and "cipher_null" not in evidence.driver:
-        lacking.append("no column with null-sha256 tells the cipher from the kernel's path")
+        how = "" if evidence.cipher_ns is None else " more closely"
+        lacking.append(f"no column with null-sha256 tells the cipher from the kernel's path{how}")
     if evidence.busy is None and evidence.twin_ns is None:
         lacking.append("how busy the processor was is not known (--twin would tell what it took)")
     if evidence.repeats < 2:
@@ -287,10 +333,11 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
         return Confidence.NONE
     if evidence.virtual:
         return Confidence.HIGH
-    if evidence.repeats < 2:
+    if evidence.repeats < 2 or _doubt(evidence):
         return Confidence.LOW
     if limit is Limit.CRYPTO:
-        sure = evidence.busy is not None and evidence.null is not None
+        known = evidence.cipher_ns is not None or evidence.null is not None
+        sure = evidence.busy is not None and known
     elif limit is Limit.CPU:
         sure = evidence.busy is not None
     else:
@@ -303,7 +350,10 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     path = evidence.path
     busy = f"core {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
     if limit is Limit.CRYPTO:
-        return ", ".join(filter(None, (evidence.driver or evidence.ipsec, busy)))
+        alone = ""
+        if evidence.cipher_ns is not None and evidence.time_ns is not None:
+            alone = f"{evidence.cipher_ns.low / evidence.time_ns.high:.0%} of a core at least"
+        return ", ".join(filter(None, (evidence.driver or evidence.ipsec, alone, busy)))
     if limit is Limit.CPU:
         return busy
     if limit is Limit.ROUND_TRIP and path is not None:

@@ -17,7 +17,7 @@ import msgspec
 
 from harness.explain.evidence import Evidence, Ladder
 from harness.explain.path import Demands
-from harness.explain.span import Span
+from harness.explain.span import Span, exact
 
 MODEL = 0.02
 """How far the closed form is trusted: in virtual time it is within 0.75 % (docs/theory.md)."""
@@ -31,9 +31,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One possible reading of the evidence on a cell, in ns per I/O; None: not known.
 
     ``device_alone_ns`` is the device's time for one I/O by itself. ``above_plain_ns`` is what the cell takes
-    of processors beyond the same link without IPsec, ``crypto_ns`` the part of that for cipher and check.
-    ``core_ns`` is how long the busiest core works for one I/O, ``implementation_ns`` what the digital twin
-    does not take.
+    of processors beyond the same link without IPsec, ``crypto_ns`` the part of that for cipher and check;
+    ``cipher_ns`` is how long these keep a core, waited for or not. ``core_ns`` is how long the busiest core
+    works for one I/O, ``implementation_ns`` what the digital twin does not take.
     """
 
     depth: int
@@ -43,6 +43,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     path: Demands | None
     above_plain_ns: float | None
     crypto_ns: float | None
+    cipher_ns: float | None
     core_ns: float | None
     implementation_ns: float | None
 
@@ -84,14 +85,13 @@ def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: fl
         # no longer than the path leaves of the time in which one is under way here.
         left = time_ns * depth - (path.alone_ns if path is not None else 0.0)
         alone = min(device * (1 + waited * (depth - 1)), max(device, left))
+    cipher = at(evidence.cipher_ns) if evidence.cipher_ns is not None else None
     above = secret = None
     if evidence.is_protected and evidence.plain is not None and not evidence.virtual:
         above = max(0.0, _step(evidence, evidence.plain, time_ns, busy, at))
-        # Cipher and check are no more than that, for the kernel's path is in it too; and no less than what
-        # encryption adds to authentication alone, where a column has that.
-        least = _step(evidence, evidence.null, time_ns, busy, at) if evidence.null is not None else 0.0
+        least, most = _crypto(evidence, evidence.plain, time_ns, busy, cipher, at)
         least = min(max(0.0, least), above)
-        secret = least + split * (above - least)
+        secret = least + split * (min(max(least, most), above) - least)
     return Facts(
         depth=depth,
         time_ns=time_ns,
@@ -100,9 +100,54 @@ def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: fl
         path=path,
         above_plain_ns=above,
         crypto_ns=secret,
+        cipher_ns=cipher,
         core_ns=time_ns * busy if busy is not None else None,
         implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
     )
+
+
+def _crypto(
+    evidence: Evidence, plain: Ladder, time_ns: float, busy: float | None, cipher_ns: float | None, at: At
+) -> tuple[float, float]:
+    """What cipher and check add to a cell: at least, and at most.
+
+    No less than what encryption adds to authentication alone, where a column has that. No more than they take
+    by themselves, where that was measured; and no less than what of it does not fit into the time in which
+    the core would else be idle: in the cell without IPsec, and while the link carries ESP's framing.
+    """
+    least = _step(evidence, evidence.null, time_ns, busy, at) if evidence.null is not None else 0.0
+    if cipher_ns is None:
+        return least, float("inf")
+    if _is_by_core(evidence, plain, busy):
+        return max(least, cipher_ns), cipher_ns
+    esp_ns = evidence.path.esp_ns if evidence.path is not None else 0.0
+    idle_ns = time_ns * (1 - busy) if busy is not None else 0.0
+    idle_without_ns = at(plain.time_ns) * (1 - at(plain.busy) if plain.busy is not None else 1) + esp_ns
+    return max(least, cipher_ns - max(0.0, idle_without_ns - idle_ns)), cipher_ns
+
+
+def excess_ns(evidence: Evidence) -> float:
+    """By how much the least that ciphers can have added is above the most that IPsec did; 0 if it is not, or
+    one of them is not known. Above 0 one of the two is wrong.
+    """
+    plain, cipher_ns = evidence.plain, evidence.cipher_ns
+    if evidence.time_ns is None or plain is None or cipher_ns is None:
+        return 0.0
+    busy = evidence.busy.high if evidence.busy is not None else None
+    most = _step(evidence, plain, evidence.time_ns.high, busy, lambda found: found.low)
+    idlest = msgspec.structs.replace(
+        plain,
+        time_ns=exact(plain.time_ns.high),
+        busy=exact(plain.busy.low) if plain.busy is not None else None,
+    )
+    alone = msgspec.structs.replace(evidence, null=None)
+    least, _ = _crypto(alone, idlest, evidence.time_ns.low, busy, cipher_ns.low, lambda found: found.mid)
+    return max(0.0, least - most)
+
+
+def _is_by_core(evidence: Evidence, below: Ladder, busy: float | None) -> bool:
+    """Whether a step of the ladder is told by how long the core was busy: of many I/Os, if both tell it."""
+    return evidence.depth != 1 and busy is not None and below.busy is not None
 
 
 def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None, at: At) -> float:
@@ -112,7 +157,7 @@ def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None,
     one packet the next is worked on, which nobody waits for. Of many by how long the core was busy, where
     both tell it.
     """
-    if evidence.depth != 1 and busy is not None and below.busy is not None:
+    if busy is not None and below.busy is not None and _is_by_core(evidence, below, busy):
         return time_ns * busy - at(below.time_ns) * at(below.busy)
     esp_ns = evidence.path.esp_ns if evidence.path is not None else 0.0
     return time_ns - at(below.time_ns) - (esp_ns - below.esp_ns)
@@ -144,7 +189,11 @@ def parts(facts: Facts) -> dict[str, float]:
         (n for n in (facts.core_ns, facts.implementation_ns, facts.above_plain_ns) if n is not None), None
     )
     if work is not None:
-        work = max(0.0, work - (facts.crypto_ns or 0.0))
+        secret = facts.crypto_ns or 0.0
+        if facts.core_ns is not None:
+            # What of the cipher's work nobody waits for keeps the core all the same.
+            secret = max(secret, facts.cipher_ns or 0.0)
+        work = max(0.0, work - secret)
         found["cpu"] = min(work, max(0.0, left)) if facts.depth == 1 else work
     found["rest"] = left - found.get("cpu", 0.0)
     return found

@@ -15,8 +15,8 @@ from harness.errors import HarnessError, HostLost, RequirementError
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import IPSEC_OFF, Column, Plan, Status
-from harness.probes import datagrams, echo, packets, throughput
-from harness.probes.kinds import Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
+from harness.probes import cipher, datagrams, echo, packets, throughput
+from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
 from harness.probes.records import ProbeRecord
 from harness.probes.tools import UNPROTECTED, Outcome, Way
 
@@ -29,6 +29,7 @@ MEASURES: Mapping[type[Probe], Callable[..., Outcome]] = {
     PacketRate: packets.measure,
     Forwarding: packets.forwarding,
     UdpLatency: datagrams.measure,
+    Cipher: cipher.measure,
 }
 
 
@@ -65,7 +66,7 @@ def measure(
 
     ``folder`` is the run's. Raises HostLost alone.
     """
-    if record.is_protected and way.path.is_shared:
+    if _uses_esp(record) and way.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
     began = time.monotonic_ns()
     record = msgspec.structs.replace(record, started_unix_s=time.time())
@@ -88,13 +89,13 @@ def measure(
 def _measure(record: ProbeRecord, way: Way, kernels: Sequence[counters.Kernel]) -> ProbeRecord:
     path = way.path
     ends = {"initiator": path.initiator, "target": path.target}
-    esp_before = _esp_bytes(path) if record.is_protected else {}
+    esp_before = _esp_bytes(path) if _uses_esp(record) else {}
     interfaces = _watch_interfaces(path)
     processors = counters.watch(kernels)
     outcome = MEASURES[type(record.probe)](record.probe, way)
     used, grown = processors(), interfaces()
     esp = None
-    if record.is_protected:
+    if _uses_esp(record):
         after = _esp_bytes(path)
         esp = min(after[end] - esp_before[end] for end in ends)
         if esp < outcome.moved_bytes:
@@ -109,6 +110,11 @@ def _measure(record: ProbeRecord, way: Way, kernels: Sequence[counters.Kernel]) 
         interfaces=grown,
         esp_bytes=esp,
     )
+
+
+def _uses_esp(record: ProbeRecord) -> bool:
+    """A cipher by itself sends nothing."""
+    return record.is_protected and not isinstance(record.probe, Cipher)
 
 
 def _esp_bytes(path: LinkPath) -> dict[str, int]:

@@ -93,7 +93,21 @@ class UdpLatency(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency", f
         return f"udp-latency-{self.payload_bytes}-{self.socket}"
 
 
-Probe = Ping | Tcp | Udp | PacketRate | Forwarding | UdpLatency
+class Cipher(msgspec.Struct, frozen=True, kw_only=True, tag="cipher", forbid_unknown_fields=True):
+    """The cipher and the check of an ESP proposal by themselves, in each kernel of the path; nothing is sent.
+
+    ``algorithms`` are the kernel's names, ``key_bits`` the cipher's key, None if its keys have one length.
+    """
+
+    algorithms: tuple[str, ...]
+    key_bits: int | None = None
+
+    @property
+    def name(self) -> str:
+        return "cipher"
+
+
+Probe = Ping | Tcp | Udp | PacketRate | Forwarding | UdpLatency | Cipher
 
 
 def _milliseconds(seconds: float) -> str:

@@ -13,7 +13,19 @@ from harness.errors import UsageError
 from harness.files import TomlFile, read_text
 from harness.model import LINK_LOCAL, Backing, BackingKind, Plan
 from harness.plan import MIB, Request
-from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
+from harness.probes import cipher
+from harness.probes.kinds import (
+    Cipher,
+    Flood,
+    Forwarding,
+    PacketRate,
+    Ping,
+    Probe,
+    Socket,
+    Tcp,
+    Udp,
+    UdpLatency,
+)
 from harness.profiles import data_folder
 from harness.units import shown, unknown_name
 from harness.views import View
@@ -120,6 +132,8 @@ def parse_rate(text: str) -> int:
 
 def check(probe: Probe) -> None:
     """UsageError for parameters that no tool could act upon."""
+    if isinstance(probe, Cipher):
+        raise UsageError("ciphers are of no path", hint="harness run measures them beside its cells")
     if isinstance(probe, Ping | UdpLatency):
         _within("count", probe.count, 1, MOST_COUNT)
     if isinstance(probe, Ping):
@@ -207,5 +221,7 @@ def _estimate_s(probe: Probe) -> float:
             return probe.count * 300e-6
         case PacketRate():
             return 3.0 * probe.duration_s
+        case Cipher():
+            return cipher.DURATION_S
         case _:
             return probe.duration_s + 1.0

@@ -114,7 +114,44 @@ class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-late
     histogram: Histogram = Histogram()
 
 
-Figures = PingFigures | TcpFigures | UdpFigures | PacketRateFigures | ForwardingFigures | UdpLatencyFigures
+class OperationTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What one operation on so many ``bytes`` took, in several rounds."""
+
+    bytes: int
+    ns: tuple[float, ...]
+
+
+class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
+    """A cipher in the kernel that is these ends of the path, with its driver there (/proc/crypto).
+
+    ``encrypt`` and ``decrypt`` have the check in them, and each a short and a long packet. System call and
+    copying are subtracted: what they take by themselves was measured beside them. Times are undisturbed; all
+    of it together took ``stretch`` times as long, for what others on the machine took.
+    """
+
+    ends: tuple[str, ...]
+    processors: int
+    driver: str
+    stretch: float
+    encrypt: tuple[OperationTimes, OperationTimes]
+    decrypt: tuple[OperationTimes, OperationTimes]
+
+
+class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):
+    """What the ciphers of a proposal take by themselves, in each kernel of the path."""
+
+    kernels: tuple[KernelCipher, ...]
+
+
+Figures = (
+    PingFigures
+    | TcpFigures
+    | UdpFigures
+    | PacketRateFigures
+    | ForwardingFigures
+    | UdpLatencyFigures
+    | CipherFigures
+)
 
 
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):

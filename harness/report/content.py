@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from harness.explain import Explained, explain, twin
-from harness.explain.evidence import Goodputs, goodputs_of
 from harness.model import LinkProfile, Plan, Proposal, Record, Workload
 from harness.probes.records import ProbeRecord
 from harness.probes.store import open_probes
@@ -52,10 +51,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     folders: Mapping[str, Path] = {}
     probes: Sequence[ProbeRecord] = ()
 
-    @property
-    def goodputs(self) -> Goodputs:
-        return goodputs_of(self.probes)
-
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
         return build(self.records, Options(metric=metric), self.plans, self.environments)
@@ -64,7 +59,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         """What limits each cell, with the digital twins that there are."""
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
-        return explain(self.records, self.plans, self.goodputs, twins)
+        return explain(self.records, self.plans, self.probes, twins)
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from harness.model import IPSEC_OFF, Clock, LabKernel, Status, TestbedKind
-from harness.probes.kinds import Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
+from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.probes.records import (
     Figures,
     ForwardingFigures,
@@ -213,6 +213,7 @@ class _Footnotes:
 def build(view: View, records: Sequence[ProbeRecord], reference: PathReference | None = None) -> Grid:
     """The table of a view; without any record that it could show, one without rows."""
     notes = _Footnotes()
+    records = [record for record in records if not isinstance(record.probe, Cipher)]
     match view:
         case View.PPS:
             labels, fields, rows = _packets(records, notes)

@@ -1,0 +1,49 @@
+"""What ``harness run`` measures of a column's path on the way to its cells: short, and never a cell's end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from harness import counters
+from harness.journal import Journal
+from harness.measure import Lane
+from harness.model import IPSEC_OFF, Cell, Plan
+from harness.probes import cipher, judged, store, throughput
+from harness.probes.kinds import Probe, Tcp
+from harness.probes.tools import Way
+from harness.results import RunFolder
+
+CIPHER_REPEATS = 5
+"""In so many rounds of the matrix the cipher is measured, once for each column: machines are not alike at all
+times, and more than that tells little more."""
+
+
+class Alongside:
+    """The probes of one run of cells."""
+
+    def __init__(
+        self, plan: Plan, folder: RunFolder, *, journal: Journal, kernels: Sequence[counters.Kernel]
+    ) -> None:
+        self.plan, self.folder, self.journal, self.kernels = plan, folder, journal, kernels
+        self._made: set[str] = set()
+
+    def before(self, cell: Cell, lane: Lane) -> None:
+        """What is due before a cell: once for its column what TCP carries; again in each of the first rounds
+        what the cipher takes. Raises HostLost alone."""
+        # TCP is short: `harness probe` takes its time.
+        self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
+        # In virtual time ciphers cost nothing.
+        is_due = cell.column.ipsec != IPSEC_OFF and cell.repeat <= CIPHER_REPEATS
+        if is_due and not self.plan.virtual_time:
+            self._once(cell, lane, cipher.of(self.plan.proposals[cell.column.ipsec]), cell.repeat)
+
+    def _once(self, cell: Cell, lane: Lane, probe: Probe, repeat: int) -> None:
+        record = judged.blank(self.plan, cell.column, probe, repeat=repeat)
+        if record.key in self._made:
+            return
+        self._made.add(record.key)
+        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
+        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
+        store.save(self.folder, judged.measure(record, way, kernels=self.kernels, folder=self.folder.path))

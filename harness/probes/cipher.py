@@ -1,0 +1,156 @@
+"""The ciphers of ESP by themselves: ``programs/cipher.py`` in each kernel of a path, under the same drivers.
+
+ESP asks the kernel for one AEAD in every case: that of RFC 4106 or RFC 7634, or ``authenc`` of a check and a
+cipher (net/ipv4/esp4.c, esp_init_aead() and esp_init_authenc()). AF_ALG gives out the same ones.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from harness import ipsec, programs, theory
+from harness.errors import RequirementError
+from harness.escape import printable
+from harness.hosts import Host
+from harness.model import Proposal
+from harness.probes.kinds import Cipher
+from harness.probes.records import CipherFigures, KernelCipher, OperationTimes
+from harness.probes.tools import Outcome, Way, keep
+
+SIZES = (64, 1408)
+"""Of what is encrypted, in bytes: a short packet and one that about fills a frame, both whole blocks."""
+
+ROUNDS = 9
+DURATION_S = 0.25
+DEADLINE_S = 20.0
+
+SALT_BYTES = {"rfc4106(gcm(aes))": 4}
+"""Behind the key (RFC 4106, section 8.1)."""
+
+KEY_BYTES = {
+    "ecb(cipher_null)": 0,
+    "cbc(des3_ede)": 24,  # RFC 2451, section 2.2
+    "rfc7539esp(chacha20,poly1305)": 36,  # RFC 7634, section 2: 32, and 4 of salt
+    "hmac(sha1)": 20,  # RFC 2404, section 3
+    "hmac(sha256)": 32,  # RFC 4868, section 2.1.1
+}
+"""Of what has keys of one length."""
+
+
+class Aead(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program is to open: a name of the kernel's, and a key in hex, which protects nothing."""
+
+    name: str
+    key: str
+    iv_bytes: int
+    icv_bytes: int
+
+
+def of(proposal: Proposal) -> Cipher:
+    """The probe of a proposal's ciphers."""
+    # strongSwan's keywords: aes256gcm16, aes256; aes alone is of 128 bits.
+    match = re.match(r"aes(\d{3})?", proposal.esp)
+    key_bits = None if match is None else int(match[1] or 128)
+    return Cipher(algorithms=proposal.kernel_algorithms, key_bits=key_bits)
+
+
+def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:
+    """As ESP would ask for it. KeyError for algorithms that are not known here."""
+    encryption = next((name for name in algorithms if name in theory.CIPHERS), algorithms[0])
+    key = _key(encryption, key_bits)
+    name = encryption
+    if len(algorithms) > 1:
+        name, key = _authenc(algorithms[-1], encryption, _key(algorithms[-1], None), key)
+    iv_bytes, _ = theory.CIPHERS[encryption]
+    return Aead(name=name, key=key.hex(), iv_bytes=iv_bytes, icv_bytes=theory.CHECK_VALUES[algorithms[-1]])
+
+
+def nothing() -> Aead:
+    """Neither encrypts nor authenticates: what is left is the system call, and copying."""
+    name, key = _authenc("digest_null", "ecb(cipher_null)", b"", b"")
+    return Aead(name=name, key=key.hex(), iv_bytes=0, icv_bytes=0)
+
+
+def _authenc(check: str, encryption: str, check_key: bytes, key: bytes) -> tuple[str, bytes]:
+    """A check and a cipher as one, with both keys as include/crypto/authenc.h wants them: first a struct
+    rtattr that has the length of the cipher's."""
+    parameter = struct.pack("=HH", 8, 1) + struct.pack(">I", len(key))
+    return f"authenc({check},{encryption})", parameter + check_key + key
+
+
+def _key(algorithm: str, key_bits: int | None) -> bytes:
+    """Any that is not weak."""
+    if algorithm not in KEY_BYTES and key_bits is None:
+        raise KeyError(algorithm)
+    length = KEY_BYTES.get(algorithm, (key_bits or 0) // 8 + SALT_BYTES.get(algorithm, 0))
+    return bytes(range(1, length + 1))
+
+
+class _Times(msgspec.Struct):
+    """What the program prints of one AEAD, operation and size."""
+
+    aead: int
+    operation: str
+    bytes: int
+    ns: tuple[float, ...]
+
+
+class _Told(msgspec.Struct):
+    processors: int
+    stretch: float
+    times: list[_Times]
+
+
+def measure(probe: Cipher, way: Way) -> Outcome:
+    """Each kernel's, one after another. RequirementError for algorithms that are not known here, or that a
+    kernel does not have or not offer."""
+    try:
+        asked = [aead(probe.algorithms, probe.key_bits), nothing()]
+    except KeyError as error:
+        raise RequirementError(f"how {error} is keyed is not known here") from error
+    request = {"aeads": asked, "sizes": SIZES, "rounds": ROUNDS, "duration_s": DURATION_S}
+    kernels: dict[object, tuple[Host, list[str]]] = {}
+    for end, host in (("initiator", way.path.initiator), ("target", way.path.target)):
+        kernels.setdefault(host.kernel, (host, []))[1].append(end)
+    found = []
+    for host, ends in kernels.values():
+        argv = [programs.PYTHON, "-I", "-S", "-", msgspec.json.encode(request).decode()]
+        done = host.run(argv, input=programs.source("cipher"), check=False, timeout_s=DEADLINE_S)
+        keep(way.raw, f"cipher-{host.name}", done)
+        if done.status != 0:
+            said = printable(done.stderr.strip()[-160:]) or f"status {done.status}"
+            raise RequirementError(f"the {host.name}'s kernel does not offer its ciphers by AF_ALG: {said}")
+        (crypto,) = host.read_files(["/proc/crypto"])
+        driver = ", ".join(ipsec.drivers(crypto, probe.algorithms))
+        try:
+            found.append(understand(done.stdout, tuple(ends), driver))
+        except (msgspec.DecodeError, KeyError, ValueError) as error:
+            return Outcome().refuse(f"the ciphers' program told no figures on the {host.name}: {error}")
+    return Outcome(figures=CipherFigures(kernels=tuple(found)))
+
+
+def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
+    """What the program's output tells, less what nothing takes. DecodeError, KeyError or ValueError if it
+    tells something else."""
+    told = msgspec.json.decode(text, type=_Told)
+    times = {(each.aead, each.operation, each.bytes): each.ns for each in told.times}
+
+    def net(operation: str, size: int) -> OperationTimes:
+        whole, nothing = times[0, operation, size], times[1, operation, size]
+        return OperationTimes(
+            bytes=size, ns=tuple(round(a - b, 1) for a, b in zip(whole, nothing, strict=True))
+        )
+
+    short, long = SIZES
+    return KernelCipher(
+        ends=ends,
+        processors=told.processors,
+        driver=driver,
+        stretch=told.stretch,
+        encrypt=(net("encrypt", short), net("encrypt", long)),
+        decrypt=(net("decrypt", short), net("decrypt", long)),
+    )

@@ -1,0 +1,116 @@
+"""Times the kernel's ciphers by themselves, as ESP uses them: AF_ALG (Documentation/crypto/userspace-if.rst).
+
+The request is JSON on the command line: ``{"aeads": [{"name", "key" (hex), "iv_bytes", "icv_bytes"}, …],
+"sizes": [bytes, …], "rounds", "duration_s"}``. All of them take turns, one operation each, so that whatever
+else the machine does meets all alike. Printed is ``{"processors", "stretch", "times": [{"aead" (its place),
+"operation", "bytes", "ns": [one for each round, …]}, …]}``; exit status 1 and a line on standard error for
+what this kernel does not have, or does wrong.
+
+What is timed is recv(2) alone: there the kernel works (algif_aead.c, _aead_recvmsg()). With it goes a copy of
+all bytes, and the system call; an AEAD that does nothing shows what these take. Of each round it is the mean
+of the faster half: what was interrupted is not the cipher's. ``stretch`` is how much longer the turns took
+than their faster half: above 1 for what others took of the processor.
+"""
+
+import json
+import mmap
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+SPI_AND_SEQUENCE = bytes(range(8))
+"""RFC 4303, section 2: what is authenticated and not encrypted, in front of the IV."""
+
+
+class Cipher:
+    """An AEAD of this kernel with its key set."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.icv_bytes: int = request["icv_bytes"]
+        with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET, 0) as kind:
+            kind.bind(("aead", request["name"]))
+            kind.setsockopt(socket.SOL_ALG, socket.ALG_SET_KEY, bytes.fromhex(request["key"]))
+            kind.setsockopt(socket.SOL_ALG, socket.ALG_SET_AEAD_AUTHSIZE, None, self.icv_bytes)
+            self.socket, _ = kind.accept()
+        iv = bytes(range(request["iv_bytes"]))
+        self.associated = SPI_AND_SEQUENCE + iv
+        self.options: dict[str, Any] = {"assoclen": len(self.associated)}
+        if iv:
+            self.options["iv"] = iv
+        # A page of its own, so that what is written lies in one.
+        self.page = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
+
+    def do(self, operation: int, data: bytes, result_bytes: int) -> int:
+        """What the kernel took for it, in ns; the result is at the beginning of ``page``."""
+        self.socket.sendmsg_afalg([data], op=operation, **self.options)
+        room = self.page[:result_bytes]
+        began_ns = time.perf_counter_ns()
+        self.socket.recv_into(room)
+        return time.perf_counter_ns() - began_ns
+
+
+class Timed:
+    """One AEAD, one operation, one size."""
+
+    def __init__(self, place: int, cipher: Cipher, operation: str, size: int) -> None:
+        self.cipher, self.told = cipher, {"aead": place, "operation": operation, "bytes": size}
+        clear = cipher.associated + bytes(size)
+        sealed_bytes = len(clear) + cipher.icv_bytes
+        cipher.do(socket.ALG_OP_ENCRYPT, clear, sealed_bytes)
+        sealed = bytes(cipher.page[:sealed_bytes])
+        cipher.do(socket.ALG_OP_DECRYPT, sealed, len(clear))
+        if bytes(cipher.page[: len(clear)]) != clear:
+            sys.exit("what the kernel decrypted is not what it had encrypted")
+        if operation == "encrypt":
+            self.arguments = (socket.ALG_OP_ENCRYPT, clear, sealed_bytes)
+        else:
+            self.arguments = (socket.ALG_OP_DECRYPT, sealed, len(clear))
+        self.round: list[int] = []
+        self.rounds: list[float] = []
+
+    def once(self) -> None:
+        self.round.append(self.cipher.do(*self.arguments))
+
+    def end_round(self) -> None:
+        self.rounds.append(round(faster_half_ns(self.round), 1))
+        self.round.clear()
+
+
+def faster_half_ns(times_ns: list[int]) -> float:
+    """The mean of the faster half of one or more."""
+    faster = sorted(times_ns)[: (len(times_ns) + 1) // 2]
+    return sum(faster) / len(faster)
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """The times, in rounds of equal length."""
+    timed: list[Timed] = []
+    for place, aead in enumerate(request["aeads"]):
+        try:
+            cipher = Cipher(aead)
+            for operation in ("encrypt", "decrypt"):
+                timed += [Timed(place, cipher, operation, size) for size in request["sizes"]]
+        except OSError as error:
+            sys.exit(f"{aead['name']}: {error.strerror}")
+    length_ns = round(request["duration_s"] * 1e9 / request["rounds"])
+    turns_ns: list[int] = []
+    for _ in range(request["rounds"]):
+        began_ns = now_ns = time.perf_counter_ns()
+        while not timed[0].round or now_ns < began_ns + length_ns:
+            for one in timed:
+                one.once()
+            turns_ns.append(time.perf_counter_ns() - now_ns)
+            now_ns += turns_ns[-1]
+        for one in timed:
+            one.end_round()
+    return {
+        "processors": os.cpu_count(),
+        "stretch": round(sum(turns_ns) / len(turns_ns) / faster_half_ns(turns_ns), 3),
+        "times": [{**one.told, "ns": one.rounds} for one in timed],
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(measure(json.loads(sys.argv[1]))))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness import stats
 from harness.explain import span
 from harness.explain.path import Sealed
 from harness.explain.span import Span
 from harness.model import Status
 from harness.probes.kinds import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, OperationTimes, ProbeRecord
+from harness.probes.records import CipherFigures, KernelCipher, OperationTime, ProbeRecord
 from harness.theory import ENDS, End
 
 AMPLE = 1.25
@@ -64,10 +63,9 @@ def _peer(end: End) -> End:
     return ENDS[1 - ENDS.index(end)]
 
 
-def _time_ns(operations: tuple[OperationTimes, OperationTimes], part: Sealed) -> float:
+def _time_ns(operations: tuple[OperationTime, OperationTime], part: Sealed) -> float:
     """All packets, on the line through the short and the long operation."""
     short, long = operations
-    short_ns, long_ns = stats.median(short.ns), stats.median(long.ns)
-    each_byte_ns = max(0.0, (long_ns - short_ns) / (long.bytes - short.bytes))
-    each_packet_ns = max(0.0, short_ns - short.bytes * each_byte_ns)
+    each_byte_ns = max(0.0, (long.ns - short.ns) / (long.bytes - short.bytes))
+    each_packet_ns = max(0.0, short.ns - short.bytes * each_byte_ns)
     return part.packets * each_packet_ns + part.bytes * each_byte_ns

@@ -114,27 +114,28 @@ class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-late
     histogram: Histogram = Histogram()
 
 
-class OperationTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What one operation on so many ``bytes`` took, in several rounds."""
+class OperationTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What one operation on so many ``bytes`` took."""
 
     bytes: int
-    ns: tuple[float, ...]
+    ns: float
 
 
 class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """A cipher in the kernel that is these ends of the path, with its driver there (/proc/crypto).
 
     ``encrypt`` and ``decrypt`` have the check in them, and each a short and a long packet. System call and
-    copying are subtracted: what they take by themselves was measured beside them. Times are undisturbed; all
-    of it together took ``stretch`` times as long, for what others on the machine took.
+    copying are subtracted: what they take by themselves was measured beside them, in ``turns``. Times are
+    undisturbed; all of it together took ``stretch`` times as long, for what others on the machine took.
     """
 
     ends: tuple[str, ...]
     processors: int
     driver: str
+    turns: int
     stretch: float
-    encrypt: tuple[OperationTimes, OperationTimes]
-    decrypt: tuple[OperationTimes, OperationTimes]
+    encrypt: tuple[OperationTime, OperationTime]
+    decrypt: tuple[OperationTime, OperationTime]
 
 
 class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):

@@ -1,15 +1,15 @@
 """Times the kernel's ciphers by themselves, as ESP uses them: AF_ALG (Documentation/crypto/userspace-if.rst).
 
 The request is JSON on the command line: ``{"aeads": [{"name", "key" (hex), "iv_bytes", "icv_bytes"}, …],
-"sizes": [bytes, …], "rounds", "duration_s"}``. All of them take turns, one operation each, so that whatever
-else the machine does meets all alike. Printed is ``{"processors", "stretch", "times": [{"aead" (its place),
-"operation", "bytes", "ns": [one for each round, …]}, …]}``; exit status 1 and a line on standard error for
-what this kernel does not have, or does wrong.
+"sizes": [bytes, …], "duration_s"}``. All of them take turns, one operation each, so that whatever else the
+machine does meets all alike. Printed is ``{"processors", "turns", "stretch", "times": [{"aead" (its place),
+"operation", "bytes", "ns"}, …]}``; exit status 1 and a line on standard error for what this kernel does not
+have, or does wrong.
 
 What is timed is recv(2) alone: there the kernel works (algif_aead.c, _aead_recvmsg()). With it goes a copy of
-all bytes, and the system call; an AEAD that does nothing shows what these take. Of each round it is the mean
-of the faster half: what was interrupted is not the cipher's. ``stretch`` is how much longer the turns took
-than their faster half: above 1 for what others took of the processor.
+all bytes, and the system call; an AEAD that does nothing shows what these take. ``ns`` is the mean of the
+fastest tenth: what was interrupted is not the cipher's. ``stretch`` is how much longer the turns took than
+their fastest tenth: above 1 for what others took of the processor.
 """
 
 import json
@@ -67,25 +67,20 @@ class Timed:
             self.arguments = (socket.ALG_OP_ENCRYPT, clear, sealed_bytes)
         else:
             self.arguments = (socket.ALG_OP_DECRYPT, sealed, len(clear))
-        self.round: list[int] = []
-        self.rounds: list[float] = []
+        self.times_ns: list[int] = []
 
     def once(self) -> None:
-        self.round.append(self.cipher.do(*self.arguments))
-
-    def end_round(self) -> None:
-        self.rounds.append(round(faster_half_ns(self.round), 1))
-        self.round.clear()
+        self.times_ns.append(self.cipher.do(*self.arguments))
 
 
-def faster_half_ns(times_ns: list[int]) -> float:
-    """The mean of the faster half of one or more."""
-    faster = sorted(times_ns)[: (len(times_ns) + 1) // 2]
-    return sum(faster) / len(faster)
+def undisturbed_ns(times_ns: list[int]) -> float:
+    """The mean of the fastest tenth of one or more."""
+    fastest = sorted(times_ns)[: len(times_ns) // 10 + 1]
+    return sum(fastest) / len(fastest)
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """The times, in rounds of equal length."""
+    """All that is printed."""
     timed: list[Timed] = []
     for place, aead in enumerate(request["aeads"]):
         try:
@@ -94,21 +89,19 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
                 timed += [Timed(place, cipher, operation, size) for size in request["sizes"]]
         except OSError as error:
             sys.exit(f"{aead['name']}: {error.strerror}")
-    length_ns = round(request["duration_s"] * 1e9 / request["rounds"])
     turns_ns: list[int] = []
-    for _ in range(request["rounds"]):
-        began_ns = now_ns = time.perf_counter_ns()
-        while not timed[0].round or now_ns < began_ns + length_ns:
-            for one in timed:
-                one.once()
-            turns_ns.append(time.perf_counter_ns() - now_ns)
-            now_ns += turns_ns[-1]
+    now_ns = time.perf_counter_ns()
+    end_ns = now_ns + round(request["duration_s"] * 1e9)
+    while not turns_ns or now_ns < end_ns:
         for one in timed:
-            one.end_round()
+            one.once()
+        turns_ns.append(time.perf_counter_ns() - now_ns)
+        now_ns += turns_ns[-1]
     return {
         "processors": os.cpu_count(),
-        "stretch": round(sum(turns_ns) / len(turns_ns) / faster_half_ns(turns_ns), 3),
-        "times": [{**one.told, "ns": one.rounds} for one in timed],
+        "turns": len(turns_ns),
+        "stretch": round(sum(turns_ns) / len(turns_ns) / undisturbed_ns(turns_ns), 3),
+        "times": [{**one.told, "ns": round(undisturbed_ns(one.times_ns), 1)} for one in timed],
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from harness.explain import span
 from harness.explain.path import Sealed
 from harness.explain.span import Span
 from harness.model import Status
 from harness.probes.kinds import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, OperationTime, ProbeRecord
-from harness.theory import ENDS, End
+from harness.probes.records import CipherFigures, KernelCipher, ProbeRecord
 
 AMPLE = 1.25
 """What ESP may take beyond AF_ALG's figure: for bare ACKs (6 % of a long read), with empty caches (10 % at
@@ -18,18 +19,18 @@ most, where they were emptied before each operation), of data in several pieces.
 
 
 def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | None:
-    """How long the core that has the most of it works for one I/O; None if nothing was measured.
+    """What cipher and check take of cores for one I/O; None if nothing was measured.
 
-    At least what the operations take undisturbed. At most with as much stretch as was seen, and ``AMPLE``.
+    At least what the core that has most of it works undisturbed. At most the work of all of them, one after
+    another, with as much stretch as was seen, and ``AMPLE``.
     """
-    measured = [_of_probe(probe, sealed) for probe in probes]
-    found = [pair for pair in measured if pair is not None]
+    measured = [_kernels(probe) for probe in probes]
+    found = [[_Work.of(kernel, sealed) for kernel in kernels] for kernels in measured if kernels]
     if not found or not sealed:
         return None
-    alone = span.of_samples([work for work, _ in found])
-    stretched = span.of_samples([work * stretch for work, stretch in found])
-    high = AMPLE * stretched.high
-    return Span(alone.low, min(stretched.mid, high), high)
+    least = span.of_samples([max(work.on_one_core_ns for work in works) for works in found])
+    most = span.of_samples([sum(work.stretched_ns for work in works) for works in found])
+    return Span(least.low, max(least.low, most.mid), AMPLE * most.high)
 
 
 def reasons(probes: Iterable[ProbeRecord]) -> list[str]:
@@ -40,32 +41,30 @@ def reasons(probes: Iterable[ProbeRecord]) -> list[str]:
     return list(dict.fromkeys(probe.reason for probe in made if probe.reason))
 
 
-def _of_probe(probe: ProbeRecord, sealed: Sequence[Sealed]) -> tuple[float, float] | None:
-    """The work, and the stretch of the kernel that has most of it."""
+def _kernels(probe: ProbeRecord) -> Sequence[KernelCipher]:
     figures = probe.figures
-    if probe.status is not Status.OK or not isinstance(figures, CipherFigures):
-        return None
-    return max((_of_kernel(kernel, sealed), kernel.stretch) for kernel in figures.kernels)
+    return figures.kernels if probe.status is Status.OK and isinstance(figures, CipherFigures) else ()
 
 
-def _of_kernel(kernel: KernelCipher, sealed: Sequence[Sealed]) -> float:
-    """What a core of this kernel has to do: all of its ends' work if there is but one, else the longest part,
-    for the packets of one connection are not encrypted on two cores at once."""
-    parts = []
-    for end in ENDS:
-        if end in kernel.ends:
-            parts.append(sum(_time_ns(kernel.encrypt, part) for part in sealed if part.by == end))
-            parts.append(sum(_time_ns(kernel.decrypt, part) for part in sealed if part.by == _peer(end)))
-    return sum(parts) if kernel.processors == 1 else max(parts, default=0.0)
+class _Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kernel has to do for one I/O.
 
+    ``on_one_core_ns`` is what at least falls to one of its cores: all of it if there is but one, else the
+    longest part, for one connection's packets are not encrypted on two at once.
+    """
 
-def _peer(end: End) -> End:
-    return ENDS[1 - ENDS.index(end)]
+    on_one_core_ns: float
+    stretched_ns: float
 
-
-def _time_ns(operations: tuple[OperationTime, OperationTime], part: Sealed) -> float:
-    """All packets, on the line through the short and the long operation."""
-    short, long = operations
-    each_byte_ns = max(0.0, (long.ns - short.ns) / (long.bytes - short.bytes))
-    each_packet_ns = max(0.0, short.ns - short.bytes * each_byte_ns)
-    return part.packets * each_packet_ns + part.bytes * each_byte_ns
+    @classmethod
+    def of(cls, kernel: KernelCipher, sealed: Sequence[Sealed]) -> _Work:
+        parts = [
+            part.packets * operation.each_packet_ns + part.bytes * operation.each_byte_ns
+            for end in kernel.ends
+            for part in sealed
+            for operation in [kernel.encrypt if part.by == end else kernel.decrypt]
+        ]
+        return cls(
+            on_one_core_ns=sum(parts) if kernel.processors == 1 else max(parts),
+            stretched_ns=sum(parts) * kernel.stretch,
+        )

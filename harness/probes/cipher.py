@@ -18,7 +18,7 @@ from harness.escape import printable
 from harness.hosts import Host
 from harness.model import Proposal
 from harness.probes.kinds import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, OperationTime
+from harness.probes.records import CipherFigures, KernelCipher, Operation
 from harness.probes.tools import Outcome, Way, keep
 
 SIZES = (64, 1408)
@@ -139,16 +139,25 @@ def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
     told = msgspec.json.decode(text, type=_Told)
     times = {(each.aead, each.operation, each.bytes): each.ns for each in told.times}
 
-    def net(operation: str, size: int) -> OperationTime:
-        return OperationTime(bytes=size, ns=round(times[0, operation, size] - times[1, operation, size], 1))
-
     short, long = SIZES
+
+    def net(operation: str, size: int) -> float:
+        return round(times[0, operation, size] - times[1, operation, size], 1)
+
+    def both(operation: str) -> Operation:
+        return Operation(
+            short_bytes=short,
+            short_ns=net(operation, short),
+            long_bytes=long,
+            long_ns=net(operation, long),
+        )
+
     return KernelCipher(
         ends=ends,
         processors=told.processors,
         driver=driver,
         turns=told.turns,
         stretch=told.stretch,
-        encrypt=(net("encrypt", short), net("encrypt", long)),
-        decrypt=(net("decrypt", short), net("decrypt", long)),
+        encrypt=both("encrypt"),
+        decrypt=both("decrypt"),
     )

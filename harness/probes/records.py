@@ -114,19 +114,30 @@ class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-late
     histogram: Histogram = Histogram()
 
 
-class OperationTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What one operation on so many ``bytes`` took."""
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What encrypting, or decrypting, ``short_bytes`` and ``long_bytes`` took: on a line through both."""
 
-    bytes: int
-    ns: float
+    short_bytes: int
+    short_ns: float
+    long_bytes: int
+    long_ns: float
+
+    @property
+    def each_byte_ns(self) -> float:
+        return max(0.0, (self.long_ns - self.short_ns) / (self.long_bytes - self.short_bytes))
+
+    @property
+    def each_packet_ns(self) -> float:
+        """What a packet takes besides its bytes."""
+        return max(0.0, self.short_ns - self.short_bytes * self.each_byte_ns)
 
 
 class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """A cipher in the kernel that is these ends of the path, with its driver there (/proc/crypto).
 
-    ``encrypt`` and ``decrypt`` have the check in them, and each a short and a long packet. System call and
-    copying are subtracted: what they take by themselves was measured beside them, in ``turns``. Times are
-    undisturbed; all of it together took ``stretch`` times as long, for what others on the machine took.
+    ``encrypt`` and ``decrypt`` have the check in them. System call and copying are subtracted: what they take
+    by themselves was measured beside them, in ``turns``. Times are undisturbed; all of it together took
+    ``stretch`` times as long, for what others on the machine took.
     """
 
     ends: tuple[str, ...]
@@ -134,8 +145,8 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     driver: str
     turns: int
     stretch: float
-    encrypt: tuple[OperationTime, OperationTime]
-    decrypt: tuple[OperationTime, OperationTime]
+    encrypt: Operation
+    decrypt: Operation
 
 
 class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):

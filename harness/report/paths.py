@@ -8,7 +8,7 @@ import msgspec
 
 from harness import stats
 from harness.model import Record, Status
-from harness.probes.records import ProbeRecord
+from harness.probes.records import CipherFigures, Figures, ProbeRecord
 from harness.report import draw
 from harness.report.charts import row_name
 from harness.report.content import ColumnFacts
@@ -71,13 +71,22 @@ def probes(records: Iterable[ProbeRecord]) -> Lines:
             f"{record.probe.name}{' (beside cells)' if record.is_beside else ''}",
             str(record.repeat),
             str(record.status),
-            "; ".join(_figures(msgspec.to_builtins(record.figures)))
-            if record.figures is not None
-            else UNKNOWN,
+            "; ".join(_told(record.figures)) if record.figures is not None else UNKNOWN,
             "; ".join([*([record.reason] if record.reason else []), *record.warnings]),
         )
         for record in records
     ]
+
+
+def _told(figures: Figures) -> Iterable[str]:
+    if isinstance(figures, CipherFigures):
+        for kernel in figures.kernels:
+            yield f"{' and '.join(kernel.ends)}: {kernel.driver}"
+            for name, operation in (("encrypt", kernel.encrypt), ("decrypt", kernel.decrypt)):
+                packet = _time(operation.each_packet_ns)
+                yield f"{name}: {operation.each_byte_ns:.3g} ns for each byte, {packet} for each packet"
+    else:
+        yield from _figures(msgspec.to_builtins(figures))
 
 
 def _figures(known: Mapping[str, object]) -> Iterable[str]:

@@ -167,7 +167,7 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_in_virtual_time_each_switch_adds_the_same_to_a_datagram(tmp_path: Path) -> None:
     links = [f"--link=switched:{count}" for count in range(5)]
-    words = ["--virtual-time", *links, "--probe=udp-latency", "--count=50", f"--results={tmp_path}"]
+    words = ["--virtual-time", *links, "--probe=udp-latency", "--count=500", f"--results={tmp_path}"]
     done = harness("probe", *words, deadline_s=VIRTUAL_DEADLINE_S)
     assert done.status == 0, done
     records = {record.key: record for record in store.load(RunFolder(only_run(tmp_path)))}

@@ -29,6 +29,7 @@ from tabulate import tabulate
 
 from harness.explain import Explained, Limit, explain, sentence
 from harness.explain.evidence import Evidence
+from harness.probes.store import open_probes
 from harness.results import open_plans, open_results
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
@@ -234,7 +235,7 @@ def measure(experiment: Experiment, folder: Path) -> list[Judged]:
 
 def judged(experiment: Experiment, results: Path) -> list[Judged]:
     """The cells of an experiment that count."""
-    cells = explain(open_results([results]), open_plans([results]))
+    cells = explain(open_results([results]), open_plans([results]), open_probes([results]))
     return [
         Judged(experiment=experiment.name, injected=experiment.limit, evidence=cell.evidence)
         for cell in cells

@@ -29,6 +29,9 @@ bottleneck busy for so much: N requests at two resources that take equally long,
 IMPOSSIBLE = 1.1
 """A bound, or all parts together, that come to so much of what was measured are wrong."""
 
+DISTURBED = 2.0
+"""Where the bounds of what ciphers take are so far apart, others used the processor as much."""
+
 DRAWS = 200
 SURE = 0.95
 """In so many of the draws a verdict has to hold. One that holds in fewer is not told."""
@@ -335,27 +338,29 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
         return Confidence.HIGH
     if evidence.repeats < 2 or _doubt(evidence):
         return Confidence.LOW
-    if limit is Limit.CRYPTO:
-        known = evidence.cipher_ns is not None or evidence.null is not None
-        sure = evidence.busy is not None and known
-    elif limit is Limit.CPU:
-        sure = evidence.busy is not None
+    if limit in (Limit.CRYPTO, Limit.CPU):
+        sure = evidence.busy is not None and (not evidence.is_protected or _is_crypto_known(evidence))
     else:
         sure = limit is Limit.DEVICE or evidence.rtt_ns is not None
     return Confidence.HIGH if sure else Confidence.MEDIUM
 
 
+def _is_crypto_known(evidence: Evidence) -> bool:
+    """Whether crypto is told from the kernel's path by a ladder, or by ciphers that nobody much disturbed."""
+    found = evidence.cipher_ns
+    return evidence.null is not None or (found is not None and found.high <= DISTURBED * found.low)
+
+
 def _detail(evidence: Evidence, limit: Limit) -> str:
     """What exactly it is, for brackets behind the verdict."""
-    path = evidence.path
+    path, whole, ciphers = evidence.path, evidence.time_ns, evidence.cipher_ns
     busy = f"core {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
     if limit is Limit.CRYPTO:
-        alone = ""
-        if evidence.cipher_ns is not None and evidence.time_ns is not None:
-            alone = f"{evidence.cipher_ns.low / evidence.time_ns.high:.0%} of a core at least"
+        alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
         return ", ".join(filter(None, (evidence.driver or evidence.ipsec, alone, busy)))
     if limit is Limit.CPU:
-        return busy
+        alone = f"ciphers at most {min(1.0, ciphers.high / whole.low):.0%} of it" if ciphers and whole else ""
+        return ", ".join(filter(None, (busy, alone)))
     if limit is Limit.ROUND_TRIP and path is not None:
         words = f"{path.round_trip_ns / 1000:.0f} us"
         return (

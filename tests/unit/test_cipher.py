@@ -255,9 +255,13 @@ def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, lim
     said = judge(evidence)
     assert said.limited_by is limit, said.reason
     assert sum(said.waterfall_ns.values()) == said.whole_ns
+    if limit is Limit.CPU:
+        assert said.detail == "core 85% busy, ciphers at most 9% of it"
     if limit is Limit.CRYPTO:
         assert said.confidence is Confidence.HIGH
-        assert said.detail == f"{evidence.driver}, 64% of a core at least, core 85% busy"
+        disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(8500 * US, 9000 * US, 18_000 * US))
+        assert judge(disturbed).limited_by is limit and judge(disturbed).confidence is Confidence.MEDIUM
+        assert said.detail == f"{evidence.driver}, at least 64% of a core, core 85% busy"
 
 
 def test_what_is_not_told_has_both_figures() -> None:

@@ -306,6 +306,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     ``iscsi`` are parameters that both ends of every session are to agree on (``harness.iscsi``).
+    ``hops`` are the addresses, as of ``machines``, of what is between the ends and only looked at.
     """
 
     run_id: str
@@ -320,6 +321,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     ike_auth: IkeAuth = IkeAuth.PSK
     machines: Machines | None = None
+    hops: tuple[str, ...] = ()
     kernels_apart: bool = False
     local_device: Backing | None = None
     shared_lun: bool = False

@@ -77,6 +77,14 @@ def probe(
     initiator: Annotated[
         str | None, typer.Option(help="A real machine as the initiator.", show_default="local")
     ] = None,
+    hops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hop",
+            help="A router or switch on the way, whose counters are read: ssh://… Again for more.",
+            show_default=False,
+        ),
+    ] = None,
     testbed_name: Annotated[
         str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
     ] = DEFAULTS.testbed,
@@ -114,6 +122,7 @@ def probe(
         repeats=repeats if repeats is not None else asked.repeats if asked is not None else 1,
         target=target,
         initiators=(initiator,) if initiator is not None else (),
+        hops=tuple(hops or ()),
         testbed=testbed_name,
         kernels=kernels,
         lab_kernel=lab_kernel,

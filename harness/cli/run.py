@@ -132,6 +132,16 @@ def run(
             rich_help_panel=MACHINES,
         ),
     ] = None,
+    hops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hop",
+            help="A router or switch on the way: ssh://[USER@]HOST[:PORT]. Its counters are read, no root is "
+            "needed. Again for more.",
+            show_default=False,
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
     shared_lun: Annotated[
         bool | None,
         typer.Option(
@@ -250,6 +260,7 @@ def run(
         "destroy": destroy,
         "target": target,
         "initiators": initiators,
+        "hops": hops,
         "shared_lun": shared_lun,
         "kernels": kernels,
         "lab_initiators": lab_initiators,

@@ -15,6 +15,7 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     assert "refusals: 5" in done.out
     assert "a device: refused twice, measured once" in done.out
     assert "swapped: " in done.out
+    assert "a hop: carried " in done.out
 
 
 @pytest.mark.long

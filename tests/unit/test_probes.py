@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.counters import Observer
 from harness.errors import RequirementError, UsageError
 from harness.journal import Journal
 from harness.links import LinkPath
@@ -161,7 +162,7 @@ def judge(
     world: World, tmp_path: Path, probe: Probe, *, ipsec: str = "off", is_shared: bool = False
 ) -> ProbeRecord:
     it = way(world, tmp_path, is_shared=is_shared, is_protected=ipsec != "off")
-    return judged.measure(blank(probe, ipsec), it, kernels=(), folder=tmp_path)
+    return judged.measure(blank(probe, ipsec), it, observer=Observer(), folder=tmp_path)
 
 
 # ping

@@ -155,6 +155,55 @@ def refusals() -> None:
     print("refusals: 5")
 
 
+def a_router_that_is_watched() -> None:
+    """Its interfaces beside the cell, for whoever may log in there; a lost one costs no cell."""
+    nas.put_a_router_between()
+    hop = "ssh://looker-on@router"
+    way = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.ROUTED}@{nas.ROUTED_PORTAL}")
+    words = ("run", *way, "--backing=ramdisk", *ONE, "--ipsec=off")
+    with nas.sshd("router", "looker-on@router"):
+        before = snapshot()
+        said = harness("doctor", f"--hop={hop}")
+        assert f"hop   {hop}: reached as looker-on; Linux " in said and "interfaces: left0, right0" in said, (
+            said
+        )
+        said = harness(*words, f"--hop={hop}:23", status=2)
+        assert f"the hop ({hop}:23) could not be reached" in said and "is sshd running" in said, said
+        harness(*words, f"--hop={hop}", "--hop=ssh://looker-on@gateway")
+        (record,) = records(newest_run()).values()
+        assert record["status"] == "ok" and not record["beside"]["unseen"], record
+        # All of them are the lab's kernel, and two of the names are one machine.
+        (use,) = record["beside"]["processors"]
+        assert use["hosts"] == ["initiator", "target", "hop", "hop2"], use
+        carried = {(i["host"], i["interface"]): i for i in record["beside"]["interfaces"]}
+        assert set(carried) == {
+            *(("initiator", nas.ROUTED), ("target", "nas2")),
+            *(("hop", "left0"), ("hop", "right0")),
+        }, carried
+        moved = record["read"]["bytes"]
+        assert carried["hop", "right0"]["rx_bytes"] > moved < carried["hop", "left0"]["tx_bytes"], carried
+        about = json.loads((newest_run() / "environment.json").read_bytes())["hosts"]
+        assert about["hop"]["address"] == hop and "tools" not in about["hop"], about
+        for file in RESULTS.rglob("events.jsonl"):
+            file.unlink()
+        with started([*words, f"--hop={hop}", "--repeats=6"]) as process:
+            wait_for(measuring, "a measured cell", deadline_s=60)
+            (ssh,) = [
+                pid for pid, name in processes().items() if name == "ssh" and "router" in arguments(pid)
+            ]
+            os.kill(ssh, signal.SIGKILL)
+            assert process.wait(timeout=90) == 0
+        found = sorted(records(newest_run()).values(), key=lambda record: record["order"])
+        assert {record["status"] for record in found} == {"ok"} and len(found) == 6
+        seen = [bool(record["beside"]["unseen"]) for record in found]
+        assert seen[0] is False and seen[-1] is True, seen
+        texts = [event.get("text", "") for event in events(newest_run())]
+        assert sum("was lost: the connection ended" in text for text in texts) == 1, texts
+        changed = differences(before, snapshot())
+        assert not changed, changed
+    print(f"a hop: carried {carried['hop', 'left0']['tx_bytes']} bytes, lost after {seen.index(True)} of 6")
+
+
 def loop_device() -> str:
     """A disk of the target's with a file system on it."""
     sh("modprobe", "loop")
@@ -223,6 +272,7 @@ def main(part: str) -> None:
         else:
             record_of_the_path()
             refusals()
+            a_router_that_is_watched()
             a_device_of_the_targets()
             a_device_that_is_swapped()
 

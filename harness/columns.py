@@ -180,10 +180,9 @@ class Columns:
         near, far, port = path.initiator_address, path.target_address, path.port
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
-        stack.enter_context(
-            self.journal.hold(path.initiator, ipsec.SecurityAssociations(near, far, path.index))
-        )
-        stack.enter_context(self.journal.hold(path.target, ipsec.SecurityAssociations(far, near, path.index)))
+        for host, local, remote in ((path.initiator, near, far), (path.target, far, near)):
+            made = ipsec.SecurityAssociations(local, remote, path.index, path.is_shared)
+            stack.enter_context(self.journal.hold(host, made))
         if self._credentials is None:
             self._credentials = ipsec.make_credentials(
                 self.hosts.initiators[0],

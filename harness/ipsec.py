@@ -78,16 +78,33 @@ class Barrier(msgspec.Struct, frozen=True):
         return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
 
 
+DELETE_LARVAL = """
+ip xfrm state list nokeys | awk -v source="$1" -v destination="$2" '
+    function tell() { if (spi != "") print spi; spi = "" }
+    $1 == "src" { tell(); between = $2 == source && $4 == destination }
+    between && $1 == "proto" && $2 == "esp" && $6 == 0 { spi = $4 }
+    $1 ~ /^(aead|enc|auth|auth-trunc|comp)$/ { spi = "" }
+    END { tell() }
+' | while read -r spi; do
+    ip xfrm state delete src "$1" dst "$2" proto esp spi "$spi" || exit
+done
+"""
+"""A charon killed while it negotiates leaves the SPIs it had reserved (XFRM_MSG_ALLOCSPI): states without a
+reqid and without an algorithm. Arguments: source and destination."""
+
+
 class SecurityAssociations(msgspec.Struct, frozen=True):
     """Whatever states and policies charon made for the path ``index`` between two addresses, on one end.
 
     charon takes its own away when it ends; this catches what a killed charon left. Acquired before
-    charon acts, so that the journal knows.
+    charon acts, so that the journal knows. ``is_shared`` says that somebody else's IKE may be at work
+    between the same two addresses.
     """
 
     local: str
     remote: str
     index: int
+    is_shared: bool
 
     def acquire(self, host: Host) -> None:
         """Nothing to do: charon makes them."""
@@ -105,6 +122,10 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
                 ),
                 Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
             ]
+            # Larval states that may be another's are left to the kernel (net.core.xfrm_acq_expires, 30 s).
+            if not self.is_shared:
+                larval = ("sh", "-c", DELETE_LARVAL, "sh", source, destination)
+                steps.append(Step(larval, absent=("No such process",)))
         return tuple(steps)
 
 

@@ -122,7 +122,7 @@ def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
         for index, fact in enumerate(facts):
             cell, shade = cells[index], shades[index]
             x = labels + index * wide
-            name = f"{row_name(row)}, {fact.column.label}: {describe(cell, metric)}"
+            name = f"{row_name(row)}, {fact.name}: {describe(cell, metric)}"
             fill = draw.mixed(draw.LIGHT, shade) if shade is not None else "none"
             parts.append(
                 f'<rect class="gr" style="fill:{fill}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" '
@@ -178,14 +178,14 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
     lines = []
     for place, (fact, cell) in enumerate(cells):
         y = TOP + _BAR * place
-        label = draw.shortened(f"{fact.origin.sign} {fact.column.label}", draw.fits(_LABELS - 6))
+        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits(_LABELS - 6))
         parts.append(draw.text(_LABELS - 6, y + 14, label, "e"))
-        lines.append((fact.column.label, str(fact.origin), *_figures(cell, metric)))
+        lines.append((fact.name, str(fact.origin), *_figures(cell, metric)))
         if cell is None or cell.value is None:
             why = "not measured" if cell is None else cell.status.upper()
             parts.append(draw.text(_LABELS + 4, y + 14, why, "mu"))
             continue
-        tip = draw.title(f"{fact.column.label}: {describe(cell, metric)}")
+        tip = draw.title(f"{fact.name}: {describe(cell, metric)}")
         x = scale.at(cell.value) if cell.value else start
         parts.append(
             f'<rect class="f{colours[fact.column.ipsec]} {fact.origin}" x="{start}" y="{y + 3}" '
@@ -290,7 +290,7 @@ def _curves_of(
     parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, "percentile of I/Os", "m mu"))
     lines = []
     for index, ((fact, distribution), curve) in enumerate(zip(curves, points, strict=True)):
-        name = fact.column.label
+        name = fact.name
         places = [(x.at(_nines(q)), y.at(us)) for q, us in curve]
         dashed = " da" if fact.origin is Origin.VIRTUAL else ""
         parts.append(draw.path(places, f"li s{index}{dashed}", name))
@@ -399,16 +399,15 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
     for dot in dots:
         most = dot.bound.bytes_per_s
         part = f"{100 * dot.rate / most:.0f} %" if most else ""
-        tip = (
-            f"{dot.fact.column.label}, {dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}"
-            + (f", {part} of {draw.amount(most / 1e6)} MB/s that the link allows" if most else "")
+        tip = f"{dot.fact.name}, {dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
+            f", {part} of {draw.amount(most / 1e6)} MB/s that the link allows" if most else ""
         )
         number_of = colours[dot.fact.column.ipsec]
         px, py = x.at(dot.bound.in_flight_bytes), y.at(dot.rate)
         parts.append(draw.marker(number_of, px, py, f"f{number_of} {dot.fact.origin}", tip, 4.2))
         lines.append(
             (
-                dot.fact.column.label,
+                dot.fact.name,
                 dot.name,
                 str(dot.depth),
                 str(dot.block_bytes),

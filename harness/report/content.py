@@ -68,9 +68,13 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the matrix with its records by workload; ``link`` and ``proposal`` as planned, if known."""
+    """A column of the matrix with its records by workload; ``link`` and ``proposal`` as planned, if known.
+
+    ``name`` is the column's label, without the setting where that is the same for all.
+    """
 
     column: TableColumn
+    name: str
     origin: Origin
     samples: Mapping[str, Sequence[Record]]
     link: LinkProfile | None = None
@@ -95,6 +99,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
     runs = dict.fromkeys(record.run_id for record in results.records)
     keys = in_order(samples, [results.plans[run] for run in runs if run in results.plans])
     measured = [column for column in table.columns if column.setting is not None]
+    alike = len({column.setting for column in measured}) == 1
     facts = []
     for key, column in zip(keys, measured, strict=True):
         found = [record for cell in samples[key].values() for record in cell]
@@ -104,6 +109,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
         facts.append(
             ColumnFacts(
                 column=column,
+                name=column.label.removeprefix(column.heading[0]).strip() if alike else column.label,
                 origin=Origin.VIRTUAL if virtual else Origin.EMULATED if emulated else Origin.MEASURED,
                 samples=samples[key],
                 link=next((plan.links[key.link] for plan in plans if key.link in plan.links), None),

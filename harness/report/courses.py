@@ -51,7 +51,7 @@ def _over_time(
     parts.append(draw.text((LEFT + WIDTH) / 2, _BOTTOM + 30, axis, "m mu"))
     lines = []
     for index, (fact, course) in enumerate(curves):
-        name = fact.column.label
+        name = fact.name
         middles = [x.at(course.interval_s * (place + 0.5)) for place in range(len(course.median))]
         if course.repeats > 1:
             outline = [*zip(middles, map(y.at, course.high), strict=True)]

@@ -199,7 +199,7 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
         for n, metric in enumerate(tables)
     )
     boxes = "".join(
-        f'<label><input type="checkbox" name="column" checked> {for_html(fact.column.label)}</label>'
+        f'<label><input type="checkbox" name="column" checked> {for_html(fact.name)}</label>'
         for fact in facts
     )
     parts = "".join(
@@ -227,7 +227,7 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         for fact, cell, shade in zip(facts, cells, shades, strict=True):
             for warning in cell.warnings if cell is not None else ():
                 numbers.setdefault(warning, len(numbers) + 1)
-                warnings.setdefault(warning, []).append(f"{row_name(row)}, {fact.column.label}")
+                warnings.setdefault(warning, []).append(f"{row_name(row)}, {fact.name}")
             marks = [numbers[warning] for warning in cell.warnings] if cell is not None else []
             shown.append(_cell(cell, metric, shade, marks, prefix))
         lines.append(f'<tr><th scope="row">{for_html(row_name(row))}</th>{"".join(shown)}</tr>')
@@ -348,7 +348,7 @@ def _column(fact: ColumnFacts) -> str:
         else "The storage, without a network."
     )
     found = "".join(parts) or f"<p>{none}</p>"
-    name = for_html(f"{fact.origin.sign} {fact.origin}: {fact.column.label}")
+    name = for_html(f"{fact.origin.sign} {fact.origin}: {fact.name}")
     return f"<details><summary>{name}</summary>{found}</details>"
 
 

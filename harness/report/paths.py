@@ -39,7 +39,7 @@ def beside(table: Table, facts: Sequence[ColumnFacts]) -> Lines:
     """A line for each cell with probes: medians of its repeats; drops and errors are sums."""
     workloads = {row.workload: row_name(row) for row in table.rows}
     return [
-        (fact.column.label, name, *line)
+        (fact.name, name, *line)
         for fact in facts
         for workload, name in workloads.items()
         if (line := _beside(fact.samples.get(workload, ())))

@@ -9,7 +9,6 @@ from harness.explain.text import SHORT
 from harness.explain.waterfall import PARTS
 from harness.report import draw
 from harness.report.charts import WIDTH, Chart
-from harness.units import format_duration
 
 _COLOURS = {
     "device": 7,
@@ -52,7 +51,7 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         parts.append(draw.text(_LABELS - 6, y + 14, label, "e"))
         parts += _bar(cell, y)
         whole_ns = cell.verdict.whole_ns or 0
-        parts.append(draw.text(WIDTH - 4, y + 14, format_duration(whole_ns / 1e9), "e b"))
+        parts.append(draw.text(WIDTH - 4, y + 14, draw.microseconds(whole_ns / 1e3), "e b"))
         figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in names]
         lines.append((cell.evidence.column, _figure(whole_ns), *figures, sentence(cell)))
     bottom = _TOP + _BAR * len(cells)
@@ -66,7 +65,7 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         description="parts of the time in which one I/O is under way; the table below has the figures",
         height=bottom + 12 + _LEGEND_LINE * -(-len(names) // _LEGEND_ACROSS),
         body="".join(parts),
-        headings=("column", "all [us]", *(f"{SHORT.get(n, n)} [us]" for n in names), "verdict"),
+        headings=("column", "all [µs]", *(f"{SHORT.get(n, n)} [µs]" for n in names), "verdict"),
         lines=tuple(lines),
     )
 
@@ -80,7 +79,7 @@ def _bar(cell: Explained, y: float) -> list[str]:
     for name, part_ns in found.items():
         wide = part_ns * scale
         share = part_ns / (cell.verdict.whole_ns or 1)
-        tip = f"{cell.evidence.column}, {SHORT.get(name, name)}: {_figure(part_ns)} us, {share:.0%}"
+        tip = f"{cell.evidence.column}, {SHORT.get(name, name)}: {_figure(part_ns)} µs, {share:.0%}"
         drawn.append(
             f'<rect class="{_class(name)}" x="{x:.1f}" y="{y + 3}" width="{wide:.1f}" '
             f'height="{_BAR - 7}">{draw.title(tip)}</rect>'

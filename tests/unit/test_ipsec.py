@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Literal
 
@@ -308,7 +309,7 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
     }
     for thing in kept - world.left:
         world.make(thing)
-    undo = SecurityAssociations(NEAR, FAR, 3).undo()
+    undo = SecurityAssociations(NEAR, FAR, 3, is_shared=True).undo()
     assert carry_out(undo, world.host("initiator").run) == []
     assert world.left == kept
     for step in undo:
@@ -318,6 +319,64 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
         assert FAR in words
         assert words.endswith((ours, f"proto esp reqid {OURS}"))
     assert carry_out(undo, world.host("initiator").run) == [], "what is absent needs no removal"
+
+
+STATES = f"""\
+src {NEAR} dst {FAR}
+\tproto esp spi 0xc0000001 reqid 0 mode tunnel
+\treplay-window 0
+\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
+\tsel src {NEAR}/32 dst {FAR}/32
+src {NEAR} dst {FAR}
+\tproto esp spi 0xc0000002 reqid 0 mode tunnel
+\treplay-window 0
+\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
+\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
+\tsel src 0.0.0.0/0 dst 0.0.0.0/0
+src {NEAR} dst {FAR}
+\tproto ah spi 0xc0000003 reqid 0 mode tunnel
+\treplay-window 0
+src {NEAR} dst {FAR}
+\tproto esp spi 0xc0000004 reqid 7 mode tunnel
+\treplay-window 0
+src {FAR} dst {NEAR}
+\tproto esp spi 0xc0000005 reqid 0 mode tunnel
+\treplay-window 0
+src {NEAR} dst {FAR}
+\tproto esp spi 0xc0000006 reqid 0 mode tunnel
+\treplay-window 0
+\tauth-trunc hmac(sha256) <<Keys hidden>> 128
+\tenc cbc(aes) <<Keys hidden>>
+src {NEAR} dst {FAR}
+\tproto esp spi 0xc0000007 reqid 0 mode transport
+\treplay-window 0
+"""
+"""As iproute2 6.1 lists them; the first and the last are reserved SPIs (``ip xfrm state allocspi``)."""
+
+
+def test_of_states_without_a_reqid_those_without_a_key_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A charon killed while it negotiates leaves reserved SPIs, with the reqid 0 that others' have, too."""
+    (tmp_path / "states").write_text(STATES, encoding="utf-8")
+    fake = tmp_path / "ip"
+    fake.write_text(
+        f'#!/bin/sh\n[ "$3" = list ] && exec cat {tmp_path}/states\necho "$*" >> {tmp_path}/said\n',
+        encoding="utf-8",
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    alone = SecurityAssociations(NEAR, FAR, 3, is_shared=False).undo()
+    shared = SecurityAssociations(NEAR, FAR, 3, is_shared=True).undo()
+    assert set(shared) < set(alone), "where others may negotiate, theirs stay"
+    for step in set(alone) - set(shared):
+        subprocess.run(step.argv, check=True)
+    said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
+    assert set(said) == {
+        f"xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0000001",
+        f"xfrm state delete src {FAR} dst {NEAR} proto esp spi 0xc0000005",
+        f"xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0000007",
+    }
 
 
 # What charon is told

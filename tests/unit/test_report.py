@@ -228,6 +228,17 @@ def test_origins_are_told_apart_by_words_and_signs() -> None:
     assert all(f'f0 {origin}"' in chart.body for origin in Origin)
 
 
+def test_a_setting_that_all_columns_share_is_not_in_the_names_of_pictures() -> None:
+    """It would be what is left of them where they are shortened."""
+    plain = matrix()
+    slow = [msgspec.structs.replace(found, disk="hdd-7200") for found in plain]
+    alone = results(slow)
+    names = [fact.name for fact in content.columns(alone, alone.table(Metric.MB_S))]
+    assert names == ["local", "wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16"]
+    both = results(plain + slow)
+    assert len({fact.name for fact in content.columns(both, both.table(Metric.MB_S))}) == 2 * len(names)
+
+
 def test_missing_cells_have_no_bar_and_say_why() -> None:
     found = [record(1.0, link="a"), record(link="b", status=Status.FAILED, reason="gone", write=None)]
     shown = results(found)

@@ -116,10 +116,18 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     cpu_percent: int | None = None
 
 
+class PppAuth(enum.StrEnum):
+    """How a PPPoE client proves who it is: RFC 1994, or RFC 1334, which sends the secret itself."""
+
+    CHAP = "chap"
+    PAP = "pap"
+
+
 class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is between the ends of a link: ``count`` hops, of which there may be ``least`` to ``most``.
 
     Each takes a packet in whole before it sends it on at the link's rate, and ``delay_us`` beside that.
+    ``auth`` is of PPPoE alone, None for CHAP.
     """
 
     kind: HopKind
@@ -128,6 +136,7 @@ class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     most: int
     delay_us: float = 0.0
     openflow: OpenFlow | None = None
+    auth: PppAuth | None = None
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

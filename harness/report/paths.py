@@ -78,14 +78,14 @@ def _by_kernel(found: Sequence[Beside], part: Callable[[ProcessorUse], float | N
 
 
 def _by_host(interfaces: Sequence[InterfaceUse], count: Callable[[InterfaceUse], int]) -> str:
-    """The sum, and where it was counted if that is not zero."""
+    """The sum, and where it was counted if that is not zero and there are several places."""
     if not interfaces:
         return UNKNOWN
     counted = Counter[str]()
     for use in interfaces:
         counted[f"{use.host} {use.interface}"] += count(use)
     places = ", ".join(f"{place} {number}" for place, number in counted.items() if number)
-    return f"{counted.total()} ({places})" if places else "0"
+    return f"{counted.total()} ({places})" if places and len(counted) > 1 else str(counted.total())
 
 
 def unseen(facts: Sequence[ColumnFacts]) -> list[str]:

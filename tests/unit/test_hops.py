@@ -11,12 +11,16 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness import doctor, environment, hops
 from harness.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
-from harness.errors import CommandFailed, HopLost, RequirementError
+from harness.errors import CommandFailed, HopLost, RequirementError, UsageError
 from harness.hops import Hop
+from harness.plan import Kernels, Request, make_plan
+from harness.probes import planning
+from harness.probes.kinds import Ping
 from harness.remote import parse_address
 from harness.run import Completed
 from tests.unit.fakes import World
@@ -264,3 +268,41 @@ def test_a_hop_that_is_lost_costs_its_own_figures(looks: int) -> None:
     assert counted.unseen == {"hop": "the hop was lost"}
     assert observer.watch()().unseen == counted.unseen
     assert told == ["the hop was lost; what it counts is n/a from now on"]
+
+
+# What may be asked for
+
+REAL = Request(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",))
+
+
+def test_hops_are_planned_as_they_were_named() -> None:
+    names = ("ssh://me@gateway", "ssh://switch:2222", "local")
+    assert make_plan(msgspec.structs.replace(REAL, hops=names)).hops == names
+    on_host = Request(testbed="host", links=("wired",), ipsec=("off",), hops=names)
+    assert make_plan(on_host).hops == names
+    probing = planning.make_plan(msgspec.structs.replace(REAL, hops=names), [Ping()], "probes")
+    assert probing.hops == names
+    assert hops.names(3) == ["hop", "hop2", "hop3"] and hops.names(0) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "named", "message"),
+    [
+        (
+            Request(),
+            ("ssh://gw",),
+            "a hop was named, 'ssh://gw', but the lab's hosts and all that is between them",
+        ),
+        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between theirs"),
+        (REAL, ("ssh://gw", "ssh://gw"), "expected up to 16 different hops, found "),
+        (REAL, tuple(f"ssh://gw{n}" for n in range(17)), "expected up to 16 different hops, found "),
+        (REAL, ("gw",), r"expected hop as ssh://\[USER@\]HOST\[:PORT\] or local, found gw"),
+        (REAL, ("ssh://-oProxyCommand=x",), "expected hop as ssh://"),
+    ],
+)
+def test_hops_that_cannot_be_are_refused_in_a_sentence(
+    request_: Request, named: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        make_plan(msgspec.structs.replace(request_, hops=named))
+    assert refused.value.hint

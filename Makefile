@@ -20,7 +20,7 @@ run: install
 test: install
 	@sh tools/install-packages.sh packages-test.txt
 	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/tox
+	$(VENV)/bin/tox run-parallel --parallel 2
 
 lab-kernel: install
 	@sh tools/install-packages.sh packages-kernel.txt

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -24,6 +26,9 @@ from tests.lab.cli import Measured, harness, harness_once, measure, only_run
 pytestmark = pytest.mark.lab
 
 PROTECTED = "wired+aes128gcm16"
+SIZES = (64, 1024, 4096, 32768)
+VIRTUAL_DEADLINE_S = 900.0
+"""A minute on a machine that does nothing else."""
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +109,7 @@ def test_floods_saturate_and_are_counted(records: dict[str, ProbeRecord]) -> Non
     assert isinstance(forwarded, ForwardingFigures) and forwarded.arrived_per_s > 0
 
 
-@pytest.mark.parametrize("payload", [64, 1024, 4096, 32768])
+@pytest.mark.parametrize("payload", SIZES)
 def test_a_datagram_takes_at_least_the_link_twice(records: dict[str, ProbeRecord], payload: int) -> None:
     for socket in ("kept", "reopened"):
         figures = records[f"wired.udp-latency-{payload}-{socket}.r1"].figures
@@ -156,3 +161,23 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
     (record,) = measured.records.values()
     assert record.status is Status.OK and record.beside is None
     assert store.load(RunFolder(measured.folder)) == []
+
+
+@pytest.mark.own_kernel
+@pytest.mark.long
+def test_in_virtual_time_each_switch_adds_the_same_to_a_datagram(tmp_path: Path) -> None:
+    links = [f"--link=switched:{count}" for count in range(5)]
+    words = ["--virtual-time", *links, "--probe=udp-latency", "--count=500", f"--results={tmp_path}"]
+    done = harness("probe", *words, deadline_s=VIRTUAL_DEADLINE_S)
+    assert done.status == 0, done
+    records = {record.key: record for record in store.load(RunFolder(only_run(tmp_path)))}
+    growth = {}
+    for size in SIZES:
+        figures = [records[f"switched-{n}.udp-latency-{size}-kept.r1"].figures for n in range(5)]
+        times = [f.mean_ns / 1000 for f in figures if isinstance(f, UdpLatencyFigures) and f.mean_ns]
+        steps = [after - before for before, after in itertools.pairwise(times)]
+        growth[size] = mean(steps)
+        assert steps == pytest.approx([growth[size]] * 4, rel=0.01), (size, times)
+    # Both ways 7 us of the switch's own and the frame once more; of fragments, the last waits for nothing.
+    assert growth[64] == pytest.approx(2 * (7 + (64 + 28 + 38) * 8e-3), rel=0.01)
+    assert growth[4096] == pytest.approx(growth[32768], rel=0.01)

@@ -1,0 +1,19 @@
+#!/bin/sh
+# apart.sh FOLDER COMMAND...: run a command that has a /run, a /tmp and a /dev/shm of its own, in FOLDER.
+#
+# It is a second testbed of the same user: two labs can be at work at once, and neither finds the lock of the
+# other, or takes its files for something that was left behind.
+set -eu
+place=$1
+shift
+rm -rf "$place"
+mkdir -p "$place/run" "$place/tmp" "$place/shm"
+chmod 1777 "$place/tmp" "$place/shm"
+exec unshare --map-root-user --mount -- sh -c '
+    place=$1
+    shift
+    mount --bind "$place/run" /run
+    mount --bind "$place/tmp" /tmp
+    mount --bind "$place/shm" /dev/shm
+    exec "$@"
+' sh "$place" "$@"

@@ -344,6 +344,8 @@ def _print_plan(made: Plan) -> None:
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
     out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    if made.hops:
+        out.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
     out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
     block, rule = len(made.columns) * len(made.workloads), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)

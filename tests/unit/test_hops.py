@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import doctor, environment, hops
+from harness import doctor, environment, hops, inside
 from harness.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.errors import CommandFailed, HopLost, RequirementError, UsageError
 from harness.hops import Hop
@@ -22,6 +22,7 @@ from harness.plan import Kernels, Request, make_plan
 from harness.probes import planning
 from harness.probes.kinds import Ping
 from harness.remote import parse_address
+from harness.results import RunFolder
 from harness.run import Completed
 from tests.unit.fakes import World
 
@@ -306,3 +307,21 @@ def test_hops_that_cannot_be_are_refused_in_a_sentence(
     with pytest.raises(UsageError, match=message) as refused:
         make_plan(msgspec.structs.replace(request_, hops=named))
     assert refused.value.hint
+
+
+def test_hops_are_reached_before_anything_is_brought_up(tools: Path, tmp_path: Path) -> None:
+    asked = Request(testbed="host", links=("wired",), ipsec=("off",), hops=("local", "ssh://admin@router"))
+    made, folder = make_plan(asked), RunFolder(tmp_path)
+    with inside.hosts(made, folder, lambda _event: None) as taking_part:
+        assert [hop.address for hop in taking_part.hops] == list(asked.hops)
+        assert [host.name for host in taking_part.all] == ["initiator", "target"]
+        (use,) = taking_part.observer(lambda _event: None, energy=False).watch()().processors
+        assert use.hosts == ("initiator", "target", "hop", "hop2"), "all are this machine"
+    assert [hop.lost for hop in taking_part.hops] == ["it was closed"] * 2
+    assert (tmp_path / "hop2.log").exists()
+    ssh_is(tools, "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
+    with (
+        pytest.raises(RequirementError, match=r"the hop2 \(ssh://admin@router\) could not be reached"),
+        inside.hosts(made, folder, lambda _event: None),
+    ):
+        pytest.fail("it was reached")

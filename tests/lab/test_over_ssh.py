@@ -15,7 +15,12 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     assert "refusals: 5" in done.out
     assert "a device: refused twice, measured once" in done.out
     assert "swapped: " in done.out
-    assert "a hop: carried " in done.out
+
+
+def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
+    done = run_inside("inside.over_ssh", "hop")
+    assert done.status == 0, done
+    assert "a hop: carried " in done.out and "a hop: lost after " in done.out
 
 
 @pytest.mark.long

@@ -142,7 +142,7 @@ class Bench:
         self._fio_env: dict[str, str] = {}
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
-        self._kernels: tuple[counters.Kernel, ...] = ()
+        self._observer = counters.Observer()
         self._probed: set[Column] = set()
 
     def execute(self, schedule: Schedule) -> None:
@@ -185,8 +185,8 @@ class Bench:
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
             if plan.probes or not plan.virtual_time:
-                self._kernels = counters.kernels(self.hosts.all, energy=plan.probes)
-            self._facts |= environment.describe({host.name: host for host in self.hosts.all})
+                self._observer = self.hosts.observer(self.emit, energy=plan.probes)
+            self._facts |= environment.describe(self.hosts.all, self.hosts.hops)
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
                     self._facts[name] = msgspec.to_builtins(storage.device)
@@ -418,7 +418,7 @@ class Bench:
         record = judged.blank(self.plan, column, Tcp(duration_s=throughput.BESIDE_S))
         record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
         way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
-        store.save(self.folder, judged.measure(record, way, kernels=self._kernels, folder=self.folder.path))
+        store.save(self.folder, judged.measure(record, way, observer=self._observer, folder=self.folder.path))
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
         """What keeps a cell from being the same again in virtual time."""
@@ -470,7 +470,7 @@ class Bench:
             beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
-        used = counters.watch(self._kernels)
+        watched = self._observer.watch()
         if lanes:
             done = measure.over_lanes(
                 lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
@@ -478,15 +478,19 @@ class Bench:
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
-        processors = used()
-        done.warnings += conditions.saturated(processors)
+        counted = watched()
+        done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:
             done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
         if plan.probes:
-            interfaces = tuple(use for part in done.parts for use in part.interfaces)
-            beside = msgspec.structs.replace(beside, processors=processors, interfaces=interfaces)
+            beside = msgspec.structs.replace(
+                beside,
+                processors=counted.processors,
+                interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
+                unseen=dict(counted.unseen),
+            )
             record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())

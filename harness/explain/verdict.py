@@ -301,7 +301,8 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
 def _detail(evidence: Evidence, limit: Limit) -> str:
     """What exactly it is, for brackets behind the verdict."""
     path = evidence.path
-    busy = f"core {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
+    core = f"core of the {evidence.busiest}" if evidence.busiest else "core"
+    busy = f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
     if limit is Limit.CRYPTO:
         return ", ".join(filter(None, (evidence.driver or evidence.ipsec, busy)))
     if limit is Limit.CPU:

@@ -141,7 +141,7 @@ class Bench:
         self._fio_env: dict[str, str] = {}
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
-        self._kernels: tuple[counters.Kernel, ...] = ()
+        self._observer = counters.Observer()
         self._alongside: Alongside | None = None
 
     def execute(self, schedule: Schedule) -> None:
@@ -184,10 +184,10 @@ class Bench:
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
             if plan.probes or not plan.virtual_time:
-                self._kernels = counters.kernels(self.hosts.all, energy=plan.probes)
+                self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:
-                self._alongside = Alongside(plan, self.folder, journal=self.journal, kernels=self._kernels)
-            self._facts |= environment.describe({host.name: host for host in self.hosts.all})
+                self._alongside = Alongside(plan, self.folder, journal=self.journal, observer=self._observer)
+            self._facts |= environment.describe(self.hosts.all, self.hosts.hops)
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
                     self._facts[name] = msgspec.to_builtins(storage.device)
@@ -463,7 +463,7 @@ class Bench:
             beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
-        used = counters.watch(self._kernels)
+        watched = self._observer.watch()
         if lanes:
             done = measure.over_lanes(
                 lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
@@ -471,15 +471,19 @@ class Bench:
         elif local is not None:
             path = local.storage.path
             done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
-        processors = used()
-        done.warnings += conditions.saturated(processors)
+        counted = watched()
+        done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:
             done.warnings += conditions.changed(before, self._conditions.look())
         if log is not None and local is not None:
             done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
         if plan.probes:
-            interfaces = tuple(use for part in done.parts for use in part.interfaces)
-            beside = msgspec.structs.replace(beside, processors=processors, interfaces=interfaces)
+            beside = msgspec.structs.replace(
+                beside,
+                processors=counted.processors,
+                interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
+                unseen=dict(counted.unseen),
+            )
             record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())

@@ -58,7 +58,10 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What an interface's counters (/proc/net/dev) grew by, of which drops and errors of both directions."""
+    """What an interface's counters (/proc/net/dev) grew by, of which drops and errors of both directions.
+
+    Of initiators and target they are those that the path has; of hops all that counted anything meanwhile.
+    """
 
     host: str
     interface: str
@@ -75,10 +78,12 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
 
     ``round_trips`` were made just before it on its own path, which was idle then and as protected as it was
     for the cell; ``no_round_trips`` says why there are none. ``processors`` and ``interfaces`` are of the
-    time that fio ran, its start and end included.
+    time that fio ran, its start and end included. ``unseen`` are hops of which they are not known, each with
+    the reason.
     """
 
     round_trips: RoundTrips | None = None
     no_round_trips: str | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
+    unseen: dict[str, str] = {}

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import capture, interfaces, ipsec, links, paths, trunk, wifi
+from harness import capture, counters, interfaces, ipsec, links, paths, trunk, wifi
+from harness.events import Emit, Phase
+from harness.hops import Hop
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Plan
@@ -20,14 +22,19 @@ RADIOS_PER_PATH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """Who takes part in a run. Several may be one kernel."""
+    """Who takes part in a run. Several may be one kernel. ``hops``, between them, are only looked at."""
 
     target: Host
     initiators: tuple[Host, ...]
+    hops: tuple[Hop, ...] = ()
 
     @property
     def all(self) -> tuple[Host, ...]:
         return (*self.initiators, self.target)
+
+    def observer(self, emit: Emit, *, energy: bool = True) -> counters.Observer:
+        """What looks at all of them, hops too; one that is lost is told of."""
+        return counters.Observer(self.all, self.hops, energy=energy, tell=lambda text: emit(Phase(text)))
 
 
 @dataclass(frozen=True, kw_only=True)

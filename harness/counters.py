@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from harness.beside import InterfaceUse, ProcessorUse
-from harness.hosts import Host
+from harness.errors import HopLost
+from harness.hosts import Host, Watched
 
-STAT, CPUINFO = "/proc/stat", "/proc/cpuinfo"
+T = TypeVar("T")
+
+STAT, CPUINFO, NET_DEV = "/proc/stat", "/proc/cpuinfo", "/proc/net/dev"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Of a kernel's life, made by chance (random(4))."""
+
+LOOPBACK = "lo"
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "interrupt", "softirq", "stolen")
 """Of a processor's line in /proc/stat; what follows, guests' time, is in ``user`` already."""
@@ -173,9 +182,9 @@ def _difference(first: int | None, last: int | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A kernel of the run: the hosts that it is, and where it counts energy."""
+    """A kernel of the run: the hosts that it is, and where it counts energy. ``host`` is who is asked."""
 
-    host: Host
+    host: Watched
     names: tuple[str, ...]
     counts_busy_as_one: bool
     energy: tuple[str, ...]
@@ -184,33 +193,130 @@ class Kernel:
         stat, *energy = self.host.read_files([STAT, *self.energy])
         return processors(stat, time.monotonic_ns(), energy)
 
+    def used(self, first: Processors, last: Processors) -> ProcessorUse:
+        """What its processors did between two looks."""
+        as_one = self.counts_busy_as_one
+        return processor_use(first, last, hosts=self.names, counts_busy_as_one=as_one)
 
-def kernels(hosts: Sequence[Host], *, energy: bool = True) -> tuple[Kernel, ...]:
-    """The kernels behind these hosts, each once; ``energy``: with its counters, which a program looks for."""
-    by_kernel: dict[object, list[Host]] = {}
-    for host in hosts:
-        by_kernel.setdefault(host.kernel, []).append(host)
-    return tuple(
-        Kernel(
-            host=same[0],
-            names=tuple(dict.fromkeys(host.name for host in same)),
-            counts_busy_as_one=USER_MODE in same[0].read_files([CPUINFO])[0],
-            energy=tuple(same[0].run(["sh", "-c", _ENERGY], check=False).stdout.split()) if energy else (),
-        )
-        for same in by_kernel.values()
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What was counted between two looks. ``interfaces`` are the hops' own; ``unseen``: why of a hop, by its
+    name, nothing is known.
+    """
+
+    processors: tuple[ProcessorUse, ...] = ()
+    interfaces: tuple[InterfaceUse, ...] = ()
+    unseen: Mapping[str, str] = field(default_factory=dict)
+
+
+class Observer:
+    """Looks at all kernels of a run, each once, and at the interfaces of the hops between its hosts.
+
+    ``energy``: with its counters, which a program looks for. A hop that is lost is in ``Counted.unseen`` from
+    then on, and ``tell`` is told once; a host that is lost raises HostLost.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host] = (),
+        hops: Sequence[Watched] = (),
+        *,
+        energy: bool = True,
+        tell: Callable[[str], object] = lambda _text: None,
+    ) -> None:
+        self._tell = tell
+        self._unseen: dict[str, str] = {}
+        self._hops: list[Watched] = []
+        by_kernel: dict[object, list[Watched]] = {}
+        places: set[object] = set()
+        # The hosts first: a kernel that is one of theirs is asked through its host.
+        for host in (*hosts, *hops):
+            found = self._try(partial(_identity, host, with_place=bool(hops)), [host.name])
+            if found is None:
+                continue
+            kernel, place = found
+            by_kernel.setdefault(kernel, []).append(host)
+            if host in hops and place not in places:
+                self._hops.append(host)
+            places.add(place)
+        tried = [
+            self._try(partial(_kernel, same, energy=energy), _names(same)) for same in by_kernel.values()
+        ]
+        self._kernels = [kernel for kernel in tried if kernel is not None]
+
+    def watch(self) -> Callable[[], Counted]:
+        """Begin to watch; what is returned says what was counted until it is called."""
+        # The hops first, and below last: the way to them is none of the time that the hosts are watched for.
+        traffics = [(hop, self._try(partial(_traffic, hop), [hop.name])) for hop in self._hops]
+        looks = [(kernel, self._try(kernel.look, kernel.names)) for kernel in reversed(self._kernels)]
+
+        def done() -> Counted:
+            uses: list[ProcessorUse] = []
+            interfaces: list[InterfaceUse] = []
+            for kernel, first in reversed(looks):
+                last = self._try(kernel.look, kernel.names)
+                if first is not None and last is not None:
+                    uses.append(kernel.used(first, last))
+            for hop, was in traffics:
+                now = self._try(partial(_traffic, hop), [hop.name])
+                if was is not None and now is not None:
+                    interfaces += _grown(hop.name, was, now)
+            return Counted(processors=tuple(uses), interfaces=tuple(interfaces), unseen=dict(self._unseen))
+
+        return done
+
+    def _try(self, look: Callable[[], T], names: Sequence[str]) -> T | None:
+        """What a look shows; None for a hop that is lost."""
+        try:
+            return look()
+        except HopLost as lost:
+            if not self._unseen.keys() >= set(names):
+                self._tell(f"{lost.message}; what it counts is n/a from now on")
+            self._unseen |= dict.fromkeys(names, lost.message)
+            return None
+
+
+def _names(hosts: Sequence[Watched]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host.name for host in hosts))
+
+
+def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
+    """What tells a host's kernel, and its interfaces, from others': one machine may have two names."""
+    (boot,) = host.read_files([BOOT_ID])
+    kernel: object = boot.strip() or host.kernel
+    if not with_place:
+        return kernel, None
+    namespace = host.run(["readlink", "/proc/self/ns/net"], check=False).stdout.strip()
+    return kernel, (kernel, namespace or host.name)
+
+
+def energy_files(host: Watched) -> tuple[str, ...]:
+    """Where a host counts energy, as far as who looks may read it."""
+    return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
+
+
+def _kernel(same: Sequence[Watched], *, energy: bool) -> Kernel:
+    host = same[0]
+    return Kernel(
+        host=host,
+        names=_names(same),
+        counts_busy_as_one=USER_MODE in host.read_files([CPUINFO])[0],
+        energy=energy_files(host) if energy else (),
     )
 
 
-def watch(seen: Sequence[Kernel]) -> Callable[[], tuple[ProcessorUse, ...]]:
-    """Begin to watch kernels; what is returned says what their processors did until it is called."""
-    before = [kernel.look() for kernel in seen]
+def _traffic(host: Watched) -> dict[str, Traffic]:
+    return traffic(host.read_files([NET_DEV])[0])
 
-    def done() -> tuple[ProcessorUse, ...]:
-        return tuple(
-            processor_use(
-                first, kernel.look(), hosts=kernel.names, counts_busy_as_one=kernel.counts_busy_as_one
-            )
-            for kernel, first in zip(seen, before, strict=True)
-        )
 
-    return done
+def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic]) -> Iterator[InterfaceUse]:
+    """Of a hop's interfaces those that counted anything: nobody said which of them are on the path.
+
+    One that counts less than before was made anew meanwhile, and is left out.
+    """
+    for name in sorted(first.keys() & last.keys() - {LOOPBACK}):
+        use = first[name].grown(last[name], host, name)
+        counts = (use.rx_bytes, use.tx_bytes, use.rx_packets, use.tx_packets, use.drops, use.errors)
+        if any(counts) and min(counts) >= 0:
+            yield use

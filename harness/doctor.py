@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import os
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from harness import lab, programs, remote
+from harness import counters, hops, lab, programs, remote
 from harness import packages as further_packages
 from harness.errors import HarnessError, RequirementError
 from harness.escape import printable
@@ -216,6 +218,33 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
     missing = [package for package in asked if facts.lacks(package)]
     if missing:
         yield _missing_packages(CONTROLLER, missing, facts)
+
+
+def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
+    """Whether each hop answers, and what it can tell; nothing is changed on any."""
+    for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="harness-") as folder,
+                hops.connect(address, name=name, log=Path(folder, "log")) as hop,
+            ):
+                text = _told_by(hop)
+        except HarnessError as error:
+            yield _refused(name, error)
+        else:
+            yield Finding(where=name, verdict=Verdict.OK, text=f"{address.text}: {text}")
+
+
+def _told_by(hop: hops.Hop) -> str:
+    login = hop.run(["id", "-un"], check=False).stdout.strip() or "a user"
+    stat, net_dev, release = hop.read_files([counters.STAT, counters.NET_DEV, "/proc/sys/kernel/osrelease"])
+    interfaces = sorted(counters.traffic(net_dev).keys() - {counters.LOOPBACK})
+    energy = "told" if counters.energy_files(hop) else "n/a"
+    return (
+        f"reached as {printable(login)}; Linux {printable(release.strip())}; "
+        f"processors: {len(counters.processors(stat, 0).ticks)}; energy: {energy}; "
+        f"interfaces: {', '.join(map(printable, interfaces)) or 'none'}"
+    )
 
 
 def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:

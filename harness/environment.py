@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from harness.hosts import Host
+from collections.abc import Iterable
+
+from harness.errors import HopLost
+from harness.hops import Hop
+from harness.hosts import Host, Watched
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
@@ -24,13 +28,31 @@ FILES: dict[str, str] = {
 }
 
 
-def describe(hosts: dict[str, Host]) -> dict[str, object]:
+def describe(hosts: Iterable[Host], hops: Iterable[Hop] = ()) -> dict[str, object]:
     """``{"hosts": {name: {…}}}``: what each host says of itself; an absent file or tool is left out."""
-    return {"hosts": {name: describe_host(host) for name, host in hosts.items()}}
+    return {
+        "hosts": {
+            **{host.name: describe_host(host) for host in hosts},
+            **{hop.name: describe_hop(hop) for hop in hops},
+        }
+    }
 
 
 def describe_host(host: Host) -> dict[str, object]:
     """Kernel, processor, memory and tool versions of one host, as it reports them."""
+    versions = {name: version for name, argv in TOOLS.items() if (version := _version(host, argv))}
+    return {**_describe_kernel(host), "tools": versions}
+
+
+def describe_hop(hop: Hop) -> dict[str, object]:
+    """Where a hop is, its kernel, processor and memory; or why that is not known."""
+    try:
+        return {"address": hop.address, **_describe_kernel(hop)}
+    except HopLost as lost:
+        return {"address": hop.address, "unseen": lost.message}
+
+
+def _describe_kernel(host: Watched) -> dict[str, object]:
     values = host.read_files([*FILES.values(), "/proc/cpuinfo", "/proc/meminfo"])
     facts = {name: text.strip() for name, text in zip(FILES, values, strict=False) if text.strip()}
     return {
@@ -38,7 +60,6 @@ def describe_host(host: Host) -> dict[str, object]:
         "cpu": _field(values[-2], "model name"),
         "cpus": values[-2].count("processor\t:"),
         "memory": _field(values[-1], "MemTotal"),
-        "tools": {name: version for name, argv in TOOLS.items() if (version := _version(host, argv))},
     }
 
 

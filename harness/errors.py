@@ -56,6 +56,12 @@ class HostLost(HarnessError):
     exit_code = 1
 
 
+class HopLost(HarnessError):
+    """A machine between the ends does not answer any more: what it counted is not known, and that is all."""
+
+    exit_code = 1
+
+
 class CellInvalid(HarnessError):
     """A measurement was made, but something shows that its number must not be used."""
 

@@ -30,22 +30,36 @@ class Ledger(Protocol):
     def close(self, number: int) -> None: ...
 
 
-class Host(Protocol):
-    """A machine, or part of one, that commands run on."""
+class Watched(Protocol):
+    """A machine, or part of one, that can be looked at: its files, and what its programs print."""
 
     @property
     def name(self) -> str:
-        """How people know it: ``initiator``, ``target``."""
-        ...
-
-    @property
-    def netns(self) -> str | None:
-        """The network namespace of its kernel that it is, None for all else."""
+        """How people know it: ``initiator``, ``target``, ``hop``."""
         ...
 
     @property
     def kernel(self) -> object:
         """Equal for two hosts that are one kernel."""
+        ...
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = DEFAULT_TIMEOUT_S, check: bool = True
+    ) -> Completed:
+        """Run a program to its end; see ``harness.run.run`` for what is raised."""
+        ...
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        """The text of small files (procfs, sysfs), as this host sees them; "" for one that is absent."""
+        ...
+
+
+class Host(Watched, Protocol):
+    """One that takes part: commands run on it, and things are brought up there."""
+
+    @property
+    def netns(self) -> str | None:
+        """The network namespace of its kernel that it is, None for all else."""
         ...
 
     @property
@@ -84,10 +98,6 @@ class Host(Protocol):
         output: Path | None = None,
     ) -> contextlib.AbstractContextManager[None]:
         """Keep a program running for the length of the context."""
-        ...
-
-    def read_files(self, paths: Sequence[str]) -> list[str]:
-        """The text of small files (procfs, sysfs), as this host sees them; "" for one that is absent."""
         ...
 
     def write_secret(self, path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from harness import doctor, interfaces, recovery, remote
+from harness import doctor, hops, interfaces, recovery, remote
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -84,10 +84,18 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
 
     Raises HarnessError, before anything is brought up, for the first host that cannot take part.
     """
-    if plan.machines is None:
-        yield Hosts(target=NamespaceHost("target"), initiators=(NamespaceHost("initiator"),))
-        return
     with contextlib.ExitStack() as stack:
+        # Before the others: what is brought up begins with their agents.
+        between = tuple(
+            stack.enter_context(
+                hops.connect(remote.parse_address(text, "hop"), name=name, log=folder.path / f"{name}.log")
+            )
+            for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
+        )
+        if plan.machines is None:
+            ends = NamespaceHost("target"), NamespaceHost("initiator")
+            yield Hosts(target=ends[0], initiators=(ends[1],), hops=between)
+            return
 
         def reach(text: str, role: str, name: str) -> Host:
             if plan.kernels_apart and text == remote.LOCAL:
@@ -121,7 +129,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             if link.interface is not None:
                 for initiator in initiators:
                     interfaces.check(initiator, target, link)
-        yield Hosts(target=target, initiators=tuple(initiators))
+        yield Hosts(target=target, initiators=tuple(initiators), hops=between)
 
 
 def prepare(plan: Plan, taking_part: Hosts) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -40,7 +40,8 @@ class LinkPath:
 
     ``index`` tells the paths of a run apart. The portal listens on the target's ``port``. Where
     ``is_shared``, other traffic has the same addresses, and only the portal's may be touched.
-    ``hops`` are the routers and switches between the ends, from the initiator's side on.
+    ``hops`` are the routers and switches between the ends, from the initiator's side on, and ``agreed`` what
+    these negotiated among themselves, for the record.
     """
 
     profile: LinkProfile
@@ -54,6 +55,7 @@ class LinkPath:
     initiator_address: str
     target_address: str
     hops: tuple[Host, ...] = ()
+    agreed: Mapping[str, str] = field(default_factory=dict)
 
 
 class NetworkNamespace(msgspec.Struct, frozen=True):
@@ -256,4 +258,4 @@ def describe(path: LinkPath) -> dict[str, str]:
             ("routes", ["ip", "route"]),
         )
     }
-    return ends | hops
+    return {**ends, **hops, **path.agreed}

@@ -116,10 +116,18 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     cpu_percent: int | None = None
 
 
+class PppAuth(enum.StrEnum):
+    """How a PPPoE client proves who it is: RFC 1994, or RFC 1334, which sends the secret itself."""
+
+    CHAP = "chap"
+    PAP = "pap"
+
+
 class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is between the ends of a link: ``count`` hops, of which there may be ``least`` to ``most``.
 
     Each takes a packet in whole before it sends it on at the link's rate, and ``delay_us`` beside that.
+    ``auth`` is of PPPoE alone, None for CHAP.
     """
 
     kind: HopKind
@@ -128,6 +136,7 @@ class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     most: int
     delay_us: float = 0.0
     openflow: OpenFlow | None = None
+    auth: PppAuth | None = None
 
 
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -306,6 +315,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
     ``iscsi`` are parameters that both ends of every session are to agree on (``harness.iscsi``).
+    ``hops`` are the addresses, as of ``machines``, of what is between the ends and only looked at.
     """
 
     run_id: str
@@ -320,6 +330,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
     ike_auth: IkeAuth = IkeAuth.PSK
     machines: Machines | None = None
+    hops: tuple[str, ...] = ()
     kernels_apart: bool = False
     local_device: Backing | None = None
     shared_lun: bool = False

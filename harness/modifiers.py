@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from harness.errors import UsageError
-from harness.model import Duplex, HopKind, Hops, LinkProfile, OpenFlow
+from harness.model import Duplex, HopKind, Hops, LinkProfile, OpenFlow, PppAuth
 from harness.units import check_name, shown
 
 MTU_JUMBO = 9000
@@ -18,6 +18,7 @@ _PATTERNS = {
     "count": r"([0-9]{1,4})",
     "controller": r"controller(?:=(.+))?",
     "flows": r"flows()",
+    "auth": r"(pap|chap)",
     "cpu": r"cpu=([0-9]{1,3})",
     "unshaped": r"unshaped()",
     "mtu": r"mtu=([0-9]{1,9})",
@@ -66,6 +67,9 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
         expected["controller"] = expected["flows"] = "'controller', 'controller=LINK' or 'flows'"
         expected["cpu"] = "'cpu=N' (1 to 100 percent)"
         example = "controller=fast-ethernet"
+    if hops is not None and hops.kind is HopKind.PPPOE:
+        expected["auth"] = "'pap' or 'chap'"
+        example = "pap"
     expected["unshaped"] = "'unshaped'"
     expected["mtu"] = f"'jumbo' or 'mtu=N' ({low} to {high})"
     asked: dict[str, str] = {}
@@ -93,6 +97,10 @@ def _with_hops(profile: LinkProfile, hops: Hops, asked: Mapping[str, str], load:
     if hops.least < hops.most:
         hops = msgspec.structs.replace(hops, count=int(asked.get("count", hops.count)))
         name, title = f"{name}-{hops.count}", f"{title}, {count_of(hops)}"
+    if "auth" in asked:
+        hops = msgspec.structs.replace(hops, auth=PppAuth(asked["auth"]))
+    if hops.auth is PppAuth.PAP:
+        name, title = f"{name}-pap", f"{title}, PAP"
     if hops.openflow is not None:
         openflow = _with_controller(hops.openflow, asked, load)
         hops = msgspec.structs.replace(hops, openflow=openflow)

@@ -69,6 +69,7 @@ CELL_OVERHEAD_S = 0.5
 
 CONFIG_VERSION = 1
 MOST_INITIATORS = 16
+MOST_HOPS = 16
 MOST_PATHS = 256
 """Columns times their initiators: each has an address of its own in the lab."""
 
@@ -121,6 +122,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     destroy: tuple[str, ...] = ()
     target: str | None = None
     initiators: tuple[str, ...] = ()
+    hops: tuple[str, ...] = ()
     kernels: Kernels = Kernels.ONE
     lab_initiators: int = 1
     shared_lun: bool = False
@@ -167,6 +169,7 @@ def make_plan(request: Request) -> Plan:
         )
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
+    _require_hops_apart(request, kind)
     disk = _disk(request)
     backing, local_device = _storage(request, kind, run_id)
     if backing.path is not None and kind is TestbedKind.LAB:
@@ -200,6 +203,7 @@ def make_plan(request: Request) -> Plan:
         ipsec_mode=request.ipsec_mode,
         ike_auth=request.auth,
         machines=machines,
+        hops=request.hops,
         kernels_apart=request.kernels is Kernels.APART,
         local_device=local_device,
         shared_lun=request.shared_lun,
@@ -286,6 +290,23 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
         parse_address(text, what)
     return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
+
+
+def _require_hops_apart(request: Request, kind: TestbedKind) -> None:
+    """A hop is a machine of its own, and each is named once."""
+    if request.hops and kind is TestbedKind.LAB:
+        raise UsageError(
+            f"a hop was named, {shown(request.hops[0])}, but the lab's hosts and all that is between them "
+            "share a kernel, or have nothing between theirs",
+            hint="leave --hop out, or name real machines with --target",
+        )
+    if len(set(request.hops)) != len(request.hops) or len(request.hops) > MOST_HOPS:
+        raise UsageError(
+            f"expected up to {MOST_HOPS} different hops, found {', '.join(map(shown, request.hops))}",
+            hint="name each router or switch once",
+        )
+    for text in request.hops:
+        parse_address(text, "hop")
 
 
 def _disk(request: Request) -> DiskProfile | None:

@@ -215,6 +215,8 @@ def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
         )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
         raise file.refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+    if hops.auth is not None and hops.kind is not HopKind.PPPOE:
+        raise file.refuse("hops", "auth goes with the kind pppoe alone", "leave it out")
     if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
         raise file.refuse(
             "tcp_window_bytes", "a window is held down where the ends are in one network", "leave one out"

@@ -331,7 +331,7 @@ def _greeting(out: Any) -> Iterator[dict[str, Any]]:
             return
 
 
-FAILURES: tuple[tuple[str, str], ...] = (
+SSH_FAILURES: tuple[tuple[str, str], ...] = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
         "its host key is not the one in known_hosts; find out why before anything else",
@@ -345,6 +345,9 @@ FAILURES: tuple[tuple[str, str], ...] = (
     ("Connection refused", "is sshd running there?"),
     ("timed out", "is the machine on, and reachable?"),
     ("No route to host", "is the machine on, and reachable?"),
+)
+FAILURES: tuple[tuple[str, str], ...] = (
+    *SSH_FAILURES,
     ("a password is required", "log in as root, or allow sudo without a password (NOPASSWD) there"),
     (f"{programs.PYTHON}: No such file", "install python3 there"),
     ("unshare: command not found", "install util-linux there"),
@@ -356,15 +359,16 @@ FAILURES: tuple[tuple[str, str], ...] = (
 """What ssh, sudo or the shell say, and what to try. The first that is found holds."""
 
 
-def advice(said: str) -> str:
+def advice(said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> str:
     """What to try, by what ssh, sudo or the shell said."""
-    return next((hint for words, hint in FAILURES if words in said), "try the same with ssh by hand")
+    return next((hint for words, hint in failures if words in said), "try the same with ssh by hand")
 
 
-def explain(name: str, said: str) -> HarnessError:
+def explain(name: str, said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> HarnessError:
     """An error for a host on which something else was said than what was started there would say."""
     last = " / ".join(line.strip() for line in said.splitlines()[-4:])
-    return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=advice(said))
+    hint = advice(said, failures)
+    return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=hint)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 import tempfile
 import time
@@ -35,6 +36,10 @@ InitiatorsOption = Annotated[
         show_default=False,
     ),
 ]
+HopsOption = Annotated[
+    list[str] | None,
+    typer.Option("--hop", help="A run's hop: ssh://… Again for more.", show_default=False),
+]
 MARKS = {
     doctor.Verdict.OK: "[green]ok     [/]",
     doctor.Verdict.NOTE: "[yellow]note   [/]",
@@ -42,13 +47,18 @@ MARKS = {
 }
 
 
-def doctor_command(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
+def doctor_command(
+    target: TargetOption = None, initiators: InitiatorsOption = None, hops: HopsOption = None
+) -> None:
     """Say what each testbed can do here, all that is missing, and the command that mends it.
 
-    With --target and --initiator, say so of those machines instead. Nothing is changed on them.
+    With --target, --initiator and --hop, say so of those machines instead. Nothing is changed on them.
     """
     taking_part = _machines(target, initiators)
-    found = doctor.machine_findings(taking_part) if taking_part else doctor.findings()
+    between = [remote.parse_address(text, "hop") for text in hops or ()]
+    found = doctor.findings()
+    if taking_part or between:
+        found = itertools.chain(doctor.machine_findings(taking_part), doctor.hop_findings(between))
     width = max((len(machine.name) for machine in taking_part), default=5)
     healthy = True
     for finding in found:
@@ -57,7 +67,7 @@ def doctor_command(target: TargetOption = None, initiators: InitiatorsOption = N
         if finding.mend:
             out.print(f"{'':{width + 9}}mend it: {finding.mend}", markup=False, soft_wrap=True)
         healthy = healthy and (finding.ok or finding.where == "host")
-    if taking_part:
+    if taking_part or between:
         out.print("the machines are ready: harness run" if healthy else "the machines are not ready")
     else:
         out.print("the lab is ready: harness run" if healthy else "the lab is not ready")

@@ -63,10 +63,16 @@ def probe(
         int | None, typer.Option(help="How many pings or round trips, in place of each probe's own number.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(help="How long tcp, udp and floods take, e.g. 3s.", show_default="10s; 3s")
+        str | None,
+        typer.Option(
+            help="How long tcp, udp and floods take, e.g. 3s.", show_default="10s; 3s; in virtual time 1s"
+        ),
     ] = None,
     udp_rate: Annotated[
-        str | None, typer.Option(help="What iperf3 sends over UDP, e.g. 100M bit/s.", show_default="10G")
+        str | None,
+        typer.Option(
+            help="What iperf3 sends over UDP, e.g. 100M bit/s.", show_default="10G; in virtual time 1G"
+        ),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option(help="How often each probe is made.", show_default="1")
@@ -76,6 +82,14 @@ def probe(
     ] = None,
     initiator: Annotated[
         str | None, typer.Option(help="A real machine as the initiator.", show_default="local")
+    ] = None,
+    hops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hop",
+            help="A router or switch on the way, whose counters are read: ssh://… Again for more.",
+            show_default=False,
+        ),
     ] = None,
     testbed_name: Annotated[
         str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
@@ -114,6 +128,7 @@ def probe(
         repeats=repeats if repeats is not None else asked.repeats if asked is not None else 1,
         target=target,
         initiators=(initiator,) if initiator is not None else (),
+        hops=tuple(hops or ()),
         testbed=testbed_name,
         kernels=kernels,
         lab_kernel=lab_kernel,
@@ -126,7 +141,8 @@ def probe(
     if resume is None:
         rate_bit_s = None if udp_rate is None else planning.parse_rate(udp_rate)
         seconds = None if duration is None else _whole_seconds(duration)
-        probes = asked.probe if asked is not None else planning.named(probe or planning.DEFAULT_PROBES)
+        names = probe or planning.DEFAULT_PROBES
+        probes = asked.probe if asked is not None else planning.named(names, virtual_time=virtual_time)
         made = planning.make_plan(
             request,
             planning.changed(probes, count=count, duration_s=seconds, rate_bit_s=rate_bit_s),

@@ -132,6 +132,16 @@ def run(
             rich_help_panel=MACHINES,
         ),
     ] = None,
+    hops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hop",
+            help="A router or switch on the way: ssh://[USER@]HOST[:PORT]. Its counters are read, no root is "
+            "needed. Again for more.",
+            show_default=False,
+            rich_help_panel=MACHINES,
+        ),
+    ] = None,
     shared_lun: Annotated[
         bool | None,
         typer.Option(
@@ -250,6 +260,7 @@ def run(
         "destroy": destroy,
         "target": target,
         "initiators": initiators,
+        "hops": hops,
         "shared_lun": shared_lun,
         "kernels": kernels,
         "lab_initiators": lab_initiators,
@@ -333,6 +344,8 @@ def _print_plan(made: Plan) -> None:
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
     out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    if made.hops:
+        out.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
     out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
     block, rule = len(made.columns) * len(made.workloads), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)

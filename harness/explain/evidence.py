@@ -6,6 +6,7 @@ without IPsec what IPsec adds, and the same link with a proposal that does not e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -48,8 +49,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``depth`` is how many I/Os are under way at once, ``device_ns`` the time in the column ``local`` at the
     same depth, and ``device_alone_ns`` at depth 1. ``busy`` is the part of the cell in which the core that
-    does the work did work; ``virtual`` cells have none, for processors cost nothing there. ``twin_ns`` is
-    what the cell took beyond its device, less what its digital twin took beyond its own.
+    does the work did work, and ``busiest`` whose core that is, empty if there is one kernel alone;
+    ``virtual`` cells have none, for processors cost nothing there. ``twin_ns`` is what the cell took beyond
+    its device, less what its digital twin took beyond its own.
 
     ``cipher_ns`` is what cipher and check take of the core that does most of them, by what they take by
     themselves. ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link
@@ -79,6 +81,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     null: Ladder | None = None
     cipher_ns: Span | None = None
     busy: Span | None = None
+    busiest: str = ""
     driver: str = ""
     twin_ns: Span | None = None
     ipsec_itself_ns: float | None = None
@@ -203,6 +206,7 @@ class _ColumnOf:
             null=None if virtual else self._ladder(name, direction, encrypts=False),
             cipher_ns=cipher.work_ns(self._ciphers(), demands.sealed) if demands and not virtual else None,
             busy=None if virtual else busy_of(good, self.idling_ns),
+            busiest="" if virtual else busiest_of(good),
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
         )
@@ -374,6 +378,17 @@ def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
         most.append(max(0.0, min(1.0, 1 - (idle_ns - beside_ns) / record.fio_ns)))
     low, high = span.of_samples(least), span.of_samples(most)
     return Span(low.low, high.mid, min(1.0, high.high))
+
+
+def busiest_of(records: Sequence[Record]) -> str:
+    """Whose core was the busiest in most repeats, where kernels can be told apart: a host's, or a hop's."""
+    seen = Counter[str]()
+    for record in records:
+        uses = record.beside.processors if record.beside is not None else ()
+        known = [(use.hottest, " and ".join(use.hosts)) for use in uses if use.hottest is not None]
+        if len(known) > 1:
+            seen[max(known)[1]] += 1
+    return seen.most_common(1)[0][0] if seen else ""
 
 
 def idling_ns(record: Record) -> float | None:

@@ -354,7 +354,8 @@ def _is_crypto_known(evidence: Evidence) -> bool:
 def _detail(evidence: Evidence, limit: Limit) -> str:
     """What exactly it is, for brackets behind the verdict."""
     path, whole, ciphers = evidence.path, evidence.time_ns, evidence.cipher_ns
-    busy = f"core {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
+    core = f"core of the {evidence.busiest}" if evidence.busiest else "core"
+    busy = f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
     if limit is Limit.CRYPTO:
         alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
         return ", ".join(filter(None, (evidence.driver or evidence.ipsec, alone, busy)))

@@ -167,8 +167,10 @@ def sandbox() -> list[str]:
             "(and, on Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0)",
         )
     # The shell is process 1 of the namespace. The kernel must not be: a panic ends it by signals that
-    # process 1 does not take, and it would spin for ever.
-    return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, "sh", "-c", '"$@"; exit $?', "sh"]
+    # process 1 does not take, and it would spin for ever. hostfs keeps each file open whose inode it caches
+    # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and nothing can be started any more.
+    script = 'ulimit -S -n "$(ulimit -H -n)"; "$@"; exit $?'
+    return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, "sh", "-c", script, "sh"]
 
 
 def require_visible(path: Path, what: str) -> None:

@@ -8,6 +8,7 @@ kernel's bridge and router, pppd with pppoe-server, Open vSwitch with a controll
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from harness import packages
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.links import LinkPath
-from harness.model import HopKind, LinkProfile
+from harness.model import HopKind, LinkProfile, PppAuth
 from harness.paths import chain, openflow, pppoe, routers, switches
 
 
@@ -66,7 +67,9 @@ def bring_up(
         elif kind is HopKind.ROUTER:
             routers.start(path)
         elif kind is HopKind.PPPOE:
-            stack.enter_context(pppoe.session(path, private=folders.private, logs=folders.logs))
+            auth = profile.hops.auth or PppAuth.CHAP
+            session = pppoe.session(path, auth, private=folders.private, logs=folders.logs)
+            path = dataclasses.replace(path, agreed=stack.enter_context(session))
         elif profile.hops.openflow is not None:
             stack.enter_context(
                 openflow.switch(

@@ -1,7 +1,7 @@
 """PPPoE between two routers (RFC 2516): pppd as client, pppoe-server with a pppd of its own as concentrator.
 
-Discovery is the programs' own; the packets of the session are the kernel's (pppoe.ko) on both ends. CHAP
-proves the client, with a secret made for the session.
+Discovery is the programs' own; the packets of the session are the kernel's (pppoe.ko) on both ends. CHAP or
+PAP proves the client, with a secret made for the session.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ from pathlib import Path
 
 from harness import programs
 from harness.errors import CommandFailed
+from harness.escape import printable
 from harness.hosts import Host
 from harness.links import LinkPath
+from harness.model import PppAuth
+from harness.parse import pppd
 from harness.paths import routers
 from harness.paths.chain import FAR, NEAR, address
 
 PPPD = "/usr/sbin/pppd"
 CONFIGURATION = Path("/etc/ppp")
 """pppd looks for its secrets here and nowhere else: the run has a folder of its own in its place."""
+
+SECRETS = {PppAuth.CHAP: "chap-secrets", PppAuth.PAP: "pap-secrets"}
+"""Their names in there. A line of either: client, server, secret, addresses."""
 
 OVERHEAD_BYTES = 8
 """PPPoE's header is 6 bytes, PPP's protocol 2."""
@@ -29,7 +35,7 @@ LARGEST_MTU_BYTES = 1492
 """RFC 2516, section 7; pppoe-server does not know of RFC 4638, which allows more."""
 
 DEADLINE_S = 20.0
-"""Discovery, LCP, CHAP and IPCP take 2 s in the lab. An unanswered PADI is sent again after 5 s, twice."""
+"""Discovery, LCP, proof and IPCP take 2 s in the lab. An unanswered PADI is sent again after 5 s, twice."""
 
 CLAMP = ("-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-j", "TCPMSS", "--clamp-mss-to-pmtu")
 
@@ -40,10 +46,11 @@ def mtu_bytes(ethernet_mtu_bytes: int) -> int:
 
 
 @contextlib.contextmanager
-def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
+def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iterator[dict[str, str]]:
     """Have the two hops of a path forward, through a session of theirs, for the length of the context.
 
-    CommandFailed with what the client and the concentrator said last if none comes about in time.
+    Yields what they agreed on. CommandFailed with what the client and the concentrator said last if no
+    session comes about in time, or the client was proved by something else than ``auth``.
     """
     client, concentrator = path.hops
     user, mtu = f"client-{path.index}", mtu_bytes(path.profile.mtu_bytes)
@@ -58,23 +65,23 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
         lock = {"XTABLES_LOCKFILE": str(private / "xtables.lock")}
         hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP], env=lock)
     # What the distribution installs is setuid and closed to others; the copy needs neither.
-    pppd = private / "pppd"
-    client.run(["install", "-D", "-m", "755", PPPD, str(pppd)])
+    program = private / "pppd"
+    client.run(["install", "-D", "-m", "755", PPPD, str(program)])
     starter = Path(programs.__file__).with_name("pppoe_session.sh")
     client.run(["install", "-m", "755", str(starter), str(private / starter.name)])
     client.write_secret(CONFIGURATION / "options", "")
     # Both ends read one file: client, server, secret, and the addresses that the client may have.
-    client.write_secret(CONFIGURATION / "chap-secrets", f'{user} concentrator "{secrets.token_hex(16)}" *\n')
+    client.write_secret(CONFIGURATION / SECRETS[auth], f'{user} concentrator "{secrets.token_hex(16)}" *\n')
     server_log, client_log = logs / "pppd-concentrator.log", logs / "pppd-client.log"
     client.write_secret(
         private / "options",
-        f"auth\nrequire-chap\nname concentrator\nremotename {user}\nnodefaultroute\nnoipv6\ndebug\n"
+        f"auth\nrequire-{auth}\nname concentrator\nremotename {user}\nnodefaultroute\nnoipv6\ndebug\n"
         f"ifname {theirs}\nlogfile {server_log}\n",
     )
     near, far = address(path.index, 1, 1), address(path.index, 1, 2)
     discovery = ["pppoe-server", "-F", "-I", NEAR, "-C", "harness", "-N", "1", "-L", far, "-R", near]
     discovery += ["-O", str(private / "options"), "-q", str(private / starter.name)]
-    call = [str(pppd), "plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", ours, "nodetach", "logfd", "2"]
+    call = [str(program), "plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", ours, "nodetach", "logfd", "2"]
     call += ["debug", "user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
     call += ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
     with contextlib.ExitStack() as stack:
@@ -84,7 +91,7 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
                 log=logs / "pppoe-server.log",
                 ready=lambda: _hears_discovery(concentrator),
                 deadline_s=DEADLINE_S,
-                env={"PPPD": str(pppd), "MTU": str(mtu)},
+                env={"PPPD": str(program), "MTU": str(mtu)},
             )
         )
         try:
@@ -103,7 +110,19 @@ def session(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
                 hint=f"the whole story is in {client_log.name} and {server_log.name}",
             ) from error
         routers.connect(path)
-        yield
+        yield {"pppoe_authentication": _proved(auth, client_log)}
+
+
+def _proved(auth: PppAuth, client_log: Path) -> str:
+    """By what the client was proved, as pppd names it; CommandFailed if that is not what was asked for."""
+    found = pppd.authentication(client_log.read_text(encoding="utf-8", errors="replace"))
+    if found.agreed is None or found.protocol != auth or not found.succeeded:
+        raise CommandFailed(
+            f"the PPPoE client was to be proved by {auth.upper()}, but its log tells of "
+            f"{printable(found.agreed or 'nothing')}, {'and' if found.succeeded else 'without'} success",
+            hint=f"the whole story is in {client_log.name}",
+        )
+    return found.agreed
 
 
 def _last_words(log: Path) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from harness import counters
@@ -24,9 +22,9 @@ class Alongside:
     """The probes of one run of cells."""
 
     def __init__(
-        self, plan: Plan, folder: RunFolder, *, journal: Journal, kernels: Sequence[counters.Kernel]
+        self, plan: Plan, folder: RunFolder, *, journal: Journal, observer: counters.Observer
     ) -> None:
-        self.plan, self.folder, self.journal, self.kernels = plan, folder, journal, kernels
+        self.plan, self.folder, self.journal, self.observer = plan, folder, journal, observer
         self._made: set[str] = set()
 
     def before(self, cell: Cell, lane: Lane) -> None:
@@ -46,4 +44,4 @@ class Alongside:
         self._made.add(record.key)
         record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
         way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
-        store.save(self.folder, judged.measure(record, way, kernels=self.kernels, folder=self.folder.path))
+        store.save(self.folder, judged.measure(record, way, observer=self.observer, folder=self.folder.path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -59,9 +59,7 @@ def raw_folder(folder: Path, record: ProbeRecord) -> Path:
     return folder / "raw" / "probes" / record.key
 
 
-def measure(
-    record: ProbeRecord, way: Way, *, kernels: Sequence[counters.Kernel], folder: Path
-) -> ProbeRecord:
+def measure(record: ProbeRecord, way: Way, *, observer: counters.Observer, folder: Path) -> ProbeRecord:
     """The record with what came of its probe. Whatever goes wrong is its status and reason.
 
     ``folder`` is the run's. Raises HostLost alone.
@@ -72,7 +70,7 @@ def measure(
     record = msgspec.structs.replace(record, started_unix_s=time.time())
     way.raw.mkdir(parents=True, exist_ok=True)
     try:
-        record = _measure(record, way, kernels)
+        record = _measure(record, way, observer)
     except HostLost:
         raise
     except RequirementError as error:
@@ -86,14 +84,14 @@ def measure(
     )
 
 
-def _measure(record: ProbeRecord, way: Way, kernels: Sequence[counters.Kernel]) -> ProbeRecord:
+def _measure(record: ProbeRecord, way: Way, observer: counters.Observer) -> ProbeRecord:
     path = way.path
     ends = {"initiator": path.initiator, "target": path.target}
     esp_before = _esp_bytes(path) if _uses_esp(record) else {}
     interfaces = _watch_interfaces(path)
-    processors = counters.watch(kernels)
+    counted = observer.watch()
     outcome = MEASURES[type(record.probe)](record.probe, way)
-    used, grown = processors(), interfaces()
+    seen, grown = counted(), interfaces()
     esp = None
     if _uses_esp(record):
         after = _esp_bytes(path)
@@ -106,8 +104,9 @@ def _measure(record: ProbeRecord, way: Way, kernels: Sequence[counters.Kernel]) 
         reason="; ".join(outcome.reasons) or None,
         warnings=tuple(outcome.warnings),
         figures=outcome.figures,
-        processors=used,
-        interfaces=grown,
+        processors=seen.processors,
+        interfaces=(*grown, *seen.interfaces),
+        unseen=dict(seen.unseen),
         esp_bytes=esp,
     )
 

@@ -11,7 +11,7 @@ import msgspec
 from harness import plan as plans
 from harness.errors import UsageError
 from harness.files import TomlFile, read_text
-from harness.model import LINK_LOCAL, Backing, BackingKind, Plan
+from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
 from harness.plan import MIB, Request
 from harness.probes import cipher
 from harness.probes.kinds import (
@@ -31,6 +31,9 @@ from harness.units import shown, unknown_name
 from harness.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
+LOAD_S = 2
+"""How long the load of a loaded ping goes on beyond the pings."""
+
 NO_PROFILE = "probes"
 """``Plan.profile`` of probes that were named one by one."""
 
@@ -40,6 +43,16 @@ PAYLOADS_BYTES = (64, 1024, 4096, 32768)
 LONGEST_S = 3600
 MOST_COUNT = 10_000_000
 SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES = 8, 65_507
+
+VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S = 1, 1_000_000_000
+"""How long, and how fast over UDP, a named probe is in virtual time: there a second says what ten do."""
+
+VIRTUAL_PACKETS_PER_S = 7000
+"""Each packet is imitated, whatever the virtual clock says: so many in a second of ours. A core did 6 000
+(TCP through PPPoE) to 10 000 (UDP over a cable)."""
+
+MOST_VIRTUAL_PACKETS = 2_000_000
+"""Of one probe: five minutes."""
 
 KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
     "ping": lambda: (Ping(),),
@@ -92,12 +105,15 @@ def _folder() -> Path:
     return data_folder() / "profiles" / "probes"
 
 
-def named(words: Sequence[str]) -> list[Probe]:
+def named(words: Sequence[str], *, virtual_time: bool = False) -> list[Probe]:
     """The probes that ``--probe`` asks for."""
     for word in words:
         if word not in KINDS:
             raise unknown_name("probe", word, KINDS)
-    return [probe for word in words for probe in KINDS[word]()]
+    found = [probe for word in words for probe in KINDS[word]()]
+    if virtual_time:
+        return changed(found, duration_s=VIRTUAL_DURATION_S, rate_bit_s=VIRTUAL_RATE_BIT_S)
+    return found
 
 
 def changed(
@@ -198,7 +214,7 @@ def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
             probes=False,
         )
     )
-    return msgspec.structs.replace(
+    made = msgspec.structs.replace(
         made,
         workloads=(),
         probing=tuple(probes),
@@ -206,17 +222,58 @@ def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
         backing=Backing(kind=BackingKind.RAMDISK, size_bytes=16 * MIB),
         profile=profile,
     )
+    if made.virtual_time:
+        _require_few_packets(made)
+    return made
+
+
+def _require_few_packets(plan: Plan) -> None:
+    """Virtual time takes no time but ours, of which each packet takes some: a probe has to end."""
+    for probe in plan.probing:
+        for column in plan.columns:
+            count = _packets(probe, plan.links[column.link])
+            if count > MOST_VIRTUAL_PACKETS:
+                minutes = count / VIRTUAL_PACKETS_PER_S / 60
+                raise UsageError(
+                    f"expected at most {MOST_VIRTUAL_PACKETS / 1e6:g} million packets of a probe in virtual "
+                    f"time, which imitates each of them, found {count / 1e6:.1f} million of {probe.name} "
+                    f"over {column.link}: some {minutes:.0f} minutes",
+                    hint="try --duration 1s, with --udp-rate at about the link's rate",
+                )
+
+
+def _packets(probe: Probe, link: LinkProfile) -> float:
+    """About how many full packets a probe sends over a link; 0 where no rate is known."""
+    match probe:
+        case Udp():
+            size_bytes = probe.payload_bytes or link.mtu_bytes
+            return probe.rate_bit_s * probe.duration_s / (8 * size_bytes)
+        case Tcp():
+            seconds = float(probe.duration_s)
+        case Ping(loaded=True):
+            seconds = probe.count * probe.interval_s + LOAD_S
+        case _:
+            return 0
+    return (link.rate_bit_s or 0) * seconds / (8 * link.mtu_bytes)
 
 
 def estimate_s(plan: Plan) -> float:
     """How long the probes of a plan take, about."""
-    return sum(_estimate_s(probe) for probe in plan.probing) * plan.repeats * len(plan.columns)
+    each = (
+        max(
+            _estimate_s(probe),
+            _packets(probe, plan.links[column.link]) / VIRTUAL_PACKETS_PER_S if plan.virtual_time else 0,
+        )
+        for probe in plan.probing
+        for column in plan.columns
+    )
+    return sum(each) * plan.repeats
 
 
 def _estimate_s(probe: Probe) -> float:
     match probe:
         case Ping():
-            return probe.count * probe.interval_s + (2 if probe.loaded else 0) + 0.2
+            return probe.count * probe.interval_s + (LOAD_S if probe.loaded else 0) + 0.2
         case UdpLatency():
             return probe.count * 300e-6
         case PacketRate():

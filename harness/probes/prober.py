@@ -56,7 +56,7 @@ class Prober:
         self.journal = journal
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
-        self._kernels: tuple[counters.Kernel, ...] = ()
+        self._observer = counters.Observer()
         self._facts: dict[str, object] = {}
 
     def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
@@ -64,9 +64,9 @@ class Prober:
 
         Raises HarnessError only where the run as a whole cannot go on.
         """
-        self._facts = environment.describe({host.name: host for host in self.hosts.all})
+        self._facts = environment.describe(self.hosts.all, self.hosts.hops)
         if not self.plan.virtual_time:
-            self._kernels = counters.kernels(self.hosts.all)
+            self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:
             stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag)
             stack.enter_context(self._paths.shared())
@@ -92,7 +92,7 @@ class Prober:
             is_protected=question.column.ipsec != IPSEC_OFF,
         )
         record = msgspec.structs.replace(record, esp=up.esp)
-        return judged.measure(record, way, kernels=self._kernels, folder=self.folder.path)
+        return judged.measure(record, way, observer=self._observer, folder=self.folder.path)
 
     def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:
         """The path of a column, or why there is none, which is tried once."""

@@ -170,7 +170,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One probe of one path, once: ``results/<run id>/probes/<key>.json``.
 
     Only a record whose status is ok has figures that stand for something; ``raw`` are the tools' outputs in
-    the run's folder, unmodified. ``processors`` and ``interfaces`` are of the time the tools ran.
+    the run's folder, unmodified. ``processors`` and ``interfaces`` are of the time the tools ran, ``unseen``
+    the hops of which they are not known, each with the reason.
     ``esp_bytes`` is the smaller of the two ends' ESP counters meanwhile, None without IPsec.
     ``is_beside`` marks what ``harness run`` measured on the way, for a shorter time than a probe of its own.
     """
@@ -188,6 +189,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
+    unseen: dict[str, str] = {}
     esp_bytes: int | None = None
     started_unix_s: float = 0.0
     wall_ns: int = 0

@@ -306,8 +306,9 @@ def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
         "<p>Round trips were made on the idle path just before a cell, and processors and interfaces watched "
         "while fio ran: medians of the repeats, drops and errors added up. Probes are of the path alone.</p>"
     )
+    lost = "".join(f"<p>n/a: {for_html(reason)}.</p>" for reason in paths.unseen(facts))
     shown = (
-        f"{preface}{''.join(parts)}"
+        f"{preface}{''.join(parts)}{lost}"
         if parts
         else "<p>Left out: nothing was probed; 'harness run --probes' does, and 'harness probe'.</p>"
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from harness import stats
+from harness.beside import Beside, InterfaceUse, ProcessorUse
 from harness.model import Record, Status
 from harness.probes.records import CipherFigures, Figures, ProbeRecord
 from harness.report import draw
@@ -49,18 +51,54 @@ def _beside(records: Iterable[Record]) -> tuple[str, ...]:
     if not found:
         return ()
     trips = [beside.round_trips for beside in found if beside.round_trips is not None]
-    uses = [use for beside in found for use in beside.processors]
     interfaces = [use for beside in found for use in beside.interfaces]
     return (
         str(len(found)),
         _median([trip.p50_ns for trip in trips], _time),
         _median([trip.p99_ns for trip in trips], _time),
         _median([trip.lost_percent for trip in trips], lambda value: f"{value:.3g} %"),
-        _median([use.hottest for use in uses], _part),
-        _median([use.busy for use in uses], _part),
-        str(sum(use.drops for use in interfaces)) if interfaces else UNKNOWN,
-        str(sum(use.errors for use in interfaces)) if interfaces else UNKNOWN,
+        _by_kernel(found, lambda use: use.hottest),
+        _by_kernel(found, lambda use: use.busy),
+        _by_host(interfaces, lambda use: use.drops),
+        _by_host(interfaces, lambda use: use.errors),
     )
+
+
+def _by_kernel(found: Sequence[Beside], part: Callable[[ProcessorUse], float | None]) -> str:
+    """The median of each kernel, named where there are several; of a hop that was lost, what is known."""
+    parts: dict[str, list[float | None]] = {}
+    for beside in found:
+        for use in beside.processors:
+            parts.setdefault(" and ".join(use.hosts), []).append(part(use))
+    known = {name for use in (use for beside in found for use in beside.processors) for name in use.hosts}
+    parts |= {name: [] for beside in found for name in beside.unseen if name not in known}
+    if len(parts) < 2:
+        return _median(next(iter(parts.values()), ()), _part)
+    return ", ".join(f"{name} {_median(values, _part)}" for name, values in parts.items())
+
+
+def _by_host(interfaces: Sequence[InterfaceUse], count: Callable[[InterfaceUse], int]) -> str:
+    """The sum, and where it was counted if that is not zero and there are several places."""
+    if not interfaces:
+        return UNKNOWN
+    counted = Counter[str]()
+    for use in interfaces:
+        counted[f"{use.host} {use.interface}"] += count(use)
+    places = ", ".join(f"{place} {number}" for place, number in counted.items() if number)
+    return f"{counted.total()} ({places})" if places and len(counted) > 1 else str(counted.total())
+
+
+def unseen(facts: Sequence[ColumnFacts]) -> list[str]:
+    """Why of hops nothing is known beside some cells, each reason once."""
+    reasons = {
+        reason
+        for fact in facts
+        for records in fact.samples.values()
+        for record in records
+        if record.beside is not None
+        for reason in record.beside.unseen.values()
+    }
+    return sorted(reasons)
 
 
 def probes(records: Iterable[ProbeRecord]) -> Lines:

@@ -411,10 +411,12 @@ def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> l
         shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
         testbeds = ", ".join(sorted({record.testbed for record in records}))
         found.append(f"Testbed {testbeds}: {'run' if len(runs) == 1 else 'runs'} {shown}.")
-    if any(len(use.hosts) > 1 for record in records for use in record.processors):
+    if any(len(record.processors) > 1 for record in records):
+        found.append("CPU: of the busiest host, or hop.")
+    elif any(len(use.hosts) > 1 for record in records for use in record.processors):
         found.append("CPU: all hosts share one kernel, so what each of them used is not to be had.")
-    elif any(len(record.processors) > 1 for record in records):
-        found.append("CPU: of the busiest host.")
+    reasons = sorted({reason for record in records for reason in record.unseen.values()})
+    found += [f"CPU n/a: {reason}." for reason in reasons]
     if any(record.testbed is TestbedKind.LAB for record in records):
         found.append("In the lab packets cost its one processor more than links do: see docs/probes.md.")
     if reference is not None:

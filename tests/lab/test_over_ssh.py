@@ -17,6 +17,12 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     assert "swapped: " in done.out
 
 
+def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
+    done = run_inside("inside.over_ssh", "hop")
+    assert done.status == 0, done
+    assert "a hop: carried " in done.out and "a hop: lost after " in done.out
+
+
 @pytest.mark.long
 def test_the_whole_matrix_is_measured() -> None:
     done = run_inside("inside.over_ssh", "matrix")

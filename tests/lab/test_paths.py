@@ -65,6 +65,8 @@ def test_a_session_is_of_the_kernels_and_its_secret_is_nowhere(over_each: Measur
     for said in ("Plugin rp-pppoe.so loaded", "auth chap MD5", "CHAP authentication succeeded", "<mru 1492>"):
         assert said in client
     assert "198.18." in (folder / "pppd-concentrator.log").read_text(encoding="utf-8", errors="replace")
+    (link,) = over_each.environment["column pppoe"]["link"]
+    assert link["pppoe_authentication"] == "chap MD5"
     logs = [file.read_bytes() for file in over_each.folder.rglob("*") if file.is_file()]
     assert not any(b'concentrator "' in text for text in logs), "a line of chap-secrets"
 
@@ -87,6 +89,7 @@ def test_only_without_flows_is_each_packet_the_controllers(over_each: Measured) 
 def test_what_does_not_come_up_says_why() -> None:
     done = run_inside("inside.paths_that_fail")
     assert "all of them failed as they should" in done.out, done
+    assert "pppoe:pap came up, proved by PAP" in done.out, done
 
 
 # In virtual time the processor costs nothing, so that the paths differ in what they are.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.counters import NOTHING, kernels, processor_use, processors, traffic, watch
+from harness.counters import NOTHING, Observer, processor_use, processors, traffic
 from tests.unit.fakes import World
 
 FIRST = """\
@@ -87,8 +87,7 @@ def test_hosts_of_one_kernel_are_watched_once() -> None:
             return super().text_of(path)
 
     world = Stat()
-    seen = kernels([world.host("initiator"), world.host("target", "t")])
-    done = watch(seen)
-    (use,) = done()
+    done = Observer([world.host("initiator"), world.host("target", "t")]).watch()
+    (use,) = done().processors
     assert use.hosts == ("initiator", "target") and use.busy == pytest.approx(110 / 190)
     assert world.looks == 2

@@ -10,7 +10,7 @@ import pytest
 
 from harness import theory
 from harness.explain import Explained, Limit, as_json, explain, path, span, summary, text, waterfall
-from harness.explain.evidence import Evidence, Ladder, busy_of, collect
+from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
@@ -397,6 +397,21 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
     # 0.2 s of the 0.5 that it idled are fio's start, which it is to be known to take in any case.
     assert busy_of(records, 0.2e9) == Span(0.5, 0.7, 0.7)
     assert busy_of([record(read=transfer(1), fio_ns=10**9)], 0.0) is None
+
+
+def test_the_busiest_core_is_named_where_there_are_several_kernels() -> None:
+    from harness.beside import Beside, ProcessorUse
+
+    def used(**hottest: float) -> Beside:
+        uses = [ProcessorUse(hosts=(n,), wall_ns=1, processors=1, hottest=h) for n, h in hottest.items()]
+        return Beside(processors=tuple(uses))
+
+    router = record(beside=used(initiator=0.4, target=0.6, hop=0.99))
+    assert busiest_of([router, router, record(beside=used(target=0.9, hop=0.5))]) == "hop"
+    assert busiest_of([record(beside=used(target=0.99)), record()]) == ""
+    limited = cell(time_ns=within(20000 * US, 0.01), busy=within(0.95, 0.01), busiest="hop")
+    (verdict,) = [judge(limited)]
+    assert (verdict.limited_by, verdict.detail) == (Limit.CPU, "core of the hop 95% busy")
 
 
 def test_the_device_alone_is_the_same_workload_at_depth_1() -> None:

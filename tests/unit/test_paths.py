@@ -8,16 +8,40 @@ from pathlib import Path
 
 import pytest
 
-from harness import paths
-from harness.errors import CommandFailed, HarnessError, RequirementError
+from harness import links, paths
+from harness.errors import CommandFailed, HarnessError, RequirementError, UsageError
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.packages import PATHS, Package, listed
+from harness.parse import pppd
 from harness.paths import Folders
 from harness.profiles import load_link
 from tests.unit.fakes import Answer, Failure, World
 
-SPECS = ("switched:0", "switched:2", "routed:1", "routed:3", "pppoe", "openflow:flows", "openflow:cpu=25")
+SPECS = (
+    "switched:0",
+    "switched:2",
+    "routed:1",
+    "routed:3",
+    "pppoe",
+    "pppoe:pap",
+    "openflow:flows",
+    "openflow:cpu=25",
+)
+PAP = """\
+rcvd [LCP ConfReq id=0x1 <mru 1492> <auth pap> <magic 0x5eedb0b5>]
+sent [LCP ConfAck id=0x1 <mru 1492> <auth pap> <magic 0x5eedb0b5>]
+sent [PAP AuthReq id=0x1 user="client-3" password=<hidden>]
+"""
+PAP_BELIEVED = (
+    f'{PAP}rcvd [PAP AuthAck id=0x1 "Login ok"]\nRemote message: Login ok\nPAP authentication succeeded\n'
+)
+PAP_REFUSED = f'{PAP}rcvd [PAP AuthNak id=0x1 "Login incorrect"]\nPAP authentication failed\n'
+CHAP_BELIEVED = """\
+sent [LCP ConfAck id=0x1 <mru 1492> <auth chap MD5> <magic 0x5eedb0b5>]
+rcvd [CHAP Challenge id=0x6c <c0ffee>, name = "concentrator"]
+CHAP authentication succeeded
+"""
 
 
 def world_that_answers(place: Path, **more: object) -> World:
@@ -43,6 +67,8 @@ def built(spec: str, world: World, place: Path, journal: Journal) -> Iterator[Li
         patch.setattr("harness.paths.chain.NamespaceHost", world.host)
         patch.setattr("harness.paths.openflow.NamespaceHost", world.host)
         patch.setattr("harness.packages.Package.installed", True)
+        if spec.startswith("pppoe") and not (log := place / "pppd-client.log").exists():
+            log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
         folders = Folders(private=place / "private", logs=place)
         with paths.bring_up(
             journal, world.host("initiator"), load_link(spec), tag="beef", index=3, folders=folders
@@ -144,6 +170,69 @@ def test_the_secret_of_a_session_is_in_no_command(tmp_path: Path) -> None:
             secrets.add(world.secret_files["/etc/ppp/chap-secrets"].split('"')[1])
     assert len(secrets) == 2
     assert not any(secret in str(command) for command in world.commands for secret in secrets)
+
+
+@pytest.mark.parametrize(
+    ("log", "agreed", "protocol", "succeeded"),
+    [
+        (PAP_BELIEVED, "pap", "pap", True),
+        (PAP_REFUSED, "pap", "pap", False),
+        (CHAP_BELIEVED, "chap MD5", "chap", True),
+        (PAP, "pap", "pap", None),
+        # The last session counts, and words of another protocol do not.
+        (PAP_BELIEVED + CHAP_BELIEVED, "chap MD5", "chap", True),
+        (CHAP_BELIEVED + PAP_REFUSED, "pap", "pap", False),
+        (CHAP_BELIEVED + PAP, "pap", "pap", None),
+        (f"{PAP}CHAP authentication succeeded\n", "pap", "pap", None),
+        ("Timeout waiting for PADO packets\n", None, None, None),
+        ("sent [LCP ConfAck id=0x1 <mru 1492>]\nPAP authentication succeeded\n", None, None, None),
+        ("", None, None, None),
+    ],
+)
+def test_the_clients_log_tells_how_it_was_proved(
+    log: str, agreed: str | None, protocol: str | None, succeeded: bool | None
+) -> None:
+    found = pppd.authentication(log)
+    assert (found.agreed, found.protocol, found.succeeded) == (agreed, protocol, succeeded)
+
+
+@pytest.mark.parametrize(
+    ("spec", "secrets", "agreed"),
+    [
+        ("pppoe", "chap-secrets", "chap MD5"),
+        ("pppoe:chap", "chap-secrets", "chap MD5"),
+        ("pppoe:pap", "pap-secrets", "pap"),
+    ],
+)
+def test_the_client_is_proved_as_was_asked_and_the_record_says_so(
+    spec: str, secrets: str, agreed: str, tmp_path: Path
+) -> None:
+    world = world_that_answers(tmp_path)
+    with built(spec, world, tmp_path, Journal(tmp_path / "journal.jsonl")) as path:
+        assert links.describe(path)["pppoe_authentication"] == agreed
+    (written,) = [name for name in world.secret_files if name.endswith("-secrets")]
+    assert written == f"/etc/ppp/{secrets}"
+    options = world.secret_files[str(tmp_path / "private" / "options")]
+    assert f"\nrequire-{agreed.split()[0]}\n" in options
+
+
+@pytest.mark.parametrize(
+    ("spec", "log"), [("pppoe:pap", CHAP_BELIEVED), ("pppoe", PAP_BELIEVED), ("pppoe", "")]
+)
+def test_a_session_that_was_proved_otherwise_is_none(spec: str, log: str, tmp_path: Path) -> None:
+    (tmp_path / "pppd-client.log").write_text(log, encoding="utf-8")
+    world, journal = world_that_answers(tmp_path), Journal(tmp_path / "journal.jsonl")
+    with pytest.raises(CommandFailed, match="was to be proved by"), built(spec, world, tmp_path, journal):
+        pytest.fail("it came up")
+    assert (world.left, journal.leaks) == (set(), [])
+
+
+def test_who_proves_itself_is_part_of_the_links_name() -> None:
+    assert (load_link("pppoe:pap:jumbo").name, load_link("pppoe:chap").name) == ("pppoe-pap-mtu9000", "pppoe")
+    assert load_link("pppoe:pap").title.endswith(", PAP")
+    for spec in ("pppoe:pap:chap", "pppoe:mschap", "routed:pap", "wired:pap"):
+        with pytest.raises(UsageError, match="expected each of"):
+            load_link(spec)
 
 
 @pytest.mark.parametrize(("spec", "mtu"), [("pppoe", 1492), ("pppoe:jumbo", 1492), ("pppoe:mtu=1400", 1392)])

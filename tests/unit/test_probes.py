@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.counters import Observer
 from harness.errors import RequirementError, UsageError
 from harness.journal import Journal
 from harness.links import LinkPath
@@ -161,7 +162,7 @@ def judge(
     world: World, tmp_path: Path, probe: Probe, *, ipsec: str = "off", is_shared: bool = False
 ) -> ProbeRecord:
     it = way(world, tmp_path, is_shared=is_shared, is_protected=ipsec != "off")
-    return judged.measure(blank(probe, ipsec), it, kernels=(), folder=tmp_path)
+    return judged.measure(blank(probe, ipsec), it, observer=Observer(), folder=tmp_path)
 
 
 # ping
@@ -478,6 +479,54 @@ def test_probes_are_named_and_need_a_network() -> None:
         planning.make_plan(Request(links=("local",)), [Ping()], "probes")
     with pytest.raises(UsageError, match="two probes are called ping-1s"):
         planning.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
+
+
+@pytest.mark.parametrize(
+    ("link", "probe", "millions"),
+    [
+        (
+            "wired",
+            Udp(duration_s=10, rate_bit_s=10_000_000_000),
+            "8.3 million of udp-10000m over wired: some 20 min",
+        ),
+        ("wired", Udp(duration_s=3, rate_bit_s=1_000_000_000, payload_bytes=64), "5.9 million"),
+        ("10g", Tcp(duration_s=10), "8.3 million of tcp over 10g"),
+        ("10g", Ping(count=100, interval_s=0.05, loaded=True), "5.8 million"),
+        ("wired", Tcp(duration_s=10), ""),
+        ("wired:unshaped", Tcp(duration_s=10), ""),
+        ("wired", Udp(duration_s=1, rate_bit_s=10_000_000_000), ""),
+        ("10g", Ping(count=100, interval_s=0.05), ""),
+    ],
+)
+def test_in_virtual_time_a_probe_has_to_end(
+    link: str, probe: Probe, millions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
+    monkeypatch.setattr("harness.plan.kernel.own_kernel", lambda: None)
+    request = Request(links=(link,), virtual_time=True)
+    if not millions:
+        assert planning.make_plan(request, [probe], "probes").probing == (probe,)
+        return
+    with pytest.raises(UsageError) as refused:
+        planning.make_plan(request, [probe], "probes")
+    assert millions in refused.value.message and "imitates each of them" in refused.value.message
+    assert "--duration 1s" in (refused.value.hint or "")
+    assert planning.make_plan(Request(links=(link,)), [probe], "probes").probing == (probe,)
+
+
+def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.plan.kernel.own_kernel", lambda: None)
+    probes = planning.named(["tcp", "udp", "ping"], virtual_time=True)
+    assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]
+    assert [probe.duration_s for probe in probes if isinstance(probe, Tcp | Udp)] == [1, 1]
+    assert probes[2:] == planning.named(["ping"])
+    request = Request(links=("wired",), virtual_time=True, repeats=1)
+    made = planning.make_plan(request, [Tcp(duration_s=10)], "probes")
+    assert planning.estimate_s(made) == pytest.approx(10e9 / 8 / 1500 / 7000)
+    real = planning.make_plan(Request(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
+    assert planning.estimate_s(real) == 11.0
     with pytest.raises(UsageError, match="there is no profile of probes"):
         planning.load_profile("document-009")
 

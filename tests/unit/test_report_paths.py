@@ -68,6 +68,38 @@ def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> 
     assert line[2:] == ("3", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
 
 
+def test_hosts_and_hops_are_told_apart_and_a_lost_one_is_not_zero(tmp_path: Path) -> None:
+    def whole(part: float, *hops: str, unseen: dict[str, str]) -> Beside:
+        end = beside(100, part, 1)
+        uses = [msgspec.structs.replace(end.processors[0], hosts=(hop,), hottest=0.99) for hop in hops]
+        ports = [msgspec.structs.replace(end.interfaces[0], host=hop, drops=7) for hop in hops]
+        return msgspec.structs.replace(
+            end,
+            processors=(*end.processors, *uses),
+            interfaces=(*end.interfaces, *ports),
+            unseen=unseen,
+        )
+
+    lost = {"hop2": "the hop2 (ssh://<gw>) was lost: it did not answer in time"}
+    found = [
+        record(repeat=1, beside=whole(0.5, "hop", unseen=lost)),
+        record(repeat=2, beside=whole(0.7, "hop", unseen=lost)),
+    ]
+    write(tmp_path, found)
+    results = load([tmp_path])
+    table = results.table(Metric.MB_S)
+    facts = content.columns(results, table)
+    (line,) = paths.beside(table, facts)
+    assert line[6:] == (
+        "target 60%, hop 99%, hop2 n/a",
+        "target n/a, hop n/a, hop2 n/a",
+        "16 (target eth0 2, hop eth0 14)",
+        "0",
+    )
+    assert paths.unseen(facts) == list(lost.values())
+    assert "<p>n/a: the hop2 (ssh://&lt;gw&gt;) was lost: it did not answer in time.</p>" in render(results)
+
+
 def test_a_probe_is_told_with_all_its_figures() -> None:
     tcp = TcpFigures(
         sent_bytes=None, received_bytes=10**9, sent_bit_s=None, received_bit_s=9.41e8, retransmits=3

@@ -1,7 +1,8 @@
 """A machine beside this one: a network namespace with its own sshd, reached by name with a key.
 
 ``nas`` is it over the very network that is measured, ``nas-apart`` over another one. Both ends' interfaces
-are "real": they are there before a run, with addresses, and stay.
+are "real": they are there before a run, with addresses, and stay. A third way leads through a router, which
+somebody without rights can log in to.
 """
 
 from __future__ import annotations
@@ -30,9 +31,32 @@ link set lo up
 link set nas0 up
 link set nas1 up
 """
+ROUTED, ROUTED_PORTAL = "mid0", "198.51.100.130"
+ROUTER = "198.51.100.2"
+ROUTED_NETWORK = f"""\
+netns add router
+link add {ROUTED} type veth peer name left0 netns router
+link add nas2 netns nas type veth peer name right0 netns router
+address add 198.51.100.1/25 dev {ROUTED}
+link set {ROUTED} up
+route add 198.51.100.128/25 via {ROUTER}
+"""
+ROUTER_NETWORK = f"""\
+address add {ROUTER}/25 dev left0
+address add 198.51.100.129/25 dev right0
+link set lo up
+link set left0 up
+link set right0 up
+"""
+BEHIND_ROUTER = f"""\
+address add {ROUTED_PORTAL}/25 dev nas2
+link set nas2 up
+route add 198.51.100.0/25 via 198.51.100.129
+"""
+LOOKER_ON = "looker-on:x:4242:4242::/:/bin/sh\n"
 SSHD_CONFIG = """\
 HostKey /root/nas/host_key
-AuthorizedKeysFile /root/nas/authorized_keys
+AuthorizedKeysFile /run/nas_keys
 PasswordAuthentication no
 UsePAM no
 StrictModes no
@@ -45,6 +69,8 @@ Host nas
 Host nas-apart
     HostName 192.0.2.130
     User root
+Host router gateway
+    HostName 198.51.100.2
 """
 
 
@@ -53,6 +79,16 @@ def make_network() -> None:
     sh("modprobe", "veth")
     sh("ip", "-batch", "-", input=NETWORK)
     sh("ip", "-n", "nas", "-batch", "-", input=FAR_NETWORK)
+
+
+def put_a_router_between() -> None:
+    """A third cable to the nas, with another namespace in the middle that forwards."""
+    sh("ip", "-batch", "-", input=ROUTED_NETWORK)
+    sh("ip", "-n", "router", "-batch", "-", input=ROUTER_NETWORK)
+    sh("ip", "-n", "nas", "-batch", "-", input=BEHIND_ROUTER)
+    sh("nsenter", "--net=/run/netns/router", "tee", "/proc/sys/net/ipv4/ip_forward", input="1")
+    with Path("/etc/passwd").open("a", encoding="utf-8") as file:
+        file.write(LOOKER_ON)
 
 
 def shape(netem: str) -> None:
@@ -71,20 +107,21 @@ def make_keys() -> None:
         file.unlink(missing_ok=True)
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file))
     public = (mine / "id_ed25519.pub").read_text(encoding="utf-8")
-    (place / "authorized_keys").write_text(public, encoding="utf-8")
+    Path("/run/nas_keys").write_text(public, encoding="utf-8")  # which everybody may read who logs in
     key = " ".join((place / "host_key.pub").read_text(encoding="utf-8").split()[:2])
-    (mine / "known_hosts").write_text(f"192.0.2.2 {key}\n192.0.2.130 {key}\n", encoding="utf-8")
+    known = "".join(f"{address} {key}\n" for address in ("192.0.2.2", "192.0.2.130", ROUTER))
+    (mine / "known_hosts").write_text(known, encoding="utf-8")
     (mine / "config").write_text(CLIENT_CONFIG, encoding="utf-8")
     (place / "sshd_config").write_text(SSHD_CONFIG, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def sshd() -> Iterator[subprocess.Popen[bytes]]:
-    """OpenSSH's server in the namespace, which is then a machine that can be logged in to."""
+def sshd(netns: str = "nas", login: str = "nas") -> Iterator[subprocess.Popen[bytes]]:
+    """OpenSSH's server in a namespace, which is then a machine that can be logged in to."""
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     argv = [
         "nsenter",
-        "--net=/run/netns/nas",
+        f"--net=/run/netns/{netns}",
         "--",
         "/usr/sbin/sshd",
         "-D",
@@ -92,12 +129,12 @@ def sshd() -> Iterator[subprocess.Popen[bytes]]:
         "-f",
         "/root/nas/sshd_config",
     ]
-    with Path("/root/nas/log").open("wb") as log:
+    with Path(f"/root/nas/{netns}.log").open("wb") as log:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         wait_for(
-            lambda: "nas says so" in sh("ssh", "nas", "echo", "nas says so", check=False),
-            "sshd",
+            lambda: "it says so" in sh("ssh", login, "echo", "it says so", check=False),
+            f"sshd of the {netns}",
             deadline_s=20,
         )
         yield process

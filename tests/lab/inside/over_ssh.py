@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
@@ -155,6 +156,58 @@ def refusals() -> None:
     print("refusals: 5")
 
 
+def a_router_that_is_watched() -> None:
+    """Its interfaces beside the cell, for whoever may log in there; a lost one costs no cell."""
+    nas.put_a_router_between()
+    hop = "ssh://looker-on@router"
+    way = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.ROUTED}@{nas.ROUTED_PORTAL}")
+    words = ("run", *way, "--backing=ramdisk", *ONE, "--ipsec=off")
+    with nas.sshd("router", "looker-on@router"):
+        wait_for(lambda: "tentative" not in sh("ip", "address"), "IPv6 addresses", deadline_s=20)
+        before = snapshot()
+        said = harness("doctor", f"--hop={hop}")
+        assert f"hop   {hop}: reached as looker-on; Linux " in said and "interfaces: left0, right0" in said, (
+            said
+        )
+        said = harness(*words, f"--hop={hop}:23", status=2)
+        assert f"the hop ({hop}:23) could not be reached" in said and "is sshd running" in said, said
+        for file in RESULTS.rglob("events.jsonl"):
+            file.unlink()
+        with started([*words, f"--hop={hop}", "--hop=ssh://looker-on@gateway", "--repeats=4"]) as process:
+            wait_for(measuring, "a measured cell", deadline_s=60)
+            (ssh,) = [
+                pid for pid, name in processes().items() if name == "ssh" and "router" in arguments(pid)
+            ]
+            os.kill(ssh, signal.SIGKILL)
+            assert process.wait(timeout=90) == 0
+        found = sorted(records(newest_run()).values(), key=lambda record: record["order"])
+        assert [record["status"] for record in found] == ["ok"] * 4, found
+        seen_of_it(found[0], hop)
+        lost_after = [bool(record["beside"]["unseen"]) for record in found].index(True)
+        assert lost_after in (1, 2), found
+        assert all(list(record["beside"]["unseen"]) == ["hop"] for record in found[lost_after:]), found
+        texts = [event.get("text", "") for event in events(newest_run())]
+        assert sum("was lost: the connection ended" in text for text in texts) == 1, texts
+        changed = differences(before, snapshot())
+        assert not changed, changed
+    print(f"a hop: lost after {lost_after} of 4 cells")
+
+
+def seen_of_it(record: dict[str, Any], hop: str) -> None:
+    """What was counted beside a cell: all of them are the lab's kernel, and two of the names one machine."""
+    assert not record["beside"]["unseen"], record
+    (use,) = record["beside"]["processors"]
+    assert use["hosts"] == ["initiator", "target", "hop", "hop2"], use
+    ends = {("initiator", nas.ROUTED), ("target", "nas2")}
+    carried = {(i["host"], i["interface"]): i for i in record["beside"]["interfaces"]}
+    assert set(carried) == ends | {("hop", "left0"), ("hop", "right0")}, carried
+    received, sent = carried["hop", "right0"]["rx_bytes"], carried["hop", "left0"]["tx_bytes"]
+    assert min(received, sent) > record["read"]["bytes"], carried
+    about = json.loads((newest_run() / "environment.json").read_bytes())["hosts"]
+    assert about["hop"]["address"] == hop and "tools" not in about["hop"], about
+    print(f"a hop: carried {sent} bytes of {record['read']['bytes']} read")
+
+
 def loop_device() -> str:
     """A disk of the target's with a file system on it."""
     sh("modprobe", "loop")
@@ -216,6 +269,8 @@ def main(part: str) -> None:
     with nas.sshd():
         if part == "matrix":
             the_whole_matrix()
+        elif part == "hop":
+            a_router_that_is_watched()
         elif part == "broken":
             broken_in_the_middle(kill_ssh, lambda: None, survives=True)
             broken_in_the_middle(cut_the_cable, join_the_cable, survives=True)

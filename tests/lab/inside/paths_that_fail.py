@@ -1,7 +1,11 @@
-"""Paths that do not come up: what is said of them, in how long, and that nothing of them is left."""
+"""Paths that do not come up: what is said of them, in how long, and that nothing of them is left.
+
+And beside two PPPoE clients that are not believed, one that is.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -40,7 +44,7 @@ def refusal(spec: str, index: int) -> str:
     return error.value.message
 
 
-def a_wrong_secret() -> None:
+def a_wrong_secret(spec: str, index: int, protocol: str) -> None:
     daemon = NamespaceHost.daemon
 
     def mistaken(host: NamespaceHost, argv: Sequence[str], **more: Any) -> AbstractContextManager[None]:
@@ -48,8 +52,26 @@ def a_wrong_secret() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NamespaceHost, "daemon", mistaken)
-        said = refusal("pppoe", 1)
-    assert "CHAP authentication failed" in said, said
+        said = refusal(spec, index)
+    assert f"{protocol} authentication failed" in said, said
+
+
+def the_right_secret() -> None:
+    """By PAP, which the runs of other tests do not use."""
+    journal, logs = Journal(Path("/run/journal.jsonl")), Path("/run/logs-5")
+    logs.mkdir()
+    folders = Folders(private=PRIVATE / "5", logs=logs)
+    with paths.bring_up(
+        journal, INITIATOR, load_link("pppoe:pap"), tag=TAG, index=5, folders=folders
+    ) as path:
+        assert path.agreed == {"pppoe_authentication": "pap"}, path.agreed
+        INITIATOR.run(["ping", "-c", "1", "-W", "5", path.target_address])
+    log = (logs / "pppd-client.log").read_text(encoding="utf-8")
+    assert "PAP authentication succeeded" in log and "CHAP" not in log, log
+    (secret,) = re.findall(r'concentrator "(\w+)"', (pppoe.CONFIGURATION / "pap-secrets").read_text())
+    assert all(secret not in file.read_text(encoding="utf-8") for file in logs.iterdir())
+    assert (journal.leaks, journal.open_entries(), leftovers.find(INITIATOR, TAG)) == ([], {}, [])
+    print("pppoe:pap came up, proved by PAP")
 
 
 def nobody_answers() -> None:
@@ -89,10 +111,12 @@ def main() -> None:
         *inside.HOP_MODULES[HopKind.OPENFLOW],
     ):
         INITIATOR.run(["modprobe", module])
-    a_wrong_secret()
+    a_wrong_secret("pppoe", 1, "CHAP")
+    a_wrong_secret("pppoe:pap", 4, "PAP")
     nobody_answers()
     no_controller()
     print("all of them failed as they should")
+    the_right_secret()
 
 
 if __name__ == "__main__":

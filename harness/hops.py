@@ -1,0 +1,168 @@
+"""Machines between the ends, routers and switches with a shell: reached over ssh, and only looked at.
+
+A hop needs sh, cat and Linux's /proc, which the smallest router has, and no root: nothing is sent there but
+commands, one after the other, to one shell, which ends with the connection. A hop that is lost in the middle
+costs what it would have told and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, cast
+
+from harness import run as runner
+from harness.counters import NET_DEV, STAT
+from harness.errors import HopLost, RequirementError
+from harness.escape import printable
+from harness.remote import HELLO_DEADLINE_S, SSH_FAILURES, Address, explain, ssh_command
+from harness.run import Completed
+
+ANSWER_S = 10.0
+"""How long a hop may take for an answer. One that forwards at its limit answers late, but it answers."""
+
+LARGEST_ANSWER_BYTES = 4 << 20
+END_S = 2.0
+
+NEEDS = "a hop needs sh, cat and Linux's /proc: leave it out if it has none"
+FAILURES = (*SSH_FAILURES, ("not found", NEEDS), ("No such file", NEEDS))
+
+
+class Hop:
+    """A machine between the ends. ``address`` is for people: where it is."""
+
+    def __init__(self, name: str, address: str, argv: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.address = address
+        self.lost: str | None = None
+        """Why it is gone, once it is."""
+        self._log = log
+        # Nothing that a file holds can be taken for the end of an answer.
+        self._mark = f"harness-{secrets.token_hex(8)}"
+        with log.open("ab") as errors:
+            self._log_begins = errors.tell()
+            try:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=runner.environment(),
+                    start_new_session=True,
+                )
+            except (FileNotFoundError, PermissionError) as error:
+                raise runner.missing(argv[0]) from error
+        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+
+    @property
+    def kernel(self) -> object:
+        return self
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = ANSWER_S, check: bool = True) -> Completed:
+        """Run a program there; HopLost if it does not answer. Its standard error is ssh's log's."""
+        began = time.monotonic()
+        status, said = self._ask(shlex.join(argv), timeout_s)
+        seconds = time.monotonic() - began
+        done = Completed(argv=tuple(argv), status=status, stdout=said, stderr="", seconds=seconds)
+        return done.require_success() if check else done
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        heading = f"{self._mark}-file\n"
+        script = f'for f in {shlex.join(paths)}; do echo {heading.strip()}; cat "$f" 2>/dev/null; done'
+        _, said = self._ask(script, ANSWER_S)
+        texts = said.split(heading)[1:]
+        if len(texts) != len(paths):
+            raise self._gone(f"it was asked for {len(paths)} files, and answered with {len(texts)}")
+        return texts
+
+    def said(self) -> str:
+        """What ssh, or the shell there, printed as an error."""
+        words = self._log.read_bytes()[self._log_begins :]
+        return words.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        """End the shell there, by ending what it reads."""
+        self.lost = self.lost or "it was closed"
+        with contextlib.suppress(OSError):
+            self._in.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        self._kill()
+        self._out.close()
+
+    def _ask(self, command: str, timeout_s: float) -> tuple[int, str]:
+        """What a command of the shell printed, between our marks, and its exit status."""
+        if self.lost is not None:
+            raise self._gone(self.lost)
+        begin, end = f"{self._mark}\n", f"\n{self._mark} "
+        line = f"echo {self._mark}; {{ {command}\n}} </dev/null; printf '\\n%s %s\\n' {self._mark} $?\n"
+        try:
+            self._in.write(line.encode("utf-8", "surrogateescape"))
+            self._in.flush()
+        except OSError:
+            raise self._gone("the connection ended") from None
+        text = self._await(end.encode(), time.monotonic() + timeout_s)
+        # Before the first answer there is whatever a login shell prints.
+        said, _, status = text.partition(begin)[2].partition(end)
+        if not status.strip().isdecimal():
+            raise self._gone(f"its shell answered with {printable(text[-80:])}")
+        return int(status), said
+
+    def _await(self, end: bytes, deadline: float) -> str:
+        """What comes until the whole line that ``end`` begins."""
+        data = b""
+        while not (end in data and data.endswith(b"\n")):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._out], [], [], left)[0]:
+                raise self._gone("it did not answer in time")
+            more = os.read(self._out.fileno(), 1 << 16)
+            if not more:
+                raise self._gone("the connection ended")
+            data += more
+            if len(data) > LARGEST_ANSWER_BYTES:
+                raise self._gone("its answer did not end")
+        return data.decode("utf-8", "replace")
+
+    def _gone(self, why: str) -> HopLost:
+        if self.lost is None:
+            self.lost = why
+            self._kill()
+        return HopLost(f"the {self.name} ({self.address}) was lost: {self.lost}")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def connect(
+    address: Address, *, name: str, log: Path, ssh_options: Mapping[str, str] | None = None
+) -> Iterator[Hop]:
+    """A hop, for the length of the context. RequirementError if it cannot be reached or read."""
+    argv = ["sh"] if address.is_local else ssh_command(address, ["sh"], ssh_options or {})
+    hop = Hop(name, address.text, argv, log)
+    with contextlib.closing(hop):
+        try:
+            hop.run(["true"], timeout_s=HELLO_DEADLINE_S)
+            stat, net_dev = hop.read_files([STAT, NET_DEV])
+        except HopLost as lost:
+            raise explain(f"{name} ({address.text})", hop.said() or hop.lost or "", FAILURES) from lost
+        absent = [file for file, text in ((STAT, stat), (NET_DEV, net_dev)) if not text.strip()]
+        if absent:
+            raise RequirementError(
+                f"the {name} ({address.text}) was reached, but {' and '.join(absent)} cannot be read there",
+                hint=NEEDS,
+            )
+        yield hop
+
+
+def names(count: int) -> list[str]:
+    """How people know so many hops, from the initiator's side on."""
+    return ["hop", *(f"hop{number}" for number in range(2, count + 1))][:count]

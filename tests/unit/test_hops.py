@@ -1,0 +1,327 @@
+"""Hops over SSH: what is asked of their shell, what becomes of one that is lost, and who is counted once.
+
+ssh(1) is a script here that has a shell carry out its last word, as sshd does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import doctor, environment, hops, inside
+from harness.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
+from harness.errors import CommandFailed, HopLost, RequirementError, UsageError
+from harness.hops import Hop
+from harness.plan import Kernels, Request, make_plan
+from harness.probes import planning
+from harness.probes.kinds import Ping
+from harness.remote import parse_address
+from harness.results import RunFolder
+from harness.run import Completed
+from tests.unit.fakes import World
+
+ROUTER = parse_address("ssh://admin@router", "hop")
+SSH = """\
+printf '%s\\n' "$@" > "$(dirname "$0")/ssh.words"
+echo "Welcome to the router"
+for last; do :; done
+exec sh -c "$last"
+"""
+
+
+def ssh_is(folder: Path, text: str) -> None:
+    file = folder / "ssh"
+    file.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
+    file.chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs found before the machine's own."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    ssh_is(folder, SSH)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def hop(tools: Path, tmp_path: Path) -> Iterator[Hop]:
+    del tools
+    with hops.connect(ROUTER, name="hop", log=tmp_path / "hop.log") as hop:
+        yield hop
+
+
+def lose(hop: Hop) -> None:
+    """As if the connection broke."""
+    os.killpg(hop._process.pid, signal.SIGKILL)
+    hop._process.wait()
+
+
+# One shell
+
+
+def test_it_is_reached_as_other_hosts_are_and_as_who_was_named(hop: Hop, tools: Path) -> None:
+    assert (hop.name, hop.address, hop.lost) == ("hop", "ssh://admin@router", None)
+    words = (tools / "ssh.words").read_text(encoding="utf-8").splitlines()
+    assert words[-5:] == ["-l", "admin", "router", "--", "sh"]
+    assert "-oBatchMode=yes" in words and "-oStrictHostKeyChecking=yes" in words
+
+
+def test_files_come_as_they_are(hop: Hop, tmp_path: Path) -> None:
+    texts = {"plain": "a b\n", "torn": "no newline", "empty": "", "own $(name)'s": "\n\n==> x\n0 1\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    paths = [str(tmp_path / name) for name in texts]
+    assert hop.read_files([*paths, "/no/such/file"]) == [*texts.values(), ""]
+    (tmp_path / "noise").write_bytes(b"\xff\xfe")
+    assert hop.read_files([str(tmp_path / "noise")]) == ["\ufffd\ufffd"]
+
+
+def test_words_reach_a_program_unchanged_and_one_shell_serves_them_all(hop: Hop, tools: Path) -> None:
+    (tools / "ssh").unlink()
+    for words in ([""], ["it's", "$HOME", "a\nb", "*", "\\", "!x"], ["-n", "--", "ü"]):
+        assert hop.run(["printf", r"%s|", *words]).stdout == "".join(f"{word}|" for word in words)
+    assert hop.run(["cat"]).stdout == "", "what it reads is not what we write to the shell"
+    assert hop.run(["sh", "-c", "exit 3"], check=False).status == 3
+    with pytest.raises(CommandFailed, match="`no-such-program` ended with status 127"):
+        hop.run(["no-such-program"])
+    assert "no-such-program" in hop.said()
+
+
+def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
+    (tools / "ssh").unlink()
+    with hops.connect(parse_address("local", "hop"), name="hop", log=tmp_path / "log") as hop:
+        assert "cpu" in hop.read_files([STAT])[0]
+    with pytest.raises(HopLost, match=r"the hop \(local\) was lost: it was closed"):
+        hop.run(["true"])
+
+
+# What cannot be reached, and what is lost
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "hint"),
+    [
+        ("echo 'ssh: Could not resolve hostname router' >&2; exit 255", "resolve hostname", "ssh/config"),
+        ("echo 'Host key verification failed.' >&2; exit 255", "Host key", "fingerprint"),
+        ("echo 'admin@router: Permission denied (publickey).' >&2; exit 255", "Permission denied", "ssh-add"),
+        ("echo 'bash: sh: command not found' >&2; exit 127", "command not found", "a hop needs sh, cat"),
+        ("echo 'bad command name sh (line 1 column 1)'; exit 0", "the connection ended", "by hand"),
+        ("exit 255", "the connection ended", "by hand"),
+    ],
+)
+def test_one_that_cannot_be_reached_is_told_in_a_sentence(
+    tools: Path, tmp_path: Path, script: str, said: str, hint: str
+) -> None:
+    ssh_is(tools, script)
+    with (
+        pytest.raises(RequirementError) as refused,
+        hops.connect(ROUTER, name="hop", log=tmp_path / "log"),
+    ):
+        pytest.fail("it was reached")
+    assert refused.value.message.startswith("the hop (ssh://admin@router) could not be reached: ")
+    assert said in refused.value.message
+    assert hint in (refused.value.hint or "")
+
+
+def test_one_without_proc_is_refused(tools: Path, tmp_path: Path) -> None:
+    (tools / "cat").write_text("#!/bin/sh\n", encoding="utf-8")
+    (tools / "cat").chmod(0o755)
+    with (
+        pytest.raises(RequirementError, match="/proc/stat and /proc/net/dev cannot be read there") as refused,
+        hops.connect(ROUTER, name="hop", log=tmp_path / "log"),
+    ):
+        pytest.fail("it was taken")
+    assert refused.value.hint == hops.NEEDS
+
+
+def test_one_that_hangs_is_given_up_after_a_while(hop: Hop) -> None:
+    began = time.monotonic()
+    with pytest.raises(HopLost, match="was lost: it did not answer in time"):
+        hop.run(["sleep", "60"], timeout_s=0.3)
+    with pytest.raises(HopLost, match="it did not answer in time"):
+        hop.read_files([STAT])
+    assert time.monotonic() - began < 5
+
+
+def test_an_answer_without_end_is_not_taken(hop: Hop) -> None:
+    with pytest.raises(HopLost, match="its answer did not end"):
+        hop.run(["sh", "-c", "yes | head -c 10000000"])
+
+
+def test_it_is_asked_what_it_is(hop: Hop) -> None:
+    facts = environment.describe((), [hop])["hosts"]
+    assert isinstance(facts, dict)
+    assert facts["hop"]["address"] == "ssh://admin@router" and facts["hop"]["cpus"] == os.cpu_count()
+    assert "tools" not in facts["hop"]
+    lose(hop)
+    assert environment.describe((), [hop]) == {
+        "hosts": {
+            "hop": {
+                "address": "ssh://admin@router",
+                "unseen": "the hop (ssh://admin@router) was lost: the connection ended",
+            }
+        }
+    }
+
+
+def test_doctor_says_whether_it_answers(tools: Path) -> None:
+    (well,) = doctor.hop_findings([ROUTER])
+    assert well.ok and well.where == "hop"
+    assert well.text.startswith("ssh://admin@router: reached as ") and "energy: " in well.text, well
+    ssh_is(tools, "echo 'ssh: connect to host router port 22: Connection refused' >&2; exit 255")
+    ill, also = doctor.hop_findings([ROUTER, parse_address("ssh://router2", "hop")])
+    assert not ill.ok and ill.mend == "is sshd running there?" and "Connection refused" in ill.text
+    assert also.where == "hop2" and not also.ok
+
+
+# Counted beside the hosts
+
+
+class Router:
+    """A hop whose counters go up with each look, and which is lost after ``looks`` of them."""
+
+    def __init__(self, name: str, *, boot: str, place: str = "net:[1]", looks: int = 100) -> None:
+        self.name, self.boot, self.place, self.left = name, boot, place, looks
+        self.looks = 0
+
+    @property
+    def kernel(self) -> object:
+        return self
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 1.0, check: bool = True) -> Completed:
+        del timeout_s, check
+        said = self.place if argv[0] == "readlink" else ""
+        return Completed(argv=tuple(argv), status=0, stdout=said, stderr="", seconds=0.0)
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        return [self._text(path) for path in paths]
+
+    def _text(self, path: str) -> str:
+        if path in (STAT, NET_DEV):
+            self.left -= 1
+            if self.left < 0:
+                raise HopLost(f"the {self.name} was lost")
+            self.looks += 1
+        n = self.looks
+        return {
+            BOOT_ID: self.boot,
+            CPUINFO: "model name : MIPS",
+            STAT: f"cpu  {n * 10} 0 {n * 20} {n * 50} 0 0 {n * 20} 0\ncpu0 0 0 {n * 20} 0 0 0 0 0\n",
+            NET_DEV: f"lo: {n} {'0 ' * 15}\nidle0: {'7 ' * 16}\n"
+            f"eth0: {n * 1000} {n} 0 {n} 0 0 0 0 {n * 500} {n} 0 0 0 0 0 0\n",
+        }[path]
+
+
+class Booted(World):
+    """The hosts of a run, whose kernel has ``boot``."""
+
+    boot = "a"
+
+    def text_of(self, path: str) -> str:
+        return {BOOT_ID: self.boot, STAT: "cpu  1 2 3 4\ncpu0 1 2 3 4\n"}.get(path) or super().text_of(path)
+
+
+def test_a_hop_is_counted_with_all_of_its_interfaces_that_carried_anything() -> None:
+    world, router = Booted(), Router("hop", boot="b")
+    counted = Observer([world.host("initiator"), world.host("target", "t")], [router]).watch()()
+    ends, hop = counted.processors
+    assert ends.hosts == ("initiator", "target") and hop.hosts == ("hop",)
+    assert (hop.user, hop.system, hop.softirq) == pytest.approx((0.1, 0.2, 0.2))
+    assert hop.hottest == pytest.approx(1.0) and hop.energy_j is None
+    (eth0,) = counted.interfaces
+    assert (eth0.host, eth0.interface) == ("hop", "eth0")
+    assert eth0.rx_bytes == 2 * eth0.tx_bytes > 0 and eth0.drops > 0
+    assert counted.unseen == {}
+
+
+def test_two_names_of_one_kernel_are_counted_once() -> None:
+    world = Booted()
+    routers = [
+        Router("hop", boot="b"),
+        Router("hop2", boot="b"),
+        Router("hop3", boot="b", place="net:[2]"),
+        Router("hop4", boot="a", place="net:[3]"),
+    ]
+    counted = Observer([world.host("initiator")], routers).watch()()
+    assert [use.hosts for use in counted.processors] == [("initiator", "hop4"), ("hop", "hop2", "hop3")]
+    assert [use.host for use in counted.interfaces] == ["hop", "hop3", "hop4"]
+    nameless = [Router("hop", boot=""), Router("hop2", boot="", place="")]
+    assert [use.hosts for use in Observer([], nameless).watch()().processors] == [("hop",), ("hop2",)]
+
+
+@pytest.mark.parametrize("looks", range(4))
+def test_a_hop_that_is_lost_costs_its_own_figures(looks: int) -> None:
+    """``looks`` it is there for: at its interfaces, at its processors, and the same again."""
+    told: list[str] = []
+    hosts = [Booted().host("initiator")]
+    observer = Observer(hosts, [Router("hop", boot="b", looks=looks)], tell=told.append)
+    counted = observer.watch()()
+    assert [use.hosts for use in counted.processors if "hop" not in use.hosts] == [("initiator",)]
+    assert not counted.interfaces
+    assert counted.unseen == {"hop": "the hop was lost"}
+    assert observer.watch()().unseen == counted.unseen
+    assert told == ["the hop was lost; what it counts is n/a from now on"]
+
+
+# What may be asked for
+
+REAL = Request(target="ssh://root@nas", links=("wired=eth0",), ipsec=("off",))
+
+
+def test_hops_are_planned_as_they_were_named() -> None:
+    names = ("ssh://me@gateway", "ssh://switch:2222", "local")
+    assert make_plan(msgspec.structs.replace(REAL, hops=names)).hops == names
+    on_host = Request(testbed="host", links=("wired",), ipsec=("off",), hops=names)
+    assert make_plan(on_host).hops == names
+    probing = planning.make_plan(msgspec.structs.replace(REAL, hops=names), [Ping()], "probes")
+    assert probing.hops == names
+    assert hops.names(3) == ["hop", "hop2", "hop3"] and hops.names(0) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "named", "message"),
+    [
+        (
+            Request(),
+            ("ssh://gw",),
+            "a hop was named, 'ssh://gw', but the lab's hosts and all that is between them",
+        ),
+        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between theirs"),
+        (REAL, ("ssh://gw", "ssh://gw"), "expected up to 16 different hops, found "),
+        (REAL, tuple(f"ssh://gw{n}" for n in range(17)), "expected up to 16 different hops, found "),
+        (REAL, ("gw",), r"expected hop as ssh://\[USER@\]HOST\[:PORT\] or local, found gw"),
+        (REAL, ("ssh://-oProxyCommand=x",), "expected hop as ssh://"),
+    ],
+)
+def test_hops_that_cannot_be_are_refused_in_a_sentence(
+    request_: Request, named: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        make_plan(msgspec.structs.replace(request_, hops=named))
+    assert refused.value.hint
+
+
+def test_hops_are_reached_before_anything_is_brought_up(tools: Path, tmp_path: Path) -> None:
+    asked = Request(testbed="host", links=("wired",), ipsec=("off",), hops=("local", "ssh://admin@router"))
+    made, folder = make_plan(asked), RunFolder(tmp_path)
+    with inside.hosts(made, folder, lambda _event: None) as taking_part:
+        assert [hop.address for hop in taking_part.hops] == list(asked.hops)
+        assert [host.name for host in taking_part.all] == ["initiator", "target"]
+        (use,) = taking_part.observer(lambda _event: None, energy=False).watch()().processors
+        assert use.hosts == ("initiator", "target", "hop", "hop2"), "all are this machine"
+    assert [hop.lost for hop in taking_part.hops] == ["it was closed"] * 2
+    assert (tmp_path / "hop2.log").exists()
+    ssh_is(tools, "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
+    with (
+        pytest.raises(RequirementError, match=r"the hop2 \(ssh://admin@router\) could not be reached"),
+        inside.hosts(made, folder, lambda _event: None),
+    ):
+        pytest.fail("it was reached")

@@ -324,6 +324,10 @@ def _lacking(evidence: Evidence) -> list[str]:
     elif evidence.is_protected and evidence.null is None and "cipher_null" not in evidence.driver:
         how = "" if evidence.cipher_ns is None else " more closely"
         lacking.append(f"no column with null-sha256 tells the cipher from the kernel's path{how}")
+    if evidence.null is None and evidence.cipher_ns is not None and not _is_crypto_known(evidence):
+        lacking.append(
+            "other work on the machine stretched what its ciphers take: a quiet one would tell more"
+        )
     if evidence.busy is None and evidence.twin_ns is None:
         lacking.append("how busy the processor was is not known (--twin would tell what it took)")
     if evidence.repeats < 2:

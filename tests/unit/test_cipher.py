@@ -262,6 +262,10 @@ def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, lim
         disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(8500 * US, 9000 * US, 18_000 * US))
         assert judge(disturbed).limited_by is limit and judge(disturbed).confidence is Confidence.MEDIUM
         assert said.detail == f"{evidence.driver}, at least 64% of a core, core 85% busy"
+    if limit is Limit.UNKNOWN:
+        assert "a quiet one" not in said.reason
+        disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US))
+        assert "a quiet one would tell more" in judge(disturbed).reason
 
 
 def test_what_is_not_told_has_both_figures() -> None:

@@ -2,15 +2,18 @@
 
 ``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the iface record that binds
 the session to the network interface ``bound_to``, "" for open-iscsi's default. If no iscsid runs (a killed
-run took it along), one is kept running meanwhile, since only that can end a session. What is absent needs
-no ending.
+run took it along), one is kept running meanwhile; where that cannot reach the target any more, the kernel
+is told to forget the session. What is absent needs no ending.
 """
 
+import contextlib
 import json
+import socket
+import struct
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 DEADLINE_S = 10.0
@@ -19,6 +22,12 @@ NOTHING_FOUND = 21
 NOT_CONNECTED = 32
 """include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESSION_NOT_CONNECTED."""
 CONFIGURATION = Path("/etc/iscsi")
+
+NETLINK_ISCSI = 8
+STOP_CONN, DESTROY_CONN, DESTROY_SESSION = 18, 14, 12
+STOP_CONN_TERM = 1
+EVENT_BYTES = 512
+"""include/scsi/iscsi_if.h of Linux: events from user space, and room for any struct iscsi_uevent."""
 
 
 def find_session(iqn: str) -> str:
@@ -36,8 +45,9 @@ def iscsid_answers() -> bool:
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in Path("/proc/net/unix").read_text()
 
 
-def start_iscsid(stack: ExitStack, initiator_iqn: str) -> None:
-    """Keep an iscsid running until the stack is unwound."""
+@contextlib.contextmanager
+def iscsid(initiator_iqn: str) -> Iterator[None]:
+    """Keep an iscsid running for the length of the context."""
     name = CONFIGURATION / "initiatorname.iscsi"
     if not name.exists():
         name.write_text(f"InitiatorName={initiator_iqn}\n")
@@ -48,11 +58,34 @@ def start_iscsid(stack: ExitStack, initiator_iqn: str) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    stack.callback(process.wait)
-    stack.callback(process.terminate)
-    end = time.monotonic() + DEADLINE_S
-    while not iscsid_answers() and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)
+    try:
+        end = time.monotonic() + DEADLINE_S
+        while not iscsid_answers() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def forget(session: str) -> None:
+    """Have the kernel end a session of iscsi_tcp, without a word to its target; OSError if it refuses."""
+    handle = int(Path("/sys/class/iscsi_transport/tcp/handle").read_text())
+    number = int(session.removeprefix("session"))
+    events = []
+    for path in Path("/sys/class/iscsi_connection").glob(f"connection{number}:*"):
+        connection = int(path.name.partition(":")[2])
+        events.append((STOP_CONN, struct.pack("=IIQI", number, connection, 0, STOP_CONN_TERM)))
+        events.append((DESTROY_CONN, struct.pack("=II", number, connection)))
+    events.append((DESTROY_SESSION, struct.pack("=I", number)))
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ISCSI) as kernel:
+        kernel.settimeout(DEADLINE_S)
+        for kind, body in events:
+            event = (struct.pack("=IIQ", kind, 0, handle) + body).ljust(EVENT_BYTES, b"\0")
+            kernel.send(struct.pack("=IHHII", 16 + len(event), kind, 1, 0, 0) + event)
+            (refused,) = struct.unpack_from("=i", kernel.recv(4096), 20)
+            if refused:
+                raise OSError(-refused, f"event {kind} was refused")
 
 
 def iscsiadm(*words: str) -> int:
@@ -69,30 +102,49 @@ def iface(request: dict[str, str], *words: str) -> int:
     return iscsiadm("--mode", "iface", "--interface", request["interface"], *words)
 
 
+def log_out(request: dict[str, str]) -> int:
+    """The status of iscsiadm."""
+    end = time.monotonic() + DEADLINE_S
+    # An iscsid that finds a session at its start connects it anew, and will not end it meanwhile.
+    while (status := node(request, "--logout")) == NOT_CONNECTED and time.monotonic() < end:
+        time.sleep(0.1)
+    return status
+
+
+def end(request: dict[str, str], session: str) -> None:
+    """End the session, or exit with the reason why it goes on."""
+    if iscsid_answers():
+        status = log_out(request)
+    else:
+        with iscsid(request["initiator_iqn"]):
+            status = log_out(request)
+        # Nobody knows of the session any more but the kernel. The way to its target may have gone with the
+        # run, where that was a daemon's.
+        if status != 0 and find_session(request["iqn"]):
+            try:
+                forget(session)
+            except OSError as error:
+                sys.exit(f"{session} to {request['iqn']} could not be ended: {error}")
+    if status != 0 and find_session(request["iqn"]):
+        sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status})")
+
+
 def main() -> None:
     request = json.load(sys.stdin)
     session = find_session(request["iqn"])
-    with ExitStack() as stack:
-        # Records are missing if a killed run left this: their folder went with it. Without its iface record
-        # no other is found, not even to be absent.
-        if request["interface"]:
-            iface(request, "--op", "new")
-            iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
-        if session:
-            node(request, "--op", "new")
-            if not iscsid_answers():
-                start_iscsid(stack, request["initiator_iqn"])
-            end = time.monotonic() + DEADLINE_S
-            # An iscsid that finds a session at its start connects it anew, and will not end it meanwhile.
-            while (status := node(request, "--logout")) == NOT_CONNECTED and time.monotonic() < end:
-                time.sleep(0.1)
-            if status != 0 and find_session(request["iqn"]):
-                sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status})")
-        status = node(request, "--op", "delete")
-        if status not in (0, NOTHING_FOUND):
-            sys.exit(f"the record of {request['iqn']} could not be deleted (iscsiadm said {status})")
-        if request["interface"]:
-            iface(request, "--op", "delete")
+    # Records are missing if a killed run left this: their folder went with it. Without its iface record
+    # no other is found, not even to be absent.
+    if request["interface"]:
+        iface(request, "--op", "new")
+        iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
+    if session:
+        node(request, "--op", "new")
+        end(request, session)
+    status = node(request, "--op", "delete")
+    if status not in (0, NOTHING_FOUND):
+        sys.exit(f"the record of {request['iqn']} could not be deleted (iscsiadm said {status})")
+    if request["interface"]:
+        iface(request, "--op", "delete")
 
 
 main()

@@ -7,13 +7,13 @@ set -eu
 place=$1
 shift
 rm -rf "$place"
-mkdir -p "$place/run" "$place/tmp" "$place/shm"
-chmod 1777 "$place/tmp" "$place/shm"
+mkdir -p "$place/run" "$place/tmp"
+chmod 1777 "$place/tmp"
 exec unshare --map-root-user --mount -- sh -c '
     place=$1
     shift
     mount --bind "$place/run" /run
     mount --bind "$place/tmp" /tmp
-    mount --bind "$place/shm" /dev/shm
+    mount -t tmpfs -o mode=1777 apart /dev/shm
     exec "$@"
 ' sh "$place" "$@"

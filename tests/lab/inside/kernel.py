@@ -17,7 +17,9 @@ from harness import programs
 HARNESS = str(Path(sys.executable).with_name("harness"))
 RESULTS = Path("/root/results")
 LIO = Path("/sys/kernel/config/target")
-DAEMONS = {"charon-systemd", "iscsid", "tcpdump", "fio", "dd"}
+OF_PATHS = {"pppd", "pppoe", "pppoe-server", "ovsdb-server", "ovs-vswitchd", "ovs-testcontrol"}
+DAEMONS = {"charon-systemd", "iscsid", "tcpdump", "fio", "dd", *OF_PATHS}
+"""By comm, the 15 characters of a name that the kernel keeps."""
 COUNTS = ("statistics", "_hits", "num_", "inst")
 """Parts of names in configfs of what counts or is numbered by itself."""
 

@@ -62,12 +62,17 @@ def kill_while(moment: Callable[[Path], bool], *words: str) -> str:
     return harness("clean")
 
 
+LINKS = {logging_in: "pppoe", measuring: "openflow:controller"}
+"""Paths with daemons of their own, at moments when these run."""
+
+
 def main() -> None:
     make_the_user_s_own()
     before = snapshot()
     for moment in (filling, negotiating, logging_in, measuring, taking_down):
         began = time.monotonic()
-        said = kill_while(moment, "--link=wired", "--runtime=2s" if moment is measuring else "--runtime=0.1s")
+        runtime_s = 2 if moment is measuring else 0.1
+        said = kill_while(moment, f"--link={LINKS.get(moment, 'wired')}", f"--runtime={runtime_s}s")
         changed = differences(before, snapshot())
         assert not changed, f"killed while {moment.__name__}, then cleaned ({said}):\n{changed}"
         assert "Ramdisk 33554432" in said, said

@@ -113,6 +113,7 @@ def log_out(request: dict[str, str]) -> int:
 
 def end(request: dict[str, str], session: str) -> None:
     """End the session, or exit with the reason why it goes on."""
+    why = ""
     if iscsid_answers():
         status = log_out(request)
     else:
@@ -124,9 +125,9 @@ def end(request: dict[str, str], session: str) -> None:
             try:
                 forget(session)
             except OSError as error:
-                sys.exit(f"{session} to {request['iqn']} could not be ended: {error}")
+                why = f", and the kernel did not end it: {error}"
     if status != 0 and find_session(request["iqn"]):
-        sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status})")
+        sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status}){why}")
 
 
 def main() -> None:

@@ -67,6 +67,8 @@ class Machine:
             ("/sys/class/iscsi_session", "sessions"),
             ("/proc/net/unix", "unix"),
             ("/etc/iscsi", "etc"),
+            # Absent: a session of this machine's own kernel is never to be touched.
+            ("/sys/class/iscsi_transport/tcp/handle", "handle"),
         ):
             assert source.count(f'"{path}"') == 1
             source = source.replace(f'"{path}"', f'"{self.here / name}"')
@@ -116,8 +118,8 @@ def test_without_an_iscsid_one_runs_meanwhile(machine: Machine) -> None:
         f"{NODE} --op new",  # it reads the records of the sessions that it finds
         "iscsid --foreground",
         f"{NODE} --logout",
-        f"{NODE} --op delete",
         "iscsid ends",
+        f"{NODE} --op delete",
     ]
     assert (machine.here / "etc" / "initiatorname.iscsi").read_text(encoding="utf-8") == (
         "InitiatorName=iqn.x:me\n"
@@ -169,11 +171,23 @@ def test_a_session_that_does_not_end_is_told_and_its_record_stays(
     machine.have_sessions(IQN)
     machine.answer(logout=statuses)
     began = time.monotonic()
-    message = f"session1 to {IQN} could not be logged out (iscsiadm said {told})\n"
-    assert machine.log_out() == (1, message)
+    status, said = machine.log_out()
+    assert status == 1
+    # To have the kernel end it is tests/lab/inside/killed_host_run.py's.
+    message = (
+        f"session1 to {IQN} could not be logged out (iscsiadm said {told}), and the kernel did not end it: "
+    )
+    assert said.startswith(message) and "No such file" in said
     assert time.monotonic() - began < 10
     assert f"{NODE} --op delete" not in machine.said, "without its record it could not be ended later"
     assert machine.said[-1] == "iscsid ends"
+
+
+def test_a_session_that_another_s_iscsid_keeps_is_never_taken_from_it(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    machine.answer(logout=(8,))
+    assert machine.log_out() == (1, f"session1 to {IQN} could not be logged out (iscsiadm said 8)\n")
 
 
 def test_a_record_that_stays_is_told(machine: Machine) -> None:

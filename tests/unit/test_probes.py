@@ -32,6 +32,7 @@ from harness.probes.tools import PACKAGES, Way
 from harness.results import RunFolder
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, World, state_text
+from tests.unit.test_hops import Router
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
 
@@ -209,6 +210,22 @@ def test_beside_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Pa
     assert why is not None and "only the portal's ports are protected" in why
     record = judge(world, tmp_path, Ping(), ipsec="aes128gcm16", is_shared=True)
     assert record.status is Status.SKIPPED and record.figures is None
+
+
+@pytest.mark.parametrize("looks", [4, 3])
+def test_a_hop_is_counted_beside_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
+    world = Turns("ping", REPLIES)
+    observer = Observer([], [Router("hop", boot="b", looks=looks)], energy=False)
+    it = way(world, tmp_path)
+    record = judged.measure(blank(Ping(count=4)), it, observer=observer, folder=tmp_path)
+    assert record.status is Status.OK, record
+    hops = [use.interface for use in record.interfaces if use.host == "hop"]
+    if looks == 4:
+        assert [use.hosts for use in record.processors] == [("hop",)] and hops == ["eth0"]
+        assert record.unseen == {}
+    else:
+        assert hops == [] and record.unseen == {"hop": "the hop was lost"}
+    assert [use.host for use in record.interfaces[:2]] == ["initiator", "target"]
 
 
 def test_a_shared_link_is_pinged_from_its_own_address(tmp_path: Path) -> None:

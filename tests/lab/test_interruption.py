@@ -110,7 +110,8 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_interrupted(tmp_path: Path, before: set[str], number: signal.Signals) -> None:
-    with running(tmp_path, *RUN, WORKLOAD) as process:
+    # Longer than a second command takes, however busy the machine is.
+    with running(tmp_path, *RUN, WORKLOAD, "--runtime=3s") as process:
         folder = reach(tmp_path, cells=1)
         processes = kernels(process)
         if number is signal.SIGINT:

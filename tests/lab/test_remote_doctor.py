@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.aside]
 
 
 def test_doctor_names_what_a_machine_lacks() -> None:

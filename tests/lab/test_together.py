@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.aside]
 
 
 def test_initiators_measure_together_and_the_faults_of_one_are_its_own() -> None:

@@ -23,7 +23,7 @@ from harness.bench import Bench
 from harness.hosts import PRIVATE
 from harness.inside import hosts, mount_private, prepare
 from harness.journal import Journal
-from harness.model import Cell, Status
+from harness.model import LINK_LOCAL, Cell, Status
 from harness.results import RunFolder
 from harness.stats import summarise
 
@@ -96,6 +96,8 @@ def main() -> int:
     parser.add_argument("--workload", default="rand-read-4k")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.link == LINK_LOCAL:
+        parser.error("--link: expected a link with a session, found local")
     if options.inside:
         return inside(options)
     command = [sys.executable, str(Path(__file__).resolve()), *sys.argv[1:], "--inside"]

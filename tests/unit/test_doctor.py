@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import cli, doctor, programs, requirements
+from harness import cli, doctor, programs, remote, requirements
 from harness.doctor import Machine, judge, machine_findings, machines, require
 from harness.errors import RequirementError, UsageError
 from harness.hosts import Host
@@ -375,6 +375,8 @@ def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     source = agent_source(folder)
     monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    # Where root has made runs before, others may not even look.
+    monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
     for name, text in (("unshare", UNSHARE), ("mount", ""), ("umount", "")):
         script(tools, name, text)
     return folder

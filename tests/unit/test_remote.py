@@ -72,6 +72,8 @@ def connect(
     del tools
     source = agent_source(tmp_path / "state")
     monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    # Where root has made runs before, others may not even look.
+    monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
 
     def connect(
         text: str = NAS, role: str = "target", run_id: str = "run-1"

@@ -12,11 +12,9 @@ import os
 import secrets
 import select
 import shlex
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, cast
 
 from harness import run as runner
 from harness.counters import NET_DEV, STAT
@@ -43,23 +41,9 @@ class Hop:
         self.address = address
         self.lost: str | None = None
         """Why it is gone, once it is."""
-        self._log = log
         # Nothing that a file holds can be taken for the end of an answer.
         self._mark = f"harness-{secrets.token_hex(8)}"
-        with log.open("ab") as errors:
-            self._log_begins = errors.tell()
-            try:
-                self._process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    env=runner.environment(),
-                    start_new_session=True,
-                )
-            except (FileNotFoundError, PermissionError) as error:
-                raise runner.missing(argv[0]) from error
-        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+        self.dialogue = runner.Dialogue(argv, log)
 
     @property
     def kernel(self) -> object:
@@ -82,20 +66,11 @@ class Hop:
             raise self._gone(f"it was asked for {len(paths)} files, and answered with {len(texts)}")
         return texts
 
-    def said(self) -> str:
-        """What ssh, or the shell there, printed as an error."""
-        words = self._log.read_bytes()[self._log_begins :]
-        return words.decode("utf-8", "replace").strip()
-
     def close(self) -> None:
         """End the shell there, by ending what it reads."""
         self.lost = self.lost or "it was closed"
-        with contextlib.suppress(OSError):
-            self._in.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
-        self._kill()
-        self._out.close()
+        self.dialogue.end(END_S)
+        self.dialogue.output.close()
 
     def _ask(self, command: str, timeout_s: float) -> tuple[int, str]:
         """What a command of the shell printed, between our marks, and its exit status."""
@@ -104,8 +79,8 @@ class Hop:
         begin, end = f"{self._mark}\n", f"\n{self._mark} "
         line = f"echo {self._mark}; {{ {command}\n}} </dev/null; printf '\\n%s %s\\n' {self._mark} $?\n"
         try:
-            self._in.write(line.encode("utf-8", "surrogateescape"))
-            self._in.flush()
+            self.dialogue.input.write(line.encode("utf-8", "surrogateescape"))
+            self.dialogue.input.flush()
         except OSError:
             raise self._gone("the connection ended") from None
         text = self._await(end.encode(), time.monotonic() + timeout_s)
@@ -120,9 +95,9 @@ class Hop:
         data = b""
         while not (end in data and data.endswith(b"\n")):
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._out], [], [], left)[0]:
+            if left <= 0 or not select.select([self.dialogue.output], [], [], left)[0]:
                 raise self._gone("it did not answer in time")
-            more = os.read(self._out.fileno(), 1 << 16)
+            more = os.read(self.dialogue.output.fileno(), 1 << 16)
             if not more:
                 raise self._gone("the connection ended")
             data += more
@@ -133,12 +108,8 @@ class Hop:
     def _gone(self, why: str) -> HopLost:
         if self.lost is None:
             self.lost = why
-            self._kill()
+            self.dialogue.kill()
         return HopLost(f"the {self.name} ({self.address}) was lost: {self.lost}")
-
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 @contextlib.contextmanager
@@ -153,7 +124,9 @@ def connect(
             hop.run(["true"], timeout_s=HELLO_DEADLINE_S)
             stat, net_dev = hop.read_files([STAT, NET_DEV])
         except HopLost as lost:
-            raise explain(f"{name} ({address.text})", hop.said() or hop.lost or "", FAILURES) from lost
+            raise explain(
+                f"{name} ({address.text})", hop.dialogue.said() or hop.lost or "", FAILURES
+            ) from lost
         absent = [file for file, text in ((STAT, stat), (NET_DEV, net_dev)) if not text.strip()]
         if absent:
             raise RequirementError(

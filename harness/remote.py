@@ -14,13 +14,12 @@ import queue
 import re
 import shlex
 import socket
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import msgspec
 
@@ -138,7 +137,6 @@ class Connection:
 
     def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
         self.name = name
-        self._log = log
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Answers] = {}
         self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
@@ -148,26 +146,13 @@ class Connection:
         self.lost: str | None = None
         """Why it is gone, once it is."""
         program = programs.source("agent").encode()
-        with log.open("ab") as errors:
-            self._log_begins = errors.tell()
-            try:
-                self._process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    env=runner.environment(),
-                    start_new_session=True,
-                )
-            except (FileNotFoundError, PermissionError) as error:
-                raise runner.missing(argv[0]) from error
-        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+        self.dialogue = runner.Dialogue(argv, log)
         self._hello: Answers = queue.Queue()
         self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         with contextlib.suppress(OSError):
-            self._in.write(program)
-            self._in.flush()
+            self.dialogue.input.write(program)
+            self.dialogue.input.flush()
 
     def await_hello(self) -> dict[str, Any]:
         """The agent's first words; HarnessError with ssh's or the shell's if they do not come."""
@@ -177,21 +162,16 @@ class Connection:
             self.lost = f"it said nothing for {HELLO_DEADLINE_S:g} s"
             hello = None
         if hello is None:
-            self._kill()
-            raise explain(self.name, self._said() or self.lost or "")
+            self.dialogue.kill()
+            raise explain(self.name, self.dialogue.said() or self.lost or "")
         threading.Thread(target=self._beat, daemon=True).start()
         return hello
 
-    def _said(self) -> str:
-        """What ssh, sudo or the shell printed for this connection."""
-        said = self._log.read_bytes()[self._log_begins :]
-        return said.decode("utf-8", "replace").strip()
-
     def _listen(self) -> None:
         try:
-            for greeting in _greeting(self._out):
+            for greeting in _greeting(self.dialogue.output):
                 self._hello.put(greeting)
-            for line in self._out:
+            for line in self.dialogue.output:
                 self._take(msgspec.json.decode(line, type=dict[str, Any]))
         except msgspec.DecodeError:
             self.lost = self.lost or "it sent something else than the agent does"
@@ -229,8 +209,8 @@ class Connection:
             raise self.gone()
         with self._sending:
             try:
-                self._in.write(msgspec.json.encode(request) + b"\n")
-                self._in.flush()
+                self.dialogue.input.write(msgspec.json.encode(request) + b"\n")
+                self.dialogue.input.flush()
             except OSError:
                 self.lost = self.lost or "the connection ended"
         if self.lost is not None:
@@ -281,7 +261,7 @@ class Connection:
             answer = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
         except queue.Empty:
             self.lost = f"it has not answered for {timeout_s + ANSWER_GRACE_S:g} s"
-            self._kill()
+            self.dialogue.kill()
             answer = None
         if answer is None:
             raise self.gone()
@@ -306,15 +286,7 @@ class Connection:
             # Its last words come once it has taken everything down.
             self._ended.wait(60)
         self.lost = self.lost or "it was closed"
-        with contextlib.suppress(OSError):
-            self._in.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
-        self._kill()
-
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.dialogue.end(10)
 
 
 def _greeting(out: Any) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 from harness.errors import CommandFailed, RequirementError
 
@@ -187,6 +188,46 @@ def piped(
             process.kill()
             process.wait()
             copier.wait(timeout=5)
+
+
+class Dialogue:
+    """A program that is talked with, in a session of its own: ``input`` and ``output`` are pipes.
+
+    What it says on standard error is appended to ``log``. RequirementError if it cannot be started.
+    """
+
+    def __init__(self, argv: Sequence[str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as errors:
+            self._log_begins = errors.tell()
+            try:
+                self.process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=environment(),
+                    start_new_session=True,
+                )
+            except (FileNotFoundError, PermissionError) as error:
+                raise missing(argv[0]) from error
+        self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+
+    def said(self) -> str:
+        """What it has printed on standard error."""
+        return self._log.read_bytes()[self._log_begins :].decode("utf-8", "replace").strip()
+
+    def end(self, within_s: float) -> None:
+        """End what it reads, and kill it if it has not ended by then."""
+        with contextlib.suppress(OSError):
+            self.input.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(within_s)
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -25,6 +25,7 @@ from harness.remote import parse_address
 from harness.results import RunFolder
 from harness.run import Completed
 from tests.unit.fakes import World
+from tests.unit.test_remote import script
 
 ROUTER = parse_address("ssh://admin@router", "hop")
 SSH = """\
@@ -35,18 +36,12 @@ exec sh -c "$last"
 """
 
 
-def ssh_is(folder: Path, text: str) -> None:
-    file = folder / "ssh"
-    file.write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
-    file.chmod(0o755)
-
-
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of programs found before the machine's own."""
     folder = tmp_path / "tools"
     folder.mkdir()
-    ssh_is(folder, SSH)
+    script(folder, "ssh", SSH)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 
@@ -60,8 +55,8 @@ def hop(tools: Path, tmp_path: Path) -> Iterator[Hop]:
 
 def lose(hop: Hop) -> None:
     """As if the connection broke."""
-    os.killpg(hop._process.pid, signal.SIGKILL)
-    hop._process.wait()
+    os.killpg(hop.dialogue.process.pid, signal.SIGKILL)
+    hop.dialogue.process.wait()
 
 
 # One shell
@@ -92,7 +87,7 @@ def test_words_reach_a_program_unchanged_and_one_shell_serves_them_all(hop: Hop,
     assert hop.run(["sh", "-c", "exit 3"], check=False).status == 3
     with pytest.raises(CommandFailed, match="`no-such-program` ended with status 127"):
         hop.run(["no-such-program"])
-    assert "no-such-program" in hop.said()
+    assert "no-such-program" in hop.dialogue.said()
 
 
 def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
@@ -107,7 +102,7 @@ def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said", "hint"),
+    ("answer", "said", "hint"),
     [
         ("echo 'ssh: Could not resolve hostname router' >&2; exit 255", "resolve hostname", "ssh/config"),
         ("echo 'Host key verification failed.' >&2; exit 255", "Host key", "fingerprint"),
@@ -118,9 +113,9 @@ def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
     ],
 )
 def test_one_that_cannot_be_reached_is_told_in_a_sentence(
-    tools: Path, tmp_path: Path, script: str, said: str, hint: str
+    tools: Path, tmp_path: Path, answer: str, said: str, hint: str
 ) -> None:
-    ssh_is(tools, script)
+    script(tools, "ssh", answer)
     with (
         pytest.raises(RequirementError) as refused,
         hops.connect(ROUTER, name="hop", log=tmp_path / "log"),
@@ -176,7 +171,7 @@ def test_doctor_says_whether_it_answers(tools: Path) -> None:
     (well,) = doctor.hop_findings([ROUTER])
     assert well.ok and well.where == "hop"
     assert well.text.startswith("ssh://admin@router: reached as ") and "energy: " in well.text, well
-    ssh_is(tools, "echo 'ssh: connect to host router port 22: Connection refused' >&2; exit 255")
+    script(tools, "ssh", "echo 'ssh: connect to host router port 22: Connection refused' >&2; exit 255")
     ill, also = doctor.hop_findings([ROUTER, parse_address("ssh://router2", "hop")])
     assert not ill.ok and ill.mend == "is sshd running there?" and "Connection refused" in ill.text
     assert also.where == "hop2" and not also.ok
@@ -319,7 +314,7 @@ def test_hops_are_reached_before_anything_is_brought_up(tools: Path, tmp_path: P
         assert use.hosts == ("initiator", "target", "hop", "hop2"), "all are this machine"
     assert [hop.lost for hop in taking_part.hops] == ["it was closed"] * 2
     assert (tmp_path / "hop2.log").exists()
-    ssh_is(tools, "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
+    script(tools, "ssh", "echo 'ssh: connect to host router port 22: No route to host' >&2; exit 255")
     with (
         pytest.raises(RequirementError, match=r"the hop2 \(ssh://admin@router\) could not be reached"),
         inside.hosts(made, folder, lambda _event: None),

@@ -122,7 +122,7 @@ def test_a_lost_host_ends_its_connections(host: remote.AgentHost, tmp_path: Path
     ):
         here.sendall(b"ping")
         assert received(there, 4) == b"ping"
-        host.connection._process.kill()
+        host.connection.dialogue.process.kill()
         assert here.recv(1) == b""
 
 

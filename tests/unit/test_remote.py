@@ -89,7 +89,7 @@ Connect = Callable[..., contextlib.AbstractContextManager[AgentHost]]
 
 def signal_all(host: AgentHost, number: int) -> None:
     """ssh, and here the agent as well; programs that it has started are in sessions of their own."""
-    os.killpg(host.connection._process.pid, number)
+    os.killpg(host.connection.dialogue.process.pid, number)
 
 
 @pytest.fixture
@@ -587,7 +587,7 @@ def test_an_agent_that_talks_nonsense_is_lost(host: AgentHost) -> None:
     # Its own standard output, from below.
     script = "import os; fd = os.open('/proc/%d/fd/1', os.O_WRONLY); os.write(fd, b'what?\\n')"
     with pytest.raises(HostLost, match="it sent something else than the agent does"):
-        host.run([programs.PYTHON, "-c", script % host.connection._process.pid])
+        host.run([programs.PYTHON, "-c", script % host.connection.dialogue.process.pid])
         host.run(["true"])
 
 

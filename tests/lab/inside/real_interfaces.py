@@ -304,7 +304,7 @@ def an_agent_does_the_same_and_undoes_it_if_it_is_cut_off() -> None:
         assert state() == before
         with link("nic1", "10.7.0.10", initiator=agent):
             assert state() != before
-            agent.connection._process.kill()
+            agent.connection.dialogue.process.kill()
     wait_for(lambda: state() == before, "the agent to undo everything", deadline_s=30)
     print("an agent that was cut off: left as it was")
 

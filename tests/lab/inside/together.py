@@ -122,7 +122,7 @@ def jobs_process(number: int) -> int:
 
 def agent(host: AgentHost) -> int:
     """The agent of a host that is local: what unshare(1) has started, which ends as at a shutdown."""
-    pid = host.connection._process.pid
+    pid = host.connection.dialogue.process.pid
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8"))
 
 

@@ -56,6 +56,11 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     context_switches: int | None = None
     energy_j: float | None = None
 
+    @property
+    def whose(self) -> str:
+        """For people: all hosts that are this kernel."""
+        return " and ".join(self.hosts)
+
 
 class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
     """What an interface's counters (/proc/net/dev) grew by, of which drops and errors of both directions.

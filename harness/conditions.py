@@ -79,7 +79,7 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
 def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
     """A warning for each kernel with a core that had hardly a moment to spare."""
     return [
-        f"CPU saturated: a core of the {' and '.join(use.hosts)} was busy for {SATURATED:.0%} of the time"
+        f"CPU saturated: a core of the {use.whose} was busy for {SATURATED:.0%} of the time"
         for use in uses
         if use.hottest is not None and use.hottest >= SATURATED
     ]

@@ -14,14 +14,13 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from harness.errors import CommandFailed, HarnessError
 from harness.hosts import Host
 from harness.links import LinkPath
-from harness.model import IkeAuth, IpsecMode, Proposal
+from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
 from harness.undo import Step
 
@@ -53,7 +52,7 @@ class Barrier(msgspec.Struct, frozen=True):
     with charon's selector they would replace each other. An SSH connection is never covered.
     """
 
-    end: Literal["initiator", "target"]
+    end: End
     initiator: str
     target: str
     port: int = PORT
@@ -271,10 +270,7 @@ class Credentials:
 
     auth: IkeAuth
     psk: str = field(repr=False, default="")
-    files: dict[str, dict[str, str]] = field(repr=False, default_factory=dict)
-
-
-ENDS = ("initiator", "target")
+    files: dict[End, dict[str, str]] = field(repr=False, default_factory=dict)
 
 
 def identity(end: str, index: int) -> str:

@@ -18,6 +18,11 @@ SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""
 
 
+End = Literal["initiator", "target"]
+ENDS: tuple[End, End] = ("initiator", "target")
+"""Of a link, the initiator's first."""
+
+
 class Status(enum.StrEnum):
     """What came of a cell. The four stay distinct everywhere; only ``OK`` has a number."""
 

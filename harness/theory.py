@@ -13,11 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.model import IpsecMode, LinkProfile
+from harness.model import End, IpsecMode, LinkProfile
 
 Direction = Literal["read", "write"]
-End = Literal["initiator", "target"]
-ENDS: tuple[End, End] = ("initiator", "target")
 
 ETHERNET_HEADER_BYTES = 14
 IPV4_HEADER_BYTES = 20

@@ -385,7 +385,7 @@ def busiest_of(records: Sequence[Record]) -> str:
     seen = Counter[str]()
     for record in records:
         uses = record.beside.processors if record.beside is not None else ()
-        known = [(use.hottest, " and ".join(use.hosts)) for use in uses if use.hottest is not None]
+        known = [(use.hottest, use.whose) for use in uses if use.hottest is not None]
         if len(known) > 1:
             seen[max(known)[1]] += 1
     return seen.most_common(1)[0][0] if seen else ""

@@ -13,7 +13,7 @@ import msgspec
 
 from harness import theory
 from harness.explain.span import Span
-from harness.model import Duplex, LinkProfile
+from harness.model import ENDS, Duplex, End, LinkProfile
 from harness.theory import Burst, Direction, Esp, Path, Session
 
 USUAL_WINDOW_BYTES = 204_000
@@ -25,7 +25,7 @@ _NEEDED = ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len")
 class Sealed(msgspec.Struct, frozen=True):
     """What one end encrypts for one I/O, and the other decrypts: packets with data, without bare ACKs."""
 
-    by: theory.End
+    by: End
     packets: int
     bytes: int
 
@@ -154,11 +154,11 @@ def demands(
         r2ts=longest // 2 - 1,
         mss_bytes=path.mss_bytes,
         window_bytes=window_bytes,
-        sealed=tuple(_sealed(esp, end, dialogues) for end in theory.ENDS) if esp is not None else (),
+        sealed=tuple(_sealed(esp, end, dialogues) for end in ENDS) if esp is not None else (),
     )
 
 
-def _sealed(esp: Esp, end: theory.End, dialogues: list[list[Burst]]) -> Sealed:
+def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
     lengths = [
         theory.IPV4_HEADER_BYTES + theory.TCP_HEADER_BYTES + data_bytes
         for dialogue in dialogues

@@ -69,7 +69,7 @@ def _by_kernel(found: Sequence[Beside], part: Callable[[ProcessorUse], float | N
     parts: dict[str, list[float | None]] = {}
     for beside in found:
         for use in beside.processors:
-            parts.setdefault(" and ".join(use.hosts), []).append(part(use))
+            parts.setdefault(use.whose, []).append(part(use))
     known = {name for use in (use for beside in found for use in beside.processors) for name in use.hosts}
     parts |= {name: [] for beside in found for name in beside.unseen if name not in known}
     if len(parts) < 2:

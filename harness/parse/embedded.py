@@ -14,12 +14,11 @@ class NoDocument(Exception):
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True):
-    """The first document (valid JSON, an object), what stands around it, and how many more follow."""
+    """The documents (at least one; each valid JSON, an object) and the text before the first and after it."""
 
-    document: str
+    documents: tuple[str, ...]
     before: str
     after: str
-    further: int
 
 
 def quote(text: str) -> str:
@@ -89,7 +88,7 @@ _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
 def find(string: str, keys: Collection[str], warnings: list[str]) -> Embedded:
-    """The first object that has one of ``keys``; text around it is quoted in ``warnings``.
+    """The objects that have one of ``keys``; text around them is quoted in ``warnings``.
 
     Raises ``NoDocument`` if there is none.
     """
@@ -113,11 +112,13 @@ def find(string: str, keys: Collection[str], warnings: list[str]) -> Embedded:
                 problem = f"a JSON object without any of {', '.join(keys)} was found"
     if not spans:
         raise NoDocument(problem)
-    (start, end), *others = spans
+    start = spans[0][0]
     after = ""
-    for (_, gap_start), (gap_end, _) in zip(spans, [*others, (len(string), 0)], strict=True):
+    for (_, gap_start), (gap_end, _) in zip(spans, [*spans[1:], (len(string), 0)], strict=True):
         after += string[gap_start:gap_end]
     for where, outside in (("before", string[:start]), ("after", after)):
         if outside.strip():
             warnings.append(f"text {where} the JSON ({len(outside)} characters): {quote(outside)}")
-    return Embedded(document=string[start:end], before=string[:start], after=after, further=len(others))
+    return Embedded(
+        documents=tuple(string[start:end] for start, end in spans), before=string[:start], after=after
+    )

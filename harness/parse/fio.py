@@ -14,9 +14,9 @@ latencies       microseconds: ``clat``, ``lat``     nanoseconds: ``clat_ns``, ``
 The units changed one by one in between, so the keys that are there decide and the version confirms.
 Bandwidth is ``io_bytes`` over ``runtime``; what fio reports as bandwidth has to agree with it.
 
-Of several documents in one text the first counts and the others are warned about: they may be
-repeats, other jobs, or interim figures of ``--status-interval``, and to add or average is wrong for
-some of these.
+Of several documents in one text the first run counts and the others are warned about: they may be
+repeats or other jobs, and to add or average is wrong for some of these. With ``--status-interval`` a run
+prints a document every so often, each with all figures since its start: the last one counts.
 
 fio's client (``--client``) prints one document for all servers, in which the ``hostname`` of a job is its
 server's name on the command line. A server that died has no job in it, and the exit status tells of it
@@ -25,6 +25,7 @@ only sometimes (seen with 3.33). With ``--debug=net`` the client also prints eac
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, Literal, TypeAlias
 
@@ -44,12 +45,13 @@ Kind: TypeAlias = Literal["lat", "clat"]
 class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job, or with group_reporting one group of jobs.
 
-    ``invalid`` says why the job's numbers must not be used; it is empty for a good job. ``read`` and
-    ``write`` are None for a direction without I/O, or with unusable figures (then ``invalid`` names
-    it). ``sync_latency`` is that of fsync and its like. Percentiles and bins are of the kind of
-    latency that ``percentiles_of`` says; the rest of a ``Latency`` is of total latency. The bins of
-    json+ map a latency in ns to a count of I/Os; plain json has none. ``options`` are the job's
-    merged over [global]. ``job_runtime_ns`` is the sum over the threads of a group.
+    ``invalid`` says why the job's numbers must not be used; it is empty for a good job. ``read``,
+    ``write`` and ``trim`` are None for a direction without I/O, or with unusable figures (then
+    ``invalid`` names it). Nothing compares trims: a job without reads and writes is invalid.
+    ``sync_latency`` is that of fsync and its like. Percentiles and bins are of the kind of latency that
+    ``percentiles_of`` says; the rest of a ``Latency`` is of total latency. The bins of json+ map a latency
+    in ns to a count of I/Os; plain json has none. ``options`` are the job's merged over [global].
+    ``job_runtime_ns`` is the sum over the threads of a group.
     """
 
     name: str
@@ -57,6 +59,7 @@ class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     invalid: tuple[str, ...] = ()
     read: Io | None = None
     write: Io | None = None
+    trim: Io | None = None
     sync_latency: Latency | None = None
     percentiles_of: Kind | None = None
     read_bins: dict[int, int] = {}
@@ -187,6 +190,11 @@ def parse(text: bytes | str) -> FioOutput:
     if all_clients is not None:
         jobs = [job for job in jobs if job.name != _ALL_CLIENTS]
         warnings.append(_ALL_CLIENTS_LEFT_OUT)
+    if not jobs and all_clients is not None:
+        raise UsageError(
+            f"The jobs of fio's servers were expected, but only the row '{_ALL_CLIENTS}' was found.",
+            hint="it is fio's own sum, and may be wrong: keep all that fio --client prints",
+        )
     if not jobs:
         said = f"; the text around it says {embedded.quote(around)}" if around.strip() else ""
         raise UsageError(
@@ -216,6 +224,7 @@ def as_json(output: FioOutput) -> dict[str, object]:
             "invalid": list(job.invalid),
             "read": _io_as_json(job.read),
             "write": _io_as_json(job.write),
+            "trim": _io_as_json(job.trim),
         }
         shown["sync"] = None if job.sync_latency is None else _latency_as_json(job.sync_latency)
         jobs.append(shown)
@@ -291,12 +300,14 @@ class _Named(msgspec.Struct):
 
 
 class _Job(_Named):
+    elapsed: Any = None
     error: Any = None
     total_err: Any = None
     hostname: str | None = None
     options: dict[str, Any] = msgspec.field(name="job options", default_factory=dict)
     read: _Direction | None = None
     write: _Direction | None = None
+    trim: _Direction | None = None
     mixed: _Direction | None = None
     sync: _Sync = msgspec.field(default_factory=_Sync)
     steadystate: _SteadyState = msgspec.field(default_factory=_SteadyState)
@@ -307,6 +318,8 @@ class _Job(_Named):
 
 class _Document(msgspec.Struct):
     version: str | None = msgspec.field(name="fio version", default=None)
+    timestamp: Any = None
+    timestamp_ms: Any = None
     global_options: dict[str, Any] = msgspec.field(name="global options", default_factory=dict)
     jobs: list[msgspec.Raw] | None = None
     client_stats: list[msgspec.Raw] | None = None
@@ -321,6 +334,7 @@ _DOCUMENT = msgspec.json.Decoder(_Document)
 _JOB = msgspec.json.Decoder(_Job)
 _NAMED = msgspec.json.Decoder(_Named)
 _ANY = msgspec.json.Decoder(msgspec.Raw)
+_SAME_START_MS = 500
 _LAST_IN_KIB, _FIRST_IN_BYTES = (2, 19), (2, 99)
 _PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 _KINDS: tuple[Kind, ...] = ("lat", "clat")
@@ -352,17 +366,76 @@ def _document(string: str, warnings: list[str]) -> tuple[_Document, str]:
         raise _refusal("nothing was found: it is empty")
     try:
         found = embedded.find(string, ("jobs", "client_stats"), warnings)
-        document = _DOCUMENT.decode(found.document)
+        documents = [_DOCUMENT.decode(text) for text in found.documents]
     except embedded.NoDocument as error:
         raise _refusal(str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _refusal(f"JSON of another form was found: {error}") from None
-    if found.further:
+    interim = _interim(documents)
+    if interim:
         warnings.append(
-            f"{found.further} further fio documents in the same text were left out: only the first counts; "
-            "give each its own file, or keep the last alone if they come from --status-interval"
+            f"{interim} interim documents of the same run (--status-interval) were left out: the last counts"
         )
-    return document, f"{found.before}\n{found.after}"
+    if further := len(documents) - 1 - interim:
+        warnings.append(
+            f"{further} further fio documents in the same text were left out: only the first run counts; "
+            "give each its own file"
+        )
+    return documents[interim], f"{found.before}\n{found.after}"
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """How far a document's jobs had come: when it was written (ms since 1970), after how long."""
+
+    jobs: list[str | None]
+    written_ms: float | None
+    elapsed_s: float
+    runtime_ms: float
+
+
+def _progress(document: _Document) -> _Progress:
+    """What of it is told; what is not is 0."""
+    figures = _Figures(None, [])
+    names, elapsed, runtimes = [], [0.0], [0.0]
+    for raw in document.client_stats or document.jobs or ():
+        try:
+            job = _JOB.decode(raw)
+        except msgspec.DecodeError:
+            continue
+        names.append(job.jobname)
+        elapsed.append(figures.take(job.elapsed, "elapsed") or 0)
+        directions = [direction for direction in (job.read, job.write, job.trim) if direction]
+        runtimes += [figures.take(direction.runtime, "runtime") or 0 for direction in directions]
+    written_ms = figures.take(document.timestamp_ms, "timestamp_ms")
+    if written_ms is None and (written_s := figures.take(document.timestamp, "timestamp")) is not None:
+        written_ms = 1000 * written_s
+    return _Progress(names, written_ms, max(elapsed), max(runtimes))
+
+
+def _interim(documents: list[_Document]) -> int:
+    """How many documents at the start are followed by a later one of the same run."""
+    known = [_progress(document) for document in documents]
+    for number, (earlier, later) in enumerate(itertools.pairwise(known)):
+        first, following = documents[number : number + 2]
+        same_jobs = earlier.jobs == later.jobs and first.global_options == following.global_options
+        if not (same_jobs and first.version == following.version and _goes_on(earlier, later)):
+            return number
+    return len(documents) - 1
+
+
+def _goes_on(earlier: _Progress, later: _Progress) -> bool:
+    """Whether two documents of the same jobs are of one run: of two runs, one begins after the other's end.
+
+    fio counts the whole seconds that have begun since its start, and the ms since ``ramp_time`` was over.
+    """
+    longer = later.elapsed_s > earlier.elapsed_s
+    if earlier.written_ms is None or later.written_ms is None:
+        return longer and later.runtime_ms > earlier.runtime_ms
+    between_ms = later.written_ms - earlier.written_ms
+    late_start_ms = abs(between_ms - (later.runtime_ms - earlier.runtime_ms))
+    if late_start_ms <= min(earlier.runtime_ms / 2, _SAME_START_MS):
+        return True
+    return longer and abs(between_ms - 1000 * (later.elapsed_s - earlier.elapsed_s)) <= 1000
 
 
 def _is_json(string: str) -> bool:
@@ -400,9 +473,16 @@ def _job(
     kind = _percentiles_of(job)
     read = figures.io(job.read, "read", kind)
     write = figures.io(job.write, "write", kind)
+    trim = figures.io(job.trim, "trim", kind) if job.trim and job.trim.total_ios else None
     if not (read or write or problems):
-        unified = "reads and writes are not told apart (unified_rw_reporting)"
-        problems.append(unified if job.mixed else "neither reads nor writes were completed")
+        if trim:
+            problems.append(f"only trims were completed ({trim.ios}), and no reads or writes")
+        elif job.mixed:
+            problems.append("reads and writes are not told apart (unified_rw_reporting)")
+        else:
+            problems.append("neither reads nor writes were completed")
+    elif trim:
+        warnings.append(f"job {embedded.quote(name)} trimmed {trim.ios} blocks beside its reads and writes")
     if write and options.get("rw") in ("read", "randread"):
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
     sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")
@@ -413,6 +493,7 @@ def _job(
         error=None if error_number is None else int(error_number),
         read=read,
         write=write,
+        trim=trim,
         sync_latency=None if sync_latency == Latency() else sync_latency,
         percentiles_of=kind,
         read_bins=figures.bins(job.read, "read", kind),
@@ -437,7 +518,8 @@ def _name(raw: msgspec.Raw) -> str | None:
 
 def _percentiles_of(job: _Job) -> Kind | None:
     """One kind for the whole job, so that its reads and writes can be compared."""
-    active = [direction for direction in (job.read, job.write) if direction and direction.io_bytes]
+    directions = (job.read, job.write, job.trim)
+    active = [direction for direction in directions if direction and direction.io_bytes]
     for kind in _KINDS:
         for direction in active:
             distribution, _ = direction.distribution(kind)

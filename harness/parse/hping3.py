@@ -1,10 +1,11 @@
 """hping3's text, and the output of the shell's ``time`` behind it.
 
-hping3 writes ``tramitted`` unless its distributor has mended it, and counts as received only what
-answers its own kind of probe: an ICMP error that a UDP probe brings back is none. In a flood it
-takes no replies in at all. It prints 0.0 for times that it does not have.
+hping3 writes ``tramitted`` unless its distributor has mended it. It counts an ICMP error that a probe
+brings back (destination unreachable, time exceeded) as received; Debian's takes a time of it as well,
+the original does not. In a flood it takes no replies in at all. It prints 0.0 for times that it does
+not have. Its summary goes to standard error, so that in a file with both it may precede the replies.
 
-Sources: hping3(8), and ``statistics.c`` and ``waitpacket.c`` of antirez/hping.
+Sources: hping3(8), and ``statistics.c``, ``waitpacket.c`` and ``logicmp.c`` of antirez/hping.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of hping3, as summed up by itself; ``invalid`` says why its numbers must not be used.
 
     ``loss_percent`` is as printed: a whole number, rounded up. ``out_of_order`` and ``duplicates``
-    come from the lines of single replies; without these (-q) they are None. ``wall_ns`` is what the
-    shell's ``time`` says.
+    come from the lines of single replies; without these (-q) they are None, but for what the summary has.
+    ``icmp_errors`` is how many such errors are told of, which ``received`` has in it unless a warning says
+    otherwise. ``wall_ns`` is what the shell's ``time`` says.
     """
 
     destination: str | None
@@ -33,6 +35,7 @@ class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
     received: int | None = None
     duplicates: int | None = None
     out_of_order: int | None = None
+    icmp_errors: int = 0
     loss_percent: float | None = None
     rtt_min_ns: float | None = None
     rtt_avg_ns: float | None = None
@@ -52,6 +55,7 @@ _SUMMARY = re.compile(
     r"(?:---\s+(?P<destination>\S{1,255})\s+hping\s+statistic\s+---\s+)?"
     rf"\b(?P<transmitted>{COUNT})\s+packets\s+tra(?:ns)?mitted,\s+(?P<received>{COUNT})\s+packets\s+received,"
     rf"\s+(?P<loss>{NUMBER})%\s+packet\s+loss"
+    rf"(?:\s+(?P<disorder>{COUNT})\s+out\s+of\s+sequence\s+packets\s+received)?"
     rf"(?:\s+round-trip\s+min/avg/max\s+=\s+(?P<min>{NUMBER})/(?P<avg>{NUMBER})/(?P<max>{NUMBER})\s+ms)?"
 )
 _REPLY = re.compile(
@@ -60,7 +64,10 @@ _REPLY = re.compile(
 _REAL = re.compile(r"\breal\s+(?:(?P<minutes>[0-9]{1,6})m)?(?P<seconds>[0-9]{1,6}(?:[.,][0-9]{1,9})?)s?\b")
 _PING = re.compile(r"\bping6?\s+statistics\b")
 _FLOOD = re.compile(r"--flood\b|\bin flood mode\b")
-_ERRORS = re.compile(r"\bICMP (?:[A-Z][A-Za-z]{2,24} ){1,4}from ip=")
+_HEADER = re.compile(r"\bHPING \S{1,255} \(")
+_ERRORS = re.compile(
+    r"\b(?:ICMP (?:[A-Za-z][A-Za-z/=0-9]{1,24} ){1,4}from|TTL 0 during (?:transit|reassembly) from) ip="
+)
 _NO_PRIVILEGE = re.compile(r"\[open_sockraw\][^\n]{0,160}|can't open raw socket|Operation not permitted")
 
 
@@ -76,12 +83,23 @@ def parse(text: bytes | str) -> Hping3Output:
     found = list(_SUMMARY.finditer(string))
     if not found:
         raise _refusal(string)
-    runs, start = [], 0
-    for match, follower in zip(found, [*found[1:], None], strict=True):
-        end = len(string) if follower is None else follower.start()
-        runs.append(_run(match, string[start : match.start()], string[match.end() : end], warnings))
-        start = match.end()
+    runs = []
+    for match, (told, after) in zip(found, _around(string, found), strict=True):
+        runs.append(_run(match, told, after, warnings))
     return Hping3Output(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _around(string: str, found: list[re.Match[str]]) -> list[tuple[str, str]]:
+    """For each summary the text that tells of its replies, and the text behind it."""
+    ends = [0, *(match.end() for match in found[:-1])]
+    begins = [*(match.start() for match in found[1:]), len(string)]
+    behind = [string[match.end() : begin] for match, begin in zip(found, begins, strict=True)]
+    before = [string[end : match.start()] for match, end in zip(found, ends, strict=True)]
+    header = _HEADER.search(string)
+    if header is not None and header.start() > found[0].start():
+        # Summaries come first, each before its replies; before the first there may be what was typed.
+        return [(before[0] + behind[0], behind[0]), *((text, text) for text in behind[1:])]
+    return list(zip(before, behind, strict=True))
 
 
 def _refusal(string: str) -> UsageError:
@@ -98,16 +116,16 @@ def _refusal(string: str) -> UsageError:
     )
 
 
-def _run(match: re.Match[str], before: str, after: str, warnings: list[str]) -> Hping3Run:
+def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hping3Run:
     problems: list[str] = []
     transmitted = int(match["transmitted"])
     received = int(match["received"])
-    replies = list(_REPLY.finditer(before))
+    replies = list(_REPLY.finditer(told))
     duplicates = sum(reply["duplicate"] is not None for reply in replies)
     # With more replies than probes hping3 prints a negative loss.
     loss = None if received > transmitted else matched(match, "loss", 1, problems)
 
-    blind = not received and _FLOOD.search(before) is not None
+    blind = not received and _FLOOD.search(told) is not None
     if blind:
         warnings.append("a flood: hping3 takes no replies in, so what was received and lost is not known")
     elif not transmitted:
@@ -117,13 +135,17 @@ def _run(match: re.Match[str], before: str, after: str, warnings: list[str]) -> 
             problems.append(f"{received} packets were received, but only {transmitted} transmitted")
     elif problem := loss_problem(transmitted - received, transmitted, loss):
         problems.append(problem)
-    if errors := len(_ERRORS.findall(before)):
-        warnings.append(f"ICMP errors came back: {errors}; hping3 does not count them as received")
+    errors = len(_ERRORS.findall(told))
+    if errors:
+        warnings.append(_about(errors, received, len(replies)))
 
     times: dict[str, float | None] = dict.fromkeys(("min", "avg", "max"))
     if received:
         for name in times:
             times[name] = value_of(matched(match, name, MS_NS, problems))
+    if times["max"] == 0:
+        times = dict.fromkeys(times)
+        warnings.append("hping3 has no round-trip times: it prints 0.0, as for ICMP errors alone")
     if problem := order_problem(times["min"], times["avg"], times["max"]):
         problems.append(problem)
     real = _REAL.search(after)
@@ -132,7 +154,8 @@ def _run(match: re.Match[str], before: str, after: str, warnings: list[str]) -> 
         transmitted=transmitted,
         received=None if blind else received,
         duplicates=duplicates if replies else None,
-        out_of_order=_out_of_order(replies) if replies else None,
+        out_of_order=_out_of_order(match, replies),
+        icmp_errors=errors,
         loss_percent=None if blind else value_of(loss),
         rtt_min_ns=times["min"],
         rtt_avg_ns=times["avg"],
@@ -142,8 +165,20 @@ def _run(match: re.Match[str], before: str, after: str, warnings: list[str]) -> 
     )
 
 
-def _out_of_order(replies: list[re.Match[str]]) -> int:
+def _about(errors: int, received: int, replies: int) -> str:
+    """What the ICMP errors are to the number received: the lines of both tell."""
+    told = f"ICMP errors came back: {errors}"
+    if received == replies:
+        return f"{told}; they are not counted as received"
+    if received == replies + errors:
+        return f"{told}; hping3 counts them among the {received} received"
+    return f"{told}; hping3 may count them among the {received} received"
+
+
+def _out_of_order(match: re.Match[str], replies: list[re.Match[str]]) -> int | None:
     """Replies that came after the reply to a later probe; duplicates are counted elsewhere."""
+    if not replies:
+        return None if match["disorder"] is None else int(match["disorder"])
     late, latest = 0, -1
     for reply in replies:
         number = int(reply["seq"])

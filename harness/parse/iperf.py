@@ -72,9 +72,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     match: re.Match[str]
 
 
+# iperf2 has the number of streams in some of its sums: [SUM-3].
+STREAM = r"\[\s*(?P<stream>SUM|[0-9]{1,9})(?:(?<=SUM)-[0-9]{1,4})?\s*\]"
 _PREFIX = "(?P<{0}_prefix>[KMGTP]?)"
 _ROW = re.compile(
-    r"\[\s*(?P<stream>SUM|[0-9]{1,9})\s*\](?:\[(?P<role>[RT]X-[CS])\])?\s*"
+    STREAM + r"(?:\[(?P<role>[RT]X-[CS])\])?\s*"
     r"(?P<start>[0-9]{1,9}\.[0-9]{1,9})\s*-\s*(?P<end>[0-9]{1,9}\.[0-9]{1,9})\s+sec\s+"
     rf"(?P<bytes>{NUMBER})\s+{_PREFIX.format('bytes')}Bytes\s+"
     rf"(?P<rate>{NUMBER})\s+{_PREFIX.format('rate')}(?P<rate_unit>bits|Bytes)/sec(?P<rest>[^\n\[]{{0,200}})"
@@ -84,7 +86,7 @@ _LOSS = re.compile(rf"(?P<lost>-?{COUNT})/\s*(?P<datagrams>{COUNT})\s+\((?P<loss
 _RETRANSMITS = re.compile(rf"\s*({COUNT})\s+sender\b")
 _LABEL = re.compile(r"\b(?:sender|receiver)\b")
 _DISORDER = re.compile(
-    r"\[\s*(?P<stream>SUM|[0-9]{1,9})\s*\](?:\[[RT]X-[CS]\])?\s+[0-9.]{1,20}-\s*[0-9.]{1,20}\s+sec\s+"
+    STREAM + r"(?:\[[RT]X-[CS]\])?\s+[0-9.]{1,20}-\s*[0-9.]{1,20}\s+sec\s+"
     rf"(?P<count>{COUNT})\s+datagrams\s+received\s+out-of-order"
 )
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -156,6 +158,31 @@ def transcripts(text: str, header: re.Pattern[str]) -> list[str]:
     return [text[a:b] for a, b in zip([0, *starts[1:]], [*starts[1:], len(text)], strict=True)]
 
 
+class Connection(msgspec.Struct, frozen=True):
+    """Which ports one stream goes between, as one end tells it; ``stream`` is that end's number for it."""
+
+    stream: str
+    local_port: str
+    remote_port: str
+
+    def is_other_end_of(self, other: Connection) -> bool:
+        return (self.local_port, self.remote_port) == (other.remote_port, other.local_port)
+
+
+_CONNECTED = re.compile(
+    STREAM + r"\s+local \S{1,255} port (?P<local>[0-9]{1,5}) connected (?:to|with) \S{1,255} port "
+    r"(?P<remote>[0-9]{1,5})"
+)
+
+
+def connected(text: str) -> list[tuple[int, Connection]]:
+    """The connections that a text tells of, each with its place in the text."""
+    return [
+        (match.start(), Connection(match["stream"], match["local"], match["remote"]))
+        for match in _CONNECTED.finditer(text)
+    ]
+
+
 class _Told(Protocol):
     @property
     def role(self) -> str | None: ...
@@ -164,13 +191,22 @@ class _Told(Protocol):
 T = TypeVar("T", bound=_Told)
 
 
-def first_and_server(found: Sequence[T]) -> tuple[T, T | None, int]:
-    """The first test that a client tells of, the server's account beside it, and how many more there are.
+def first_and_server(found: Sequence[tuple[T, list[Connection]]]) -> tuple[T, T | None, int]:
+    """The first test that a client tells of, the server's account of it, and how many more tests there are.
 
-    Without a client the server's account is the test.
+    Ports tell which test of a server's is meant. A server's log alone is no account of anybody else's test:
+    its first test is the one that counts.
     """
-    first = next((output for output in found if output.role != "server"), found[0])
-    server = next((output for output in found if output.role == "server" and output is not first), None)
+    servers = [told for told in found if told[0].role == "server"]
+    clients = [told for told in found if told[0].role != "server"]
+    first, ours = clients[0] if clients else servers[0]
+    if not clients:
+        servers = []
+    elif ours and all(theirs for _, theirs in servers):
+        servers = [told for told in servers if any(a.is_other_end_of(b) for a in told[1] for b in ours)]
+    elif len(clients) > 1 or len(servers) > 1:
+        servers = []
+    server = servers[0][0] if servers else None
     return first, server, len(found) - 1 - (server is not None)
 
 
@@ -197,3 +233,25 @@ def sum_problem(total: Report | None, parts: Sequence[Report | None], where: str
     if abs(sum(counts) - total.bytes) <= TOLERANCE * total.bytes:
         return None
     return f"{where}: the sum is {total.bytes} bytes, but the streams add up to {sum(counts)}"
+
+
+def together(parts: Sequence[Report]) -> Report:
+    """What streams at once add up to, where the tool has no row for that. Jitter is of each stream alone."""
+
+    def total(name: str) -> int | None:
+        counts = [count for part in parts if (count := getattr(part, name)) is not None]
+        return sum(counts) if len(counts) == len(parts) else None
+
+    moved, lost, datagrams = total("bytes"), total("lost"), total("datagrams")
+    disorder = [part.out_of_order for part in parts if part.out_of_order is not None]
+    ends = [part.seconds for part in parts if part.seconds is not None]
+    seconds = max(ends) if len(ends) == len(parts) else None
+    return Report(
+        bytes=moved,
+        seconds=seconds,
+        rate_bit_s=8 * moved / seconds if moved is not None and seconds else None,
+        datagrams=datagrams,
+        lost=lost,
+        loss_percent=100 * lost / datagrams if lost is not None and datagrams else None,
+        out_of_order=sum(disorder) if disorder else None,
+    )

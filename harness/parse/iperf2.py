@@ -1,7 +1,9 @@
 """iperf2's text (2.0 and 2.1), of a client, of a server, or of both one after the other.
 
 A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what
-it sent, and as ``Server Report`` what the server received; loss, jitter and order are the server's.
+it sent, and as ``Server Report`` what the server received; loss, jitter and order are the server's. Of
+parallel streams (``-P``) there is a sum of what was sent, but none of the Server Reports. A server prints
+one header for all its tests; each begins where streams connect after the rows of others.
 
 Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 """
@@ -9,6 +11,7 @@ Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -17,16 +20,20 @@ from harness.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import COUNT
 from harness.parse.iperf import (
+    STREAM,
     SUM,
+    Connection,
     Report,
     Row,
     Stream,
+    connected,
     ends_problem,
     first_and_server,
     out_of_order,
     report,
     rows,
     sum_problem,
+    together,
     transcripts,
 )
 
@@ -52,8 +59,7 @@ _HEADER = re.compile(
     r"\b(?:(?P<client>Client connecting to \S{1,255})|Server listening on),?\s+(?P<protocol>TCP|UDP) port "
     r"(?P<port>[0-9]{1,5})"
 )
-_SENT = re.compile(rf"\[\s*(?P<stream>SUM|[0-9]{{1,9}})\s*\]\s+Sent\s+(?P<count>{COUNT})\s+datagrams")
-_CONNECTED = re.compile(r"local \S{1,255} port (?P<local>[0-9]{1,5}) connected with")
+_SENT = re.compile(rf"{STREAM}\s+Sent\s+(?P<count>{COUNT})\s+datagrams")
 _FAILED = re.compile(
     r"\b(?:connect|bind|listen|accept|read|write|shutdown)[0-9a-z ]{0,12} failed: [^\n]{1,120}"
 )
@@ -70,8 +76,14 @@ def parse(text: bytes | str) -> Iperf2Output:
     string = embedded.to_string(text, warnings)
     if _IPERF3.search(string):
         raise UsageError("Text of iperf2 was expected, but iperf3's was found.", hint="harness parse iperf3")
-    outputs = map(_output, transcripts(string, _HEADER))
-    found = [output for output in outputs if output.sent or output.received or output.streams]
+    found = []
+    for transcript in transcripts(string, _HEADER):
+        header = _HEADER.search(transcript)
+        for test in _tests(transcript, header):
+            connections = [connection for _, connection in connected(test)]
+            output = _output(test, header, connections)
+            if output.sent or output.received or output.streams:
+                found.append((output, connections))
     if not found:
         raise _refusal(string)
     first, server, further = first_and_server(found)
@@ -93,8 +105,20 @@ def _refusal(string: str) -> UsageError:
     )
 
 
-def _output(text: str) -> Iperf2Output:
-    header = _HEADER.search(text)
+def _tests(transcript: str, header: re.Match[str] | None) -> list[str]:
+    """A transcript cut where streams connect after the rows of others; a client makes one test."""
+    if header is not None and header["client"]:
+        return [transcript]
+    tests, start = [], 0
+    places = [place for place, _ in connected(transcript)]
+    for place in places:
+        if rows(transcript[start:place]):
+            tests.append(transcript[start:place])
+            start = place
+    return [*tests, transcript[start:]]
+
+
+def _output(text: str, header: re.Match[str] | None, connections: list[Connection]) -> Iperf2Output:
     role: Literal["client", "server"] | None = None
     if header is not None:
         role = "client" if header["client"] else "server"
@@ -110,14 +134,20 @@ def _output(text: str) -> Iperf2Output:
     at_receiver = [row for row in all_rows if row.counts_loss or role == "server"]
     at_sender = [row for row in all_rows if not (row.counts_loss or role == "server")]
     datagrams = {match["stream"]: int(match["count"]) for match in _SENT.finditer(text)}
-    sent, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems)
-    received, received_by_stream = _side(
+    sent_sum, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems)
+    sent = _total(sent_sum, sent_by_stream, "sent", problems)
+    received_sum, received_by_stream = _side(
         at_receiver, "received", out_of_order(text), "out_of_order", problems
     )
     ids = dict.fromkeys((*sent_by_stream, *received_by_stream))
+    if protocol == "UDP":
+        due = (*sent_by_stream, *(connection.stream for connection in connections))
+        received = _added_up(received_sum, received_by_stream, due, warnings)
+    else:
+        received = _total(received_sum, received_by_stream, "received", problems)
     if sent and role is None:
         warnings.append("no header tells which end this is: it was taken for a client")
-    if sent and protocol == "UDP" and received is None:
+    if sent and protocol == "UDP" and not received_by_stream:
         warnings.append("there is no Server Report: loss, jitter and order are not known")
     if _NO_ACK.search(text):
         warnings.append("the server did not acknowledge the end of the test")
@@ -125,7 +155,7 @@ def _output(text: str) -> Iperf2Output:
         problems.append(problem)
     if failed := _FAILED.search(text):
         problems.append(f"iperf2 says {embedded.quote(failed[0])}")
-    if role == "client" and header and any(c["local"] == header["port"] for c in _CONNECTED.finditer(text)):
+    if role == "client" and header and any(c.local_port == header["port"] for c in connections):
         problems.append("a test in both directions (-d, -r): its rows do not tell which is which")
     return Iperf2Output(
         role=role,
@@ -144,7 +174,7 @@ def _output(text: str) -> Iperf2Output:
 def _side(
     of_side: list[Row], where: str, counts: dict[str, int], count_name: str, problems: list[str]
 ) -> tuple[Report | None, dict[str, Report]]:
-    """The total of one side, and the totals of its streams; with the counts that stand in other lines."""
+    """[SUM] of one side, and the totals of its streams; with the counts that stand in other lines."""
     reports: dict[str, Report] = {}
     by_stream: dict[str, list[Row]] = {}
     for row in of_side:
@@ -163,8 +193,42 @@ def _side(
             problems.append(problem)
         if SUM not in counts and counts:
             total_of_all = msgspec.structs.replace(total_of_all, **{count_name: sum(counts.values())})
-    elif len(reports) == 1:
-        total_of_all = next(iter(reports.values()))
-    elif reports:
-        problems.append(f"{where}: {len(reports)} streams, but no [SUM] of them")
     return total_of_all, reports
+
+
+def _total(
+    sum_row: Report | None, by_stream: dict[str, Report], where: str, problems: list[str]
+) -> Report | None:
+    """Of all streams: a sum is due if there are several."""
+    if sum_row is None and len(by_stream) > 1:
+        problems.append(f"{where}: {len(by_stream)} streams, but no [SUM] of them")
+        return None
+    return sum_row or next(iter(by_stream.values()), None)
+
+
+def _added_up(
+    sum_row: Report | None, by_stream: dict[str, Report], due: Iterable[str], warnings: list[str]
+) -> Report | None:
+    """What arrived of all streams of UDP; None if it is not known of each that is ``due``."""
+    missing = [name for name in dict.fromkeys(due) if name not in by_stream]
+    if not by_stream or (missing and sum_row):
+        return sum_row
+    if missing:
+        streams = ", ".join(f"[{name}]" for name in missing)
+        warnings.append(f"there is no report of what arrived of {streams}: the whole is not known")
+        return None
+    if sum_row is None and len(by_stream) == 1:
+        return next(iter(by_stream.values()))
+    added = together(list(by_stream.values()))
+    if sum_row is None:
+        return added
+    if (added.lost, added.datagrams) == (sum_row.lost, sum_row.datagrams) or added.lost is None:
+        return sum_row
+    # Seen of 2.1.8: 1 lost by [SUM], 3 by the streams.
+    warnings.append(
+        f"[SUM] counts {sum_row.lost} lost of {sum_row.datagrams}, "
+        f"its streams {added.lost} of {added.datagrams}: theirs were taken"
+    )
+    return msgspec.structs.replace(
+        sum_row, lost=added.lost, datagrams=added.datagrams, loss_percent=added.loss_percent
+    )

@@ -11,7 +11,7 @@ of esnet/iperf:
   rate. ``mean_rtt`` is in microseconds.
 
 Of several documents or transcripts the first counts and the others are warned about, but for a
-server's transcript beside its client's.
+server's transcript of the same test beside its client's: the ports are those of the same connection.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from harness.parse.iperf import (
     Report,
     Row,
     Stream,
+    connected,
     ends_problem,
     first_and_server,
     out_of_order,
@@ -215,10 +216,10 @@ _EVENT = msgspec.json.Decoder(_Event)
 def _of_json(string: str, warnings: list[str]) -> Iperf3Output:
     try:
         found = embedded.find(string, ("intervals",), warnings)
-        text = found.document
-        if found.further:
+        text, *others = found.documents
+        if others:
             warnings.append(
-                f"{found.further} further iperf3 documents in the same text were left out: "
+                f"{len(others)} further iperf3 documents in the same text were left out: "
                 "only the first counts; give each its own file"
             )
     except embedded.NoDocument as error:
@@ -463,6 +464,8 @@ def _contradictions(
 _BEGIN = re.compile(r"\b(?:(?P<client>Connecting to host )|Accepted connection from )")
 _SEPARATOR = re.compile(r"(?:- ){10,}")
 _ERROR = re.compile(r"\biperf3: (?P<error>(?:error|interrupt) - [^\n]{1,160})")
+_SERVER_ENDED = "interrupt - the server has terminated"
+_LISTENING = re.compile(r"\bServer listening on ")
 _VERSION = re.compile(r"\biperf 3\.[0-9][0-9A-Za-z.+-]{0,20}")
 _WINDOW = re.compile(rf"\s*{COUNT}\s+(?P<cwnd>{NUMBER})\s+(?P<prefix>[KMG]?)Bytes\b")
 _LOAD = rf"(?P<{{0}}_total>{NUMBER})% \((?P<{{0}}_user>{NUMBER})%u/(?P<{{0}}_system>{NUMBER})%s\)"
@@ -477,7 +480,7 @@ def _of_text(string: str, warnings: list[str]) -> Iperf3Output:
     for transcript in transcripts(string, _BEGIN):
         output = _of_transcript(transcript)
         if output.sent or output.received or output.streams:
-            found.append(output)
+            found.append((output, [connection for _, connection in connected(transcript)]))
     if not found:
         if error := _ERROR.search(string):
             raise _nothing_measured(error["error"])
@@ -512,6 +515,14 @@ def _of_transcript(text: str) -> Iperf3Output:
         sent, received, totals["reverse sent"], totals["reverse received"], streams, omits=omits
     )
     error = _ERROR.search(text)
+    if (
+        error is not None
+        and role == "server"
+        and all_rows
+        and _LISTENING.search(text, all_rows[-1].match.end())
+    ):
+        # It was ended while it waited for another test.
+        error = None if error["error"] == _SERVER_ENDED else error
     if error is not None:
         problems.append(f"iperf3 says {embedded.quote(error['error'])}")
     protocol = None

@@ -71,7 +71,11 @@ _REPLY_TIME = re.compile(rf"\btime[=<](?P<time>{NUMBER})\s*(?P<unit>ms|us|s)\b(?
 _UNITS_NS = {"us": 1000, "ms": MS_NS, "s": 1_000_000_000}
 _PIPE = re.compile(rf"\bpipe\s+({COUNT})")
 _GAPS = re.compile(rf"\bipg/ewma\s+(?P<ipg>{NUMBER})/(?P<ewma>{NUMBER})\s+ms")
+_TIMES_BEGIN = re.compile(r"\b(?:rtt|round-trip)\s+min/avg")
 _HEADER = re.compile(r"\bPING6?[ (]")
+_REPLY = re.compile(r"\b(?:icmp_|icmp6_)?seq=[0-9]{1,9}\b[^\n]{0,80}?\btime[=<]")
+# Its words are in the language of the system; that of single replies and of the summary are not.
+_WINDOWS = re.compile(r"[=<][0-9]{1,9} ?ms,? TTL=[0-9]|\bPinging \S{1,255} |\bPackets: Sent = [0-9]")
 _HPING = re.compile(r"\bhping\s+statistic\b")
 # What follows a summary and is its own: further away, the words are somebody else's.
 _TAIL = 400
@@ -108,8 +112,15 @@ def reply_times_ns(text: str) -> tuple[float, ...]:
 
 
 def _refusal(string: str) -> UsageError:
+    if _WINDOWS.search(string):
+        return UsageError(
+            "Text of ping was expected as Linux, macOS and the BSDs have it, but that of Windows was found.",
+            hint="its times are whole milliseconds: measure with the ping of one of these systems",
+        )
     if not string.strip():
         state = "nothing was found: it is empty"
+    elif replies := len(_REPLY.findall(string)):
+        state = f"the text ends before it, after {replies} replies: {embedded.quote(string[-160:])}"
     elif _HEADER.search(string):
         state = f"the text ends before it: {embedded.quote(string[-160:])}"
     else:
@@ -143,7 +154,9 @@ def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
         problems.append(problem)
     if rtt and not received:
         problems.append("there are round-trip times, but nothing was received")
-    if received and not rtt:
+    if received and not rtt and _TIMES_BEGIN.search(tail):
+        problems.append("the summary is cut: it ends within its round-trip times")
+    elif received and not rtt:
         warnings.append("round-trip times are missing: ping has none if its payload (-s) is below 16 bytes")
     return PingRun(
         destination=match["destination"],

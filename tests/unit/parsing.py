@@ -16,6 +16,14 @@ OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
 """A collection of real outputs that may stand beside the project."""
 
 
+SAMPLES = Path(__file__).parents[1] / "data" / "outputs"
+"""Real outputs of the project's own (README.md there)."""
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / name).read_text(encoding="utf-8")
+
+
 def garbled(seed: int, wholes: list[bytes], alphabet: bytes, count: int) -> Iterator[bytes]:
     """``count`` texts made from ``wholes`` in turn, each with one to six flips, replacements or gaps."""
     chance = random.Random(seed)  # noqa: S311 (no secret)

@@ -11,9 +11,13 @@ import pytest
 
 from harness.errors import UsageError
 from harness.parse.fio import BEGAN, GONE, FioJob, FioOutput, as_json, heard, parse, parse_client
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 
 IDLE = {"io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0}
+
+
+INTERIM_BYTES = [724992, 1540096, 2363392, 2457600]
+"""Read by the end of each document of fio/status-interval.json."""
 
 
 def distribution(mean: float, percentiles: dict[str, int] | None = None) -> dict[str, Any]:
@@ -249,6 +253,75 @@ def test_only_the_first_of_several_documents_counts() -> None:
     )
     assert only(output).name == "first"
     assert any(warning.startswith("2 further fio documents") for warning in output.warnings)
+
+
+def test_the_last_of_a_runs_interim_documents_counts() -> None:
+    text = sample("fio/status-interval.json")
+    output = parse(text)
+    read = only(output).read
+    assert read is not None
+    assert (read.bytes, read.ios, read.runtime_ns) == (
+        INTERIM_BYTES[-1],
+        INTERIM_BYTES[-1] // 4096,
+        3_001_000_000,
+    )
+    assert output.warnings == (
+        "3 interim documents of the same run (--status-interval) were left out: the last counts",
+    )
+    documents = [json.loads(part + "\n}") for part in text.split("\n}\n")[:-1]]
+    assert [d["jobs"][0]["read"]["io_bytes"] for d in documents] == INTERIM_BYTES
+    # A run behind it is another run; only the first counts.
+    later = [{**d, "timestamp_ms": d["timestamp_ms"] + 4000} for d in documents]
+    output = parse("\n".join(map(json.dumps, documents + later)))
+    assert only(output).read == read
+    assert [warning[:10] for warning in output.warnings] == ["3 interim ", "4 further "]
+    # So it is without ms, and without times at all.
+    for without in (("timestamp_ms",), ("timestamp_ms", "timestamp")):
+        timeless = [{key: value for key, value in d.items() if key not in without} for d in documents]
+        assert only(parse("\n".join(map(json.dumps, timeless)))).read == read
+
+
+def progress(written_ms: int, elapsed_s: int, runtime_ms: int) -> str:
+    moved = runtime_ms * 4096
+    figures = {"io_bytes": moved, "bw_bytes": 4096000, "runtime": runtime_ms, "total_ios": runtime_ms}
+    return json.dumps(document(job(read=figures, elapsed=elapsed_s), timestamp_ms=1795299600000 + written_ms))
+
+
+@pytest.mark.parametrize(
+    ("later", "runtime_ms"),
+    [
+        ((1000, 2, 1799), 1799),  # of the same run
+        ((2200, 4, 999), 999),  # the same, after its ramp_time
+        ((1300, 1, 800), 796),  # the same job again
+        ((9000, 2, 1799), 796),  # again and for longer
+    ],
+)
+def test_interim_documents_are_told_from_repeats(later: tuple[int, int, int], runtime_ms: int) -> None:
+    read = only(parse(progress(0, 1, 796) + progress(*later))).read
+    assert read is not None
+    assert read.runtime_ns == runtime_ms * 1_000_000
+
+
+def test_trims_are_named() -> None:
+    found = only(parse(sample("fio/trim.json")))
+    assert found.invalid == ("only trims were completed (256), and no reads or writes",)
+    assert found.trim is not None
+    assert (found.trim.ios, found.trim.bytes) == (256, 1 << 24)
+    output = parse(sample("fio/trimwrite.json"))
+    found = only(output)
+    assert found.invalid == ()
+    assert found.write is not None
+    assert (found.write.ios, found.trim and found.trim.ios) == (256, 256)
+    assert output.warnings == ("job 'both' trimmed 256 blocks beside its reads and writes",)
+    (shown,) = json.loads(json.dumps(as_json(output)))["jobs"]
+    assert (shown["trim"]["ios"], shown["read"]) == (256, None)
+
+
+def test_the_row_of_all_clients_alone_is_no_job() -> None:
+    whole = json.loads(sample("fio/client.txt"))
+    assert len(parse(json.dumps(whole)).jobs) == 2
+    whole["client_stats"] = whole["client_stats"][-1:]
+    assert_refused(parse, json.dumps(whole), "only the row 'All clients' was found")
 
 
 def test_document_behind_a_cut_one_is_found() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.parse.hping3 import Hping3Output, Hping3Run, parse
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 
 HEADER = "HPING host (eth0 10.0.0.2): S set, 40 headers + 0 data bytes\n"
 REPLIES = "".join(
@@ -88,7 +88,48 @@ def test_no_reply_has_no_times() -> None:
     output = parse("ICMP Port Unreachable from ip=10.0.0.2 get hostname...\n" + NOTHING)
     (run,) = output.runs
     assert (run.received, run.loss_percent, run.rtt_min_ns, run.rtt_avg_ns) == (0, 100, None, None)
-    assert any("ICMP errors came back: 1" in warning for warning in output.warnings)
+    assert output.warnings == ("ICMP errors came back: 1; they are not counted as received",)
+
+
+UNREACHABLE = "ICMP Port Unreachable from ip=10.0.0.2 name=UNKNOWN\n"
+TEN = (
+    "\n--- host hping statistic ---\n10 packets tramitted, 10 packets received, 0% packet loss\n"
+    "round-trip min/avg/max = 0.0/0.0/0.0 ms\n"
+)
+
+
+def test_icmp_errors_are_counted_as_received() -> None:
+    output = parse(sample("hping3/udp-to-closed-port.txt"))
+    (run,) = output.runs
+    assert (run.received, run.icmp_errors, run.rtt_avg_ns) == (5, 5, 8e5)
+    assert output.warnings == ("ICMP errors came back: 5; hping3 counts them among the 5 received",)
+    output = parse("HPING host (eth0 10.0.0.2): udp mode set\n" + 10 * UNREACHABLE + TEN)
+    (run,) = output.runs
+    assert (run.received, run.icmp_errors, run.invalid) == (10, 10, ())
+    assert (run.rtt_min_ns, run.rtt_avg_ns, run.rtt_max_ns) == (None, None, None), "0.0 is no time"
+    assert "ICMP errors came back: 10; hping3 counts them among the 10 received" in output.warnings
+    assert any("prints 0.0" in warning for warning in output.warnings)
+    output = parse(REPLIES + "TTL 0 during transit from ip=10.0.0.1\n" + SUMMARY)
+    assert output.runs[0].icmp_errors == 1
+    assert output.warnings == ("ICMP errors came back: 1; they are not counted as received",)
+    output = parse(3 * UNREACHABLE + SUMMARY)
+    assert output.warnings == ("ICMP errors came back: 3; hping3 may count them among the 4 received",)
+
+
+def test_summary_that_precedes_the_replies() -> None:
+    (run,) = parse(sample("hping3/syn.txt")).runs
+    assert (run.received, run.duplicates, run.out_of_order) == (5, 0, 0)
+    turned = "$ hping3 host\n" + SUMMARY + HEADER + REPLIES
+    first, second = parse(turned + turned.replace("seq=2", "seq=9")).runs
+    assert (first.out_of_order, second.out_of_order) == (1, 2)
+    assert first == only(WHOLE)
+
+
+def test_summary_that_counts_what_came_out_of_order() -> None:
+    counted = SUMMARY.replace("loss\n", "loss\n2 out of sequence packets received\n")
+    run = only(HEADER + counted)
+    assert (run.out_of_order, run.rtt_avg_ns) == (2, 1.5e6)
+    assert only(HEADER + REPLIES + counted).out_of_order == 1
 
 
 def test_several_runs() -> None:

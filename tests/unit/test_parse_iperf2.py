@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.parse.iperf2 import Iperf2Output, parse
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 
 TCP = """Client connecting to 10.0.0.2, TCP port 5001
 TCP window size: 85.0 KByte (default)
@@ -113,6 +113,64 @@ def test_sums_of_udp_counts() -> None:
     assert output.sent is not None
     assert output.received is not None
     assert (output.sent.datagrams, output.received.out_of_order) == (162818, 4)
+
+
+def test_server_reports_of_streams_are_added_up() -> None:
+    whole = sample("iperf2/client-udp-3-streams.txt")
+    output = parse(whole)
+    assert (output.invalid, output.warnings) == ((), ())
+    assert output.sent is not None
+    assert (output.sent.datagrams, output.sent.rate_bit_s) == (2688, 31.5e6)
+    received = output.received
+    assert received is not None
+    assert (received.lost, received.datagrams, received.out_of_order) == (3, 2685, 3)
+    assert received.loss_percent == pytest.approx(100 * 3 / 2685)
+    assert (received.bytes, received.seconds) == (int(1.26 * 2**20) + 2 * int(1.25 * 2**20), 1.0016)
+    assert received.rate_bit_s == pytest.approx(31.5e6, rel=0.001)
+    assert received.jitter_ns is None, "each stream has its own"
+    assert [stream.received.lost for stream in output.streams if stream.received] == [0, 0, 3]
+
+
+def test_without_the_report_of_a_stream_the_whole_is_not_known() -> None:
+    whole = sample("iperf2/client-udp-3-streams.txt")
+    for first_missing in ("1", "3"):
+        output = parse(whole.partition(f"[  {first_missing}] Server Report:")[0])
+        assert output.received is None
+        assert any("the whole is not known" in warning for warning in output.warnings)
+    none = parse(whole.partition("[  2] Server Report:")[0])
+    assert none.received is None
+    assert any("no Server Report" in warning for warning in none.warnings)
+
+
+def test_streams_are_believed_where_their_sum_counts_otherwise() -> None:
+    output = parse(sample("iperf2/server-log-udp.txt"))
+    assert (output.role, output.invalid, len(output.streams)) == ("server", (), 3)
+    assert output.received is not None
+    assert (output.received.lost, output.received.datagrams) == (3, 2685)
+    assert output.received.rate_bit_s == 31.5e6
+    assert any("[SUM] counts 1 lost of 2685" in warning for warning in output.warnings)
+
+
+def test_one_header_of_a_server_is_for_all_its_tests() -> None:
+    output = parse(sample("iperf2/server-log-tcp.txt"))
+    assert (output.role, output.server, output.invalid) == ("server", None, ())
+    assert output.received is not None
+    assert output.received.rate_bit_s == 53.4e6
+    assert output.warnings == ("1 further tests in the same text were left out: give each its own file",)
+    # iperf 2.0 gives each test the same number.
+    again = re.sub(r"\[  [23]\]", "[  1]", sample("iperf2/server-log-tcp.txt"))
+    assert parse(again) == output
+    # The client's was the second test.
+    output = parse(sample("iperf2/client-2-streams.txt") + sample("iperf2/server-log-tcp.txt"))
+    assert output.server is not None
+    assert output.server.received is not None
+    assert output.server.received.rate_bit_s == 107e6
+
+
+def test_sums_may_have_the_number_of_streams() -> None:
+    whole = sample("iperf2/client-2-streams.txt")
+    assert parse(whole.replace("[SUM]", "[SUM-2]")) == parse(whole)
+    assert len(parse(whole).streams) == 2
 
 
 def test_server_alone_and_beside_its_client() -> None:

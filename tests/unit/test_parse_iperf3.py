@@ -13,7 +13,7 @@ import pytest
 from harness.errors import UsageError
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output, parse
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 
 
 def total(rate_bit_s: float = 8e8, end: float = 10.0, **changes: Any) -> dict[str, Any]:
@@ -314,6 +314,48 @@ def test_text_of_client_and_server() -> None:
     assert known(output.server.received).rate_bit_s == 914e6
     assert parse(SERVER) == output.server
     assert parse(re.sub(" +", " ", CLIENT)) == parse(CLIENT)
+
+
+def test_a_servers_log_is_no_account_of_another_test() -> None:
+    output = parse(sample("iperf3/server-log.txt"))
+    assert (output.role, output.server, output.invalid) == ("server", None, ())
+    assert known(output.received).rate_bit_s == 50.3e6
+    assert output.warnings == ("3 further tests in the same text were left out: give each its own file",)
+    output = parse(sample("iperf3/server-log.json"))
+    assert (output.role, output.server) == ("server", None)
+    assert any(warning.startswith("2 further") for warning in output.warnings)
+
+
+@pytest.mark.parametrize(
+    ("client", "streams", "rate_bit_s"),
+    [("client-2-streams.txt", 2, 201e6), ("client-udp.txt", 1, 20.2e6)],
+)
+def test_ports_tell_which_of_a_servers_tests_is_the_clients(
+    client: str, streams: int, rate_bit_s: float
+) -> None:
+    whole = sample(f"iperf3/{client}"), sample("iperf3/server-log.txt")
+    for text in ("".join(whole), "".join(reversed(whole))):
+        output = parse(text)
+        assert output.server is not None
+        assert (len(output.server.streams), known(output.server.received).rate_bit_s) == (streams, rate_bit_s)
+        assert any(warning.startswith("3 further") for warning in output.warnings)
+
+
+def test_another_clients_test_is_left_out() -> None:
+    other = SERVER.replace("port 40000", "port 40002")
+    output = parse(CLIENT + other)
+    assert output.server is None
+    assert any(warning.startswith("1 further") for warning in output.warnings)
+    assert parse(UDP + UDP_SERVER).server is not None, "without ports the only one is meant"
+    assert parse(UDP + UDP_SERVER + UDP_SERVER).server is None
+
+
+def test_a_server_that_waits_may_be_ended() -> None:
+    waited = parse(sample("iperf3/server-waiting.txt"))
+    assert (waited.invalid, waited.error) == ((), None)
+    assert known(waited.received).rate_bit_s == 50.3e6
+    interrupted = parse(sample("iperf3/server-interrupted.txt"))
+    assert interrupted.invalid == ("iperf3 says 'interrupt - the server has terminated'",)
 
 
 def test_text_of_udp() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.parse.ping import PingOutput, PingRun, parse
-from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed
+from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 
 COUNTS = "5 packets transmitted, 4 received, 20% packet loss, time 4005ms"
 TIMES = "rtt min/avg/max/mdev = 0.500/1.250/2.000/0.559 ms"
@@ -20,6 +20,22 @@ LINUX = f"""PING host (10.0.0.2) 56(84) bytes of data.
 --- host ping statistics ---
 {COUNTS}
 {TIMES}
+"""
+
+
+WINDOWS = """
+Pinging host [10.0.0.2] with 32 bytes of data:
+Reply from 10.0.0.2: bytes=32 time<1ms TTL=64
+Reply from 10.0.0.2: bytes=32 time=13ms TTL=64
+
+Ping statistics for 10.0.0.2:
+    Packets: Sent = 2, Received = 2, Lost = 0 (0% loss),
+Approximate round trip times in milli-seconds:
+    Minimum = 0ms, Maximum = 13ms, Average = 6ms
+"""
+WINDOWS_IN_GERMAN = """
+Ping wird ausgef\u00fchrt f\u00fcr host [10.0.0.2] mit 32 Bytes Daten:
+Antwort von 10.0.0.2: Bytes=32 Zeit=13ms TTL=64
 """
 
 
@@ -117,6 +133,7 @@ def test_missing_times_and_summaries_are_warned_about() -> None:
         ("20%", "nan%", "loss is 'nan'"),
         (", 20% packet loss, time 4005ms", ", 20", "packet loss is missing"),
         ("0.500/1.250/2.000", "1.500/1.250/2.000", "not in this order"),
+        ("2.000/0.559 ms", "2.0", "ends within its round-trip times"),
         ("0.500/1.250/2.000", "-nan/1.250/2.000", "min is '-nan'"),
         ("4 received, 20%", "0 received, 100%", "nothing was received"),
         ("1.250", "99999999999999999", "avg is"),
@@ -145,6 +162,11 @@ def test_rounding_is_no_contradiction() -> None:
         ("", "empty"),
         (" \n", "empty"),
         (LINUX[:90], "ends before it"),
+        (sample("ping/killed.txt"), "ends before it, after 7 replies: 'om"),
+        (sample("ping/killed.txt").partition("\n")[2], "ends before it, after 7 replies"),
+        (WINDOWS, "that of Windows was found"),
+        (WINDOWS_IN_GERMAN, "that of Windows was found"),
+        (WINDOWS[:60], "that of Windows was found"),
         ("ping: nowhere: Name or service not known\n", "Name or service"),
         ("--- a hping statistic ---\n1 packets transmitted, 1 packets received, 0% packet loss", "hping3"),
         ("1" * 5000 + " packets transmitted, 1 received", "begins with"),

@@ -178,12 +178,16 @@ def parse(text: bytes | str) -> FioOutput:
     ``UsageError``, and nothing else, if the text has no whole fio document with at least one job.
     """
     warnings: list[str] = []
-    document, around = _document(embedded.to_string(text, warnings), warnings)
+    document, before, after = _document(embedded.to_string(text, warnings), warnings)
     rows = document.client_stats if document.jobs is None else document.jobs
     if rows is None:
         raise _refusal("a JSON object without jobs was found")
-    interrupted = _INTERRUPTED in around
-    jobs = [_job(raw, number, document, interrupted, warnings) for number, raw in enumerate(rows, start=1)]
+    doubts = []
+    if _INTERRUPTED in before or _INTERRUPTED in after:
+        doubts.append(_INTERRUPTED_REASON)
+    if _begins_another(after):
+        doubts.append("a document behind it is cut or damaged, and may be of the same run")
+    jobs = [_job(raw, number, document, doubts, warnings) for number, raw in enumerate(rows, start=1)]
     all_clients = None
     if document.jobs is None:
         all_clients = next((job for job in jobs if job.name == _ALL_CLIENTS), None)
@@ -196,7 +200,8 @@ def parse(text: bytes | str) -> FioOutput:
             hint="it is fio's own sum, and may be wrong: keep all that fio --client prints",
         )
     if not jobs:
-        said = f"; the text around it says {embedded.quote(around)}" if around.strip() else ""
+        around = f"{before}\n{after}".strip()
+        said = f"; the text around it says {embedded.quote(around)}" if around else ""
         raise UsageError(
             f"At least one job was expected in fio's output, but none was run{said}.",
             hint="look at fio's own messages: it exits with 0 even if its server refused the job",
@@ -301,6 +306,7 @@ class _Named(msgspec.Struct):
 
 class _Job(_Named):
     elapsed: Any = None
+    eta: Any = None
     error: Any = None
     total_err: Any = None
     hostname: str | None = None
@@ -335,6 +341,7 @@ _JOB = msgspec.json.Decoder(_Job)
 _NAMED = msgspec.json.Decoder(_Named)
 _ANY = msgspec.json.Decoder(msgspec.Raw)
 _SAME_START_MS = 500
+_ETA_UNKNOWN = 2**31 - 1
 _LAST_IN_KIB, _FIRST_IN_BYTES = (2, 19), (2, 99)
 _PERCENTILES = {50.0: "p50_ns", 99.0: "p99_ns", 99.9: "p99_9_ns"}
 _KINDS: tuple[Kind, ...] = ("lat", "clat")
@@ -355,10 +362,16 @@ def _refusal(found: str) -> UsageError:
     )
 
 
-def _document(string: str, warnings: list[str]) -> tuple[_Document, str]:
-    """The document, and the text outside of it."""
+def _begins_another(after: str) -> bool:
+    """Whether the text behind all whole documents is the beginning of one."""
+    last = "".join(after[after.rfind("{") :].split()) if "{" in after else ""
+    return '"fio version"' in after or (last != "" and '{"fioversion"'.startswith(last))
+
+
+def _document(string: str, warnings: list[str]) -> tuple[_Document, str, str]:
+    """The document, and the text before and after it."""
     try:
-        return _DOCUMENT.decode(string), ""
+        return _DOCUMENT.decode(string), "", ""
     except (msgspec.DecodeError, RecursionError) as error:
         if isinstance(error, msgspec.ValidationError) and _is_json(string):
             raise _refusal(f"JSON of another form was found: {error}") from None
@@ -381,7 +394,7 @@ def _document(string: str, warnings: list[str]) -> tuple[_Document, str]:
             f"{further} further fio documents in the same text were left out: only the first run counts; "
             "give each its own file"
         )
-    return documents[interim], f"{found.before}\n{found.after}"
+    return documents[interim], found.before, found.after
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -447,7 +460,7 @@ def _is_json(string: str) -> bool:
 
 
 def _job(
-    raw: msgspec.Raw, number: int, document: _Document, interrupted: bool, warnings: list[str]
+    raw: msgspec.Raw, number: int, document: _Document, doubts: list[str], warnings: list[str]
 ) -> FioJob:
     """The number-th job of the document (from 1)."""
     try:
@@ -463,8 +476,9 @@ def _job(
         problems.append(f"fio reports error {error_number:g}")
     if total := figures.take(job.total_err, "total_err"):
         problems.append(f"fio counted {total:g} I/O errors")
-    if interrupted:
-        problems.append(_INTERRUPTED_REASON)
+    problems += doubts
+    if (left_s := figures.take(job.eta, "eta")) and left_s < _ETA_UNKNOWN:
+        problems.append(f"the run was not over: by fio's estimate it had {left_s:g} s to go")
     if job.jobname is None:
         problems.append("jobname is missing")
 

@@ -61,7 +61,10 @@ _SUMMARY = re.compile(
 _REPLY = re.compile(
     rf"(?P<duplicate>DUP!\s+)?\blen=[0-9]{{1,9}}\s+ip=\S{{1,64}}[^\n]{{0,160}}?\b(?:icmp_)?seq=(?P<seq>{COUNT})"
 )
-_REAL = re.compile(r"\breal\s+(?:(?P<minutes>[0-9]{1,6})m)?(?P<seconds>[0-9]{1,6}(?:[.,][0-9]{1,9})?)s?\b")
+# A figure at the end of a text may be cut.
+_REAL = re.compile(
+    r"\breal\s+(?:(?P<minutes>[0-9]{1,6})m)?(?P<seconds>[0-9]{1,6}(?:[.,][0-9]{1,9})?)(?:s\b|(?=\s))"
+)
 _PING = re.compile(r"\bping6?\s+statistics\b")
 _FLOOD = re.compile(r"--flood\b|\bin flood mode\b")
 _HEADER = re.compile(r"\bHPING \S{1,255} \(")

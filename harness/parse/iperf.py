@@ -10,7 +10,7 @@ Sources: ``iperf_locale.c`` and ``units.c`` of esnet/iperf, ``Locale.c`` of iper
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -130,6 +130,7 @@ def report(row: Row, where: str, problems: list[str]) -> Report:
         seconds = Printed(end.value - start.value, end.step)
         if seconds.value < 0:
             problems.append("it ends before it starts")
+            seconds = None
         elif moved and rate and (problem := rate_problem(moved, seconds, rate)):
             problems.append(problem)
     if loss and (problem := loss_problem(int(loss["lost"]), int(loss["datagrams"]), loss_percent)):
@@ -141,15 +142,31 @@ def report(row: Row, where: str, problems: list[str]) -> Report:
         rate_bit_s=value_of(rate),
         retransmits=None if retransmits is None else int(retransmits[1]),
         datagrams=None if loss is None else int(loss["datagrams"]),
-        lost=None if loss is None else int(loss["lost"]),
+        lost=None if loss is None or int(loss["lost"]) < 0 else int(loss["lost"]),
         loss_percent=value_of(loss_percent),
         jitter_ns=value_of(jitter),
     )
 
 
 def out_of_order(text: str) -> dict[str, int]:
-    """Datagrams that arrived out of order, by stream. A stream without any has no such line."""
-    return {match["stream"]: int(match["count"]) for match in _DISORDER.finditer(text)}
+    """Datagrams that arrived out of order, by stream. A stream without any has no such line.
+
+    Nothing is known of a text that ends where such a line would stand: it may be cut.
+    """
+    found = {match["stream"]: int(match["count"]) for match in _DISORDER.finditer(text)}
+    last = next((row for row in reversed(rows(text)) if row.stream != SUM), None)
+    behind = "" if last is None else text[last.match.end() :].strip()
+    ends_there = last is not None and "\n" not in behind and not _DISORDER.match(behind)
+    return {} if ends_there else found
+
+
+def missing_problem(side: Mapping[str, Report], connections: Sequence[Connection], where: str) -> str | None:
+    """Which streams connected, but have no total on a side that others have one on."""
+    due = dict.fromkeys(connection.stream for connection in connections)
+    missing = [f"[{stream}]" for stream in due if stream not in side]
+    if not side or not missing:
+        return None
+    return f"{where}: nothing totals {', '.join(missing)}, so that the text may be cut"
 
 
 def transcripts(text: str, header: re.Pattern[str]) -> list[str]:

@@ -29,6 +29,7 @@ from harness.parse.iperf import (
     connected,
     ends_problem,
     first_and_server,
+    missing_problem,
     out_of_order,
     report,
     rows,
@@ -60,6 +61,7 @@ _HEADER = re.compile(
     r"(?P<port>[0-9]{1,5})"
 )
 _SENT = re.compile(rf"{STREAM}\s+Sent\s+(?P<count>{COUNT})\s+datagrams")
+_SERVER_REPORT = re.compile(rf"{STREAM}\s+Server Report:")
 _FAILED = re.compile(
     r"\b(?:connect|bind|listen|accept|read|write|shutdown)[0-9a-z ]{0,12} failed: [^\n]{1,120}"
 )
@@ -131,8 +133,12 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
 
     problems: list[str] = []
     warnings: list[str] = []
-    at_receiver = [row for row in all_rows if row.counts_loss or role == "server"]
-    at_sender = [row for row in all_rows if not (row.counts_loss or role == "server")]
+    reports = {match["stream"]: match.start() for match in _SERVER_REPORT.finditer(text)}
+    at_receiver: list[Row] = []
+    at_sender: list[Row] = []
+    for row in all_rows:
+        reported = row.match.start() > reports.get(row.stream, len(text))
+        (at_receiver if row.counts_loss or role == "server" or reported else at_sender).append(row)
     datagrams = {match["stream"]: int(match["count"]) for match in _SENT.finditer(text)}
     sent_sum, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems)
     sent = _total(sent_sum, sent_by_stream, "sent", problems)
@@ -140,11 +146,15 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
         at_receiver, "received", out_of_order(text), "out_of_order", problems
     )
     ids = dict.fromkeys((*sent_by_stream, *received_by_stream))
+    if problem := missing_problem(sent_by_stream, connections, "sent"):
+        problems.append(problem)
     if protocol == "UDP":
         due = (*sent_by_stream, *(connection.stream for connection in connections))
         received = _added_up(received_sum, received_by_stream, due, warnings)
     else:
         received = _total(received_sum, received_by_stream, "received", problems)
+        if problem := missing_problem(received_by_stream, connections, "received"):
+            problems.append(problem)
     if sent and role is None:
         warnings.append("no header tells which end this is: it was taken for a client")
     if sent and protocol == "UDP" and not received_by_stream:

@@ -44,6 +44,7 @@ from harness.parse.iperf import (
     connected,
     ends_problem,
     first_and_server,
+    missing_problem,
     out_of_order,
     report,
     rows,
@@ -402,6 +403,7 @@ def _report(told: _Sum, where: str, problems: list[str]) -> Report:
     out_of_order = take(told.out_of_order, "out_of_order", problems)
     if seconds is not None and seconds < 0:
         problems.append("it ends before it starts")
+        seconds = None
     elif moved is not None and seconds is not None and rate is not None:
         problem = rate_problem(Printed(moved), Printed(seconds), Printed(rate))
         if problem:
@@ -462,6 +464,7 @@ def _contradictions(
 # Text.
 
 _BEGIN = re.compile(r"\b(?:(?P<client>Connecting to host )|Accepted connection from )")
+_BITRATE = re.compile(r"\bTransfer\s+Bitrate\b")
 _SEPARATOR = re.compile(r"(?:- ){10,}")
 _ERROR = re.compile(r"\biperf3: (?P<error>(?:error|interrupt) - [^\n]{1,160})")
 _SERVER_ENDED = "interrupt - the server has terminated"
@@ -503,6 +506,11 @@ def _of_transcript(text: str) -> Iperf3Output:
     sides = _sides(text, measured, role, problems)
     names = dict.fromkeys(name for side in sides.values() for name in side if name != SUM)
     totals = {key: _total(side, key, problems) for key, side in sides.items()}
+    if not any(row.role for row in measured):  # in both directions at once each has streams of its own
+        connections = [connection for _, connection in connected(text)]
+        for key, side in sides.items():
+            if problem := missing_problem(side, connections, key):
+                problems.append(problem)
     sent, received = totals["sent"], totals["received"]
     disorder = out_of_order(text)
     if received and disorder and (SUM not in disorder or len(names) == 1):
@@ -561,7 +569,8 @@ def _sides(
         if known := _known(_senders_part(told) if side == "sent" else told, role):
             sides[key][row.stream] = known
     separators = [match.end() for match in _SEPARATOR.finditer(text)]
-    if labelled or not separators:
+    # What has a bitrate, and no bandwidth, has labels as well (3.2): a row without one is cut.
+    if labelled or not separators or _BITRATE.search(text):
         return sides
     for row in measured:
         if row.counts_loss and row.match.start() > separators[-1]:

@@ -69,7 +69,7 @@ _TIMES = re.compile(
 )
 _REPLY_TIME = re.compile(rf"\btime[=<](?P<time>{NUMBER})\s*(?P<unit>ms|us|s)\b(?![^\n]*\(DUP!\))")
 _UNITS_NS = {"us": 1000, "ms": MS_NS, "s": 1_000_000_000}
-_PIPE = re.compile(rf"\bpipe\s+({COUNT})")
+_PIPE = re.compile(rf"\bpipe\s+({COUNT})(?=[^0-9])")  # at the end of a text it may be cut
 _GAPS = re.compile(rf"\bipg/ewma\s+(?P<ipg>{NUMBER})/(?P<ewma>{NUMBER})\s+ms")
 _TIMES_BEGIN = re.compile(r"\b(?:rtt|round-trip)\s+min/avg")
 _HEADER = re.compile(r"\bPING6?[ (]")

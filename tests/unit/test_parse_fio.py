@@ -324,6 +324,17 @@ def test_the_row_of_all_clients_alone_is_no_job() -> None:
     assert_refused(parse, json.dumps(whole), "only the row 'All clients' was found")
 
 
+def test_a_cut_document_may_have_been_the_last_of_the_run() -> None:
+    text = sample("fio/status-interval.json")
+    second = text.index("\n}\n{") + 3
+    for end in (second + 1, second + 8, second + 400, len(text) - 3):
+        (problem,) = only(parse(text[:end])).invalid
+        assert "behind it is cut" in problem
+    assert only(parse(text[:second])).invalid == (), "nothing tells that there was more"
+    assert any("2 s to go" in problem for problem in only(parsed(job(eta=2))).invalid)
+    assert only(parsed(job(eta=2**31 - 1))).invalid == ()
+
+
 def test_document_behind_a_cut_one_is_found() -> None:
     whole = json.dumps(document())
     assert only(parse(whole[:-30] + "\n" + whole)).invalid == ()

@@ -48,6 +48,8 @@ def test_summary() -> None:
         ("\nreal\t2m1,500s\nuser\t0m0,100s\n", 121.5e9),
         ("real 3.25\nuser 0.10\nsys 0.20\n", 3.25e9),
         ("unreal 3.25\n", None),
+        ("real 0m2.6", None),
+        ("real 3.2", None),
     ],
 )
 def test_output_of_time(appended: str, wall_ns: float | None) -> None:

@@ -167,6 +167,39 @@ def test_one_header_of_a_server_is_for_all_its_tests() -> None:
     assert output.server.received.rate_bit_s == 107e6
 
 
+def cut_behind(text: str, words: str) -> Iperf2Output:
+    return parse(text[: text.index(words) + len(words)])
+
+
+def test_a_text_that_ends_before_all_streams_are_told_of_is_cut() -> None:
+    output = cut_behind(
+        sample("iperf2/client-2-streams.txt"), "[  2] 0.0000-1.0142 sec  6.38 MBytes  52.7 Mbits/sec"
+    )
+    assert output.invalid == ("sent: nothing totals [1], so that the text may be cut",)
+
+
+def test_a_server_report_that_is_cut_is_not_what_was_sent() -> None:
+    whole = parse(UDP)
+    output = cut_behind(UDP, "88.1 Mbits/sec   0.0")
+    assert output.sent == whole.sent
+    assert output.received is not None
+    assert (output.received.rate_bit_s, output.received.lost) == (88.1e6, None)
+
+
+def test_order_is_unknown_where_its_line_may_be_cut() -> None:
+    for name, words in (
+        (
+            "client-udp-3-streams.txt",
+            "[  1] 0.0000-1.0006 sec  1.25 MBytes  10.5 Mbits/sec   0.003 ms 0/895 (0%)\n",
+        ),
+        ("client-udp-3-streams.txt", "[  1] 0.0000-1.0006 sec  1 datagrams rec"),
+        ("server-log-udp.txt", "[  1] 0.0000-1.0016 sec  1.26 MBytes  10.5 Mbits/sec   0.004 m"),
+    ):
+        received = cut_behind(sample(f"iperf2/{name}"), words).received
+        assert received is not None
+        assert received.out_of_order is None
+
+
 def test_sums_may_have_the_number_of_streams() -> None:
     whole = sample("iperf2/client-2-streams.txt")
     assert parse(whole.replace("[SUM]", "[SUM-2]")) == parse(whole)
@@ -219,6 +252,7 @@ def test_short_and_small_is_no_contradiction() -> None:
         ("(7%)", "(9%)", "make it 7.037 %"),
         ("5729/81408", "81409/81408", "were lost"),
         ("(7%)", "(-nan%)", "loss is '-nan'"),
+        ("5729/81408 (7%)", "-9/81408 (0%)", "were lost"),
         ("0.057 ms", "-nan ms", "jitter is '-nan'"),
         ("88.1 Mbits", "nan bits", "rate is 'nan'"),
         ("106 MBytes  88.1 Mbits", "0.00 Bytes  0.00 bits", "none received"),
@@ -228,8 +262,10 @@ def test_short_and_small_is_no_contradiction() -> None:
     ],
 )
 def test_invalid(old: str, new: str, reason: str) -> None:
-    (problem,) = parse(UDP.replace(old, new)).invalid
+    output = parse(UDP.replace(old, new))
+    (problem,) = output.invalid
     assert reason in problem
+    assert output.received is None or (output.received.lost or 0) >= 0
 
 
 @pytest.mark.parametrize(

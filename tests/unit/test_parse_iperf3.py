@@ -226,6 +226,14 @@ def test_invalid_udp(changes: dict[str, object], reason: str) -> None:
     assert any(reason in problem for problem in parsed(udp(sum=udp_sum(**changes))).invalid)
 
 
+def test_a_time_that_runs_backwards_is_no_time() -> None:
+    document = tcp()
+    document["end"]["sum_sent"] = total(start=2**53)
+    output = parsed(document)
+    assert "sum sent: it ends before it starts" in output.invalid
+    assert known(output.sent).seconds is None
+
+
 def test_nothing_arrived() -> None:
     document = tcp()
     document["end"]["sum_received"] = total(0)
@@ -348,6 +356,20 @@ def test_another_clients_test_is_left_out() -> None:
     assert any(warning.startswith("1 further") for warning in output.warnings)
     assert parse(UDP + UDP_SERVER).server is not None, "without ports the only one is meant"
     assert parse(UDP + UDP_SERVER + UDP_SERVER).server is None
+
+
+def test_a_text_that_ends_before_all_streams_are_told_of_is_cut() -> None:
+    whole = sample("iperf3/client-2-streams.txt")
+    output = parse(
+        whole[: whole.index("[  7]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec    0             sender")]
+    )
+    assert any("nothing totals [7]" in problem for problem in output.invalid)
+
+
+def test_a_label_that_is_cut_does_not_make_the_senders_row_that_of_both() -> None:
+    whole = sample("iperf3/client-udp.txt")
+    with pytest.raises(UsageError):
+        parse(whole[: whole.index("  sender") + 5])
 
 
 def test_a_server_that_waits_may_be_ended() -> None:

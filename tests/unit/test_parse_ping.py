@@ -151,6 +151,12 @@ def test_duplicates_may_exceed_what_was_transmitted() -> None:
     assert (run.received, run.loss_percent, run.invalid) == (4, None, ())
 
 
+def test_a_count_at_the_end_of_a_text_may_be_cut() -> None:
+    text = LINUX.rstrip("\n") + ", pipe 28"
+    assert only(text + "\n").pipe == 28
+    assert only(text).pipe is None
+
+
 def test_rounding_is_no_contradiction() -> None:
     assert only("3 packets transmitted, 2 packets received, 33% packet loss").invalid == ()
     assert only("3 packets transmitted, 1 packets received, 66.7% packet loss").invalid == ()

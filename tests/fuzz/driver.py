@@ -1,0 +1,170 @@
+"""Tries one case after another; of those that fail it keeps the first of each kind, reduced."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import Protocol, TypeVar
+
+LONGEST_S = 20.0
+"""A case that takes longer has failed: on a busy machine the slowest good one takes two."""
+
+MOST_MEMORY_KIB = 300 << 10
+"""By so much no case may make the process grow."""
+
+REDUCTIONS = 60
+PACKAGE = Path(__file__).parents[2] / "harness"
+
+
+class Broken(Exception):
+    """Something that a case must not do, and did; ``kind`` is the same for all that do it."""
+
+    def __init__(self, kind: str, found: object = "") -> None:
+        super().__init__(f"{kind}: {str(found)[:1000]!r}")
+        self.kind = kind
+
+
+class TooSlow(BaseException):
+    """Not an Exception: a case must not be able to pass over it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is tried: ``start`` says with what (a sample, a command), ``parts`` what is done to it."""
+
+    start: str
+    parts: tuple[object, ...]
+
+
+class Door(Protocol):
+    """A way in. ``draw`` makes a case by chance; ``check`` tries it and raises what is wrong."""
+
+    @property
+    def name(self) -> str: ...
+
+    def draw(self, chance: Random) -> Case: ...
+
+    def check(self, case: Case) -> None: ...
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A kind of failure: where it came from, the words of the first, and the case that it took."""
+
+    kind: str
+    words: str
+    case: Case
+    number: int
+    times: int = 1
+
+
+@dataclass
+class Told:
+    """What came of a door."""
+
+    door: str
+    cases: int = 0
+    seconds: float = 0.0
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.door}: {self.cases} cases in {self.seconds:.0f} s, {len(self.findings)} kinds of failures"
+        ]
+        for finding in self.findings.values():
+            lines += [f"  {finding.kind} ({finding.times} times, first in case {finding.number})"]
+            lines += [f"    {line}" for line in finding.words.splitlines()[-3:]]
+            lines += [f"    {finding.case}"]
+        return "\n".join(lines)
+
+
+def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | None = None) -> Told:
+    """Try cases from the number ``first`` on, until the time is over. A number always is the same case."""
+    told, began = Told(door.name), time.monotonic()
+    while (told.cases < most if most is not None else True) and time.monotonic() - began < seconds:
+        number = first + told.cases
+        case = door.draw(Random(f"{seed} {door.name} {number}"))  # noqa: S311 (no secret)
+        told.cases += 1
+        if (failed := tried(door, case)) is not None:
+            kind, words = failed
+            known = told.findings.get(kind)
+            if known is None:
+                known = Finding(kind, words, reduced(door, case, kind), number, times=0)
+            told.findings[kind] = replace(known, times=known.times + 1)
+    told.seconds = time.monotonic() - began
+    return told
+
+
+def tried(door: Door, case: Case) -> tuple[str, str] | None:
+    """The kind of failure and its words; None if all is well."""
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        with time_limit(LONGEST_S):
+            door.check(case)
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+        if grown_kib > MOST_MEMORY_KIB:
+            raise Broken("takes too much memory", f"{grown_kib} KiB")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _kind(error), "".join(traceback.format_exception_only(error)).strip()
+    return None
+
+
+def _kind(error: BaseException) -> str:
+    """An oracle's own kind, or the error and the line of the harness that it came from."""
+    if isinstance(error, Broken):
+        return error.kind
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
+    if not ours:
+        ours = frames[-1:]
+    last = ours[-1]
+    name = Path(last.filename)
+    where = name.relative_to(PACKAGE.parent) if name.is_relative_to(PACKAGE.parent) else name
+    return f"{type(error).__name__} in {where}:{last.name}"
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    def over(_number: int, _frame: FrameType | None) -> None:
+        raise TooSlow(f"longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def reduced(door: Door, case: Case, kind: str) -> Case:
+    """The case without the parts that this kind of failure does not take."""
+    left = list(case.parts)
+    for part in case.parts[:REDUCTIONS]:
+        without = [other for other in left if other is not part]
+        failed = tried(door, replace(case, parts=tuple(without)))
+        if failed is not None and failed[0] == kind:
+            left = without
+    return replace(case, parts=tuple(left))
+
+
+T = TypeVar("T")
+
+
+def several(chance: Random, make: Callable[[Random], T], most: int = 6) -> tuple[T, ...]:
+    """From one to so many, few more often than many."""
+    return tuple(make(chance) for _ in range(min(chance.randint(1, most), chance.randint(1, most))))
+
+
+def choose(chance: Random, names: Sequence[str]) -> str:
+    return chance.choice(list(names))

@@ -14,11 +14,14 @@ from random import Random
 from types import FrameType
 from typing import Protocol, TypeVar
 
-LONGEST_S = 20.0
+LONGEST_S = 10.0
 """A case that takes longer has failed: on a busy machine the slowest good one takes two."""
 
 MOST_MEMORY_KIB = 300 << 10
 """By so much no case may make the process grow."""
+
+MOST_ADDRESSES_BYTES = 4 << 30
+"""What the process may take at all, so that a case which takes everything ends in it, and not the machine."""
 
 REDUCTIONS = 60
 PACKAGE = Path(__file__).parents[2] / "harness"
@@ -89,6 +92,9 @@ class Told:
 def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | None = None) -> Told:
     """Try cases from the number ``first`` on, until the time is over. A number always is the same case."""
     told, began = Told(door.name), time.monotonic()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most_bytes = MOST_ADDRESSES_BYTES if hard == resource.RLIM_INFINITY else min(MOST_ADDRESSES_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, hard))
     while (told.cases < most if most is not None else True) and time.monotonic() - began < seconds:
         number = first + told.cases
         case = door.draw(Random(f"{seed} {door.name} {number}"))  # noqa: S311 (no secret)

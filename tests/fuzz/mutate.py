@@ -175,6 +175,9 @@ class Change:
         match self.kind:
             case "set":
                 holder[key] = value
+            case "like":
+                same = [other for other in _VALUES_AND_TEXTS if type(other) is type(holder[key])]
+                holder[key] = same[int(self.at * 1e6) % len(same)] if same else value
             case "remove":
                 del holder[key]
             case "rename" if isinstance(holder, dict):
@@ -202,7 +205,7 @@ def _places(whole: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-CHANGES = ("set", "set", "set", "set", "remove", "rename", "wrap", "repeat", "swap")
+CHANGES = ("set", "set", *["like"] * 8, "remove", "remove", "rename", "wrap", "repeat", "swap")
 _VALUES = (
     *(
         "0",
@@ -235,6 +238,9 @@ _VALUES = (
         "[1]",
     ),
 )
+
+
+_VALUES_AND_TEXTS = (*(json.loads(value) for value in _VALUES), False, *TEXTS)
 
 
 def change(chance: Random) -> Change:

@@ -1,0 +1,11 @@
+"""Every way in, by its name."""
+
+from __future__ import annotations
+
+from tests.fuzz.driver import Door
+from tests.fuzz.folders import Folders
+from tests.fuzz.parsers import Cuts, Parsers
+from tests.fuzz.planted import Planted
+from tests.fuzz.words import Words
+
+DOORS: dict[str, Door] = {door.name: door for door in (Parsers(), Cuts(), Folders(), Planted(), Words())}

@@ -1,0 +1,19 @@
+"""A minute of fuzzing, the same cases each time: as many as the machine comes to in that time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.doors import DOORS
+from tests.fuzz.driver import fuzz
+
+SEED = 20261121
+SECONDS = {"parsers": 14, "cuts": 6, "folders": 16, "planted": 10, "words": 10}
+"""With what it takes to begin a minute in all."""
+
+
+@pytest.mark.parametrize("name", list(DOORS))
+def test_no_case_fails(name: str) -> None:
+    told = fuzz(DOORS[name], seed=SEED, seconds=SECONDS[name])
+    assert told.cases > 100
+    assert not told.findings, str(told)

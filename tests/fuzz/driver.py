@@ -14,8 +14,8 @@ from random import Random
 from types import FrameType
 from typing import Protocol, TypeVar
 
-LONGEST_S = 10.0
-"""A case that takes longer has failed: on a busy machine the slowest good one takes two."""
+MOST_CPU_S, LONGEST_S = 10.0, 60.0
+"""A case that takes more of the processor's time, or of ours, has failed: it counts without end, or waits."""
 
 MOST_MEMORY_KIB = 300 << 10
 """By so much no case may make the process grow."""
@@ -97,7 +97,7 @@ def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | N
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, hard))
     while (told.cases < most if most is not None else True) and time.monotonic() - began < seconds:
         number = first + told.cases
-        case = door.draw(Random(f"{seed} {door.name} {number}"))  # noqa: S311 (no secret)
+        case = drawn(door, seed, number)
         told.cases += 1
         if (failed := tried(door, case)) is not None:
             kind, words = failed
@@ -109,11 +109,15 @@ def fuzz(door: Door, *, seed: int, seconds: float, first: int = 0, most: int | N
     return told
 
 
+def drawn(door: Door, seed: int, number: int) -> Case:
+    return door.draw(Random(f"{seed} {door.name} {number}"))  # noqa: S311 (no secret)
+
+
 def tried(door: Door, case: Case) -> tuple[str, str] | None:
     """The kind of failure and its words; None if all is well."""
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        with time_limit(LONGEST_S):
+        with time_limit():
             door.check(case)
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
         if grown_kib > MOST_MEMORY_KIB:
@@ -140,17 +144,25 @@ def _kind(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    def over(_number: int, _frame: FrameType | None) -> None:
-        raise TooSlow(f"longer than {seconds:g} s")
+def time_limit() -> Iterator[None]:
+    def over(number: int, _frame: FrameType | None) -> None:
+        raise TooSlow(
+            f"more than {MOST_CPU_S:g} s of the processor" if number == signal.SIGPROF else "it waits"
+        )
 
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {
+        signal.SIGPROF: (signal.ITIMER_PROF, MOST_CPU_S),
+        signal.SIGALRM: (signal.ITIMER_REAL, LONGEST_S),
+    }
+    before = {number: signal.signal(number, over) for number in timers}
+    for timer, seconds in timers.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 def reduced(door: Door, case: Case, kind: str) -> Case:

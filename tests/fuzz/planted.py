@@ -30,7 +30,7 @@ PLANTS = (
 )
 """What is planted; a path stands for a symbolic link to it."""
 
-OUTPUTS = ("page.html", "picture.svg", "rows.parquet", "cache", "cache/harness")
+OUTPUTS = ("page.html", "picture.svg", "rows.parquet")
 FOLDERS = ("", "cells", "probes", "raw", "raw/wired.rand-read-4k.r1")
 
 

@@ -15,5 +15,5 @@ SECONDS = {"parsers": 14, "cuts": 6, "folders": 16, "planted": 10, "words": 10}
 @pytest.mark.parametrize("name", list(DOORS))
 def test_no_case_fails(name: str) -> None:
     told = fuzz(DOORS[name], seed=SEED, seconds=SECONDS[name])
-    assert told.cases > 100
+    assert told.cases >= 20
     assert not told.findings, str(told)

@@ -1,0 +1,133 @@
+"""The fuzzer itself: it finds, counts, reduces and repeats what fails, and does the machine no harm."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.fuzz import commands, driver
+from tests.fuzz.commands import Done, Seen
+from tests.fuzz.doors import DOORS
+from tests.fuzz.driver import Broken, Case, drawn, fuzz
+from tests.fuzz.folders import RUN, a_run
+from tests.fuzz.mutate import Change, Edit
+
+
+class Sevens:
+    """Cases are numbers: those with a seven are wrong, and those with a thirteen in another way."""
+
+    name = "sevens"
+
+    def draw(self, chance: Random) -> Case:
+        return Case("numbers", tuple(chance.randrange(20) for _ in range(4)))
+
+    def check(self, case: Case) -> None:
+        if 7 in case.parts:
+            raise Broken("a seven", case.parts)
+        if 13 in case.parts:
+            raise ValueError("thirteen")
+
+
+def test_failures_are_told_apart_counted_and_reduced() -> None:
+    told = fuzz(Sevens(), seed=1, seconds=60, most=300)
+    assert told.cases == 300
+    assert len(told.findings) == 2
+    seven = told.findings["a seven"]
+    (thirteen,) = (finding for kind, finding in told.findings.items() if kind.startswith("ValueError in "))
+    assert set(seven.case.parts) == {7}
+    assert set(thirteen.case.parts) == {13}
+    assert 20 < seven.times < 120
+    again = fuzz(Sevens(), seed=1, seconds=60, first=seven.number, most=1)
+    assert list(again.findings) == ["a seven"]
+    assert "a seven (" in str(told)
+
+
+def test_a_case_without_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(Sevens):
+        def check(self, case: Case) -> None:
+            while case:
+                pass
+
+    monkeypatch.setattr(driver, "MOST_CPU_S", 0.05)
+    (finding,) = fuzz(Endless(), seed=1, seconds=60, most=1).findings.values()
+    assert "of the processor" in finding.words
+
+
+@pytest.mark.parametrize("name", list(DOORS))
+def test_a_number_is_always_the_same_case(name: str) -> None:
+    cases, again = ([drawn(DOORS[name], 1, number) for number in range(30)] for _ in range(2))
+    assert cases == again
+    assert all(case.parts for case in cases)
+    assert len(set(map(str, cases))) > 25
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (Edit("replace", 0.5, 2, b"xyz"), b"01xyz4"),
+        (Edit("cut", 0.6), b"012"),
+        (Edit("begin late", 0.6), b"34"),
+        (Edit("flip", 0.0, 0), b"11234"),
+        (Edit("repeat", 0.2, 1), b"0111234"),
+        (Edit("move", 0.0, 2), b"23401"),
+        (Edit("number", 0.0, 0, b"-1"), b"-1"),
+    ],
+)
+def test_edits(edit: Edit, expected: bytes) -> None:
+    assert edit(b"01234") == expected
+    assert edit(b"") in (b"", edit.text)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (Change("set", 0.0, "NaN"), b'{"a": NaN, "b": [2]}'),
+        (Change("remove", 0.0), b'{"b": [2]}'),
+        (Change("rename", 0.0, '"c"'), b'{"b": [2], "c": 1}'),
+        (Change("wrap", 0.0, "5"), b'{"a": [1, 5], "b": [2]}'),
+    ],
+)
+def test_changes(change: Change, expected: bytes) -> None:
+    assert change(b'{"a": 1, "b": [2]}') == expected
+    assert change(b"no JSON") == b"no JSON"
+
+
+def test_a_command_is_kept_from_what_is_not_its_folder(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "inside", tmp_path / "outside.html"
+    folder.mkdir()
+    a_run(folder)
+    done = commands.run(["report", RUN, "-o", "page.html"], folder)
+    commands.require_good(done)
+    assert (done.status, (folder / "page.html").is_file()) == (0, True)
+    done = commands.run(["report", RUN, "-o", str(outside)], folder)
+    assert done.status == 2
+    assert not outside.exists()
+    with pytest.raises(Broken, match="writes outside"):
+        commands.require_good(done)
+
+
+def test_nothing_is_started(tmp_path: Path) -> None:
+    done = commands.run(["doctor"], tmp_path)
+    assert done.seen.started
+    with pytest.raises(Broken, match="starts a program"):
+        commands.require_good(done)
+    assert os.system("true") == 0, "afterwards programs start again"  # noqa: S605
+
+
+@pytest.mark.parametrize(
+    ("status", "out", "err", "kind"),
+    [
+        (3, "", "", "ends with status 3"),
+        (None, "", "", "ends with status None"),
+        (1, "", "Traceback (most recent call last)", "prints a traceback"),
+        (2, "", "no", "refuses without a sentence"),
+        (0, "\x1b[2J", "", "prints what drives a terminal"),
+        (0, '{"a": NaN}', "", "prints JSON that is none"),
+    ],
+)
+def test_what_a_command_must_not_do(status: object, out: str, err: str, kind: str) -> None:
+    with pytest.raises(Broken, match=kind):
+        commands.require_good(Done(("table", "--format", "json"), status, out, err, Seen("/nowhere")))

@@ -74,7 +74,7 @@ from harness.probes import echo
 from harness.probes.alongside import Alongside
 from harness.results import RunFolder
 from harness.schedule import Schedule
-from harness.target import Backstore, IscsiTarget, iqn
+from harness.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
@@ -130,6 +130,7 @@ class Bench:
         self.journal = journal
         self.private = private
         self.chap_secret = secrets.token_hex(8)
+        self._nonce = secrets.token_hex(8)
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._storage: list[Storage] = []
         self._local: LocalDisk | None = None
@@ -224,6 +225,8 @@ class Bench:
     def _start_sides(self, stack: contextlib.ExitStack, initiators: int) -> None:
         """What all columns over a network share: backstores, iscsids, and (lazily) charons."""
         kind = BackingKind.FILE if self.plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
+        login = DiscoveryLogin(f"harness-{self.plan.tag}", self.chap_secret)
+        stack.enter_context(self.journal.hold(self.hosts.target, login))
         for lun, storage in enumerate(self._storage):
             stack.enter_context(
                 self.journal.hold(
@@ -246,7 +249,8 @@ class Bench:
         stack.enter_context(self._paths.shared())
 
     def _initiator_iqn(self, number: int) -> str:
-        return iqn(self.plan.tag, self.hosts.initiators[number].name)
+        """Not to be guessed: LIO serves one login of known names at a time, however long that takes."""
+        return iqn(self.plan.tag, f"{self.hosts.initiators[number].name}.{self._nonce}")
 
     def _backstore(self, lun: int) -> str:
         """The name of a backstore, and the serial number by which the initiator knows its disk."""

@@ -41,6 +41,27 @@ def _ask(host: Host, step: Step) -> None:
         raise CommandFailed(f"LIO refused: {words[-1]}")
 
 
+class DiscoveryLogin(msgspec.Struct, frozen=True):
+    """Discovery asks for CHAP, with this name, as a session does.
+
+    LIO has one such setting for all targets of a machine: where that is somebody else's to say, because the
+    machine has other targets or discovery has a login, it is left as it is. What is discovered of the
+    harness's targets does not depend on it (``IscsiTarget``).
+    """
+
+    name: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"DiscoveryLogin({self.name!r})"  # without the secret
+
+    def acquire(self, host: Host) -> None:
+        _ask(host, _lio("create-discovery-login", **msgspec.to_builtins(self)))
+
+    def undo(self) -> tuple[Step, ...]:
+        return (_lio("delete-discovery-login", name=self.name),)
+
+
 class Backstore(msgspec.Struct, frozen=True):
     """An LIO storage object: iblock for a block device, fileio (write-through) for a file.
 
@@ -57,11 +78,13 @@ class Backstore(msgspec.Struct, frozen=True):
         _ask(host, _lio("create-backstore", **msgspec.to_builtins(self)))
 
     def undo(self) -> tuple[Step, ...]:
-        return (_lio("delete-backstore", name=self.name),)
+        return (_lio("delete-backstore", name=self.name, serial=self.serial),)
 
 
 class IscsiTarget(msgspec.Struct, frozen=True):
     """One target with one portal, one LUN and an ACL for one initiator; demo mode is off.
+
+    Discovery tells of it to that initiator alone.
 
     ``parameters`` are the target's side of what is negotiated (``harness.iscsi``), others stay LIO's.
     CHAP (RFC 7143, section 12.1) is on. With ``read_only`` the initiator cannot write to the LUN.

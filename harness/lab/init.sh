@@ -34,6 +34,9 @@ mkdir -p $root/dev/shm $root/lib/modules
 mount -n -t tmpfs tmpfs $root/dev/shm
 mount -n -t tmpfs -o mode=755 tmpfs $root/run
 mkdir -p $root/run/results $root/run/lock $root/run/home
+# LIO keeps persistent reservations in the first of these that is there, and refuses them without `pr`.
+if [ -d $root/etc/target ]; then mkdir -p $root/etc/target/pr; fi
+mkdir -p $root/var/target/pr
 if [ -n "$RESULTS" ]; then
     # Through a link without blanks or commas, which mount options could not carry.
     mount -n -t hostfs none $root/run/results -o "$STATE/results"

@@ -12,9 +12,10 @@ from typing import Any
 
 import rtslib_fb  # type: ignore[import-not-found]
 
+DBROOT = Path(Path("/sys/kernel/config/target/dbroot").read_text().strip())
 # rtslib would change `dbroot`, a setting of the kernel's that the machine's own targets share, to its own
 # liking. It likes what is there already.
-rtslib_fb.RTSRoot._preferred_dbroot = Path("/sys/kernel/config/target/dbroot").read_text().strip()
+rtslib_fb.RTSRoot._preferred_dbroot = str(DBROOT)
 
 
 def find(objects: Iterable[Any], attribute: str, value: object) -> list[Any]:
@@ -35,6 +36,8 @@ def create_backstore(request: dict[str, Any]) -> None:
 def delete_backstore(request: dict[str, Any]) -> None:
     for storage in find(rtslib_fb.RTSRoot().storage_objects, "name", request["name"]):
         storage.delete()
+    # What LIO keeps of its reservations.
+    (DBROOT / "pr" / f"aptpl_{request['serial']}").unlink(missing_ok=True)
 
 
 def create_target(request: dict[str, Any]) -> None:
@@ -46,6 +49,8 @@ def create_target(request: dict[str, Any]) -> None:
         ("generate_node_acls", 0),
         ("demo_mode_write_protect", 1),
         ("cache_dynamic_acls", 0),
+        # Discovery tells nothing to those without an ACL.
+        ("demo_mode_discovery", 0),
     ):
         group.set_attribute(attribute, value)
     for name, value in request["parameters"].items():
@@ -64,9 +69,26 @@ def delete_target(request: dict[str, Any]) -> None:
         target.delete()
 
 
+def create_discovery_login(request: dict[str, Any]) -> None:
+    fabric = rtslib_fb.FabricModule("iscsi")
+    if fabric.discovery_enable_auth or fabric.discovery_userid or any(fabric.targets):
+        return  # it holds for all targets of this kernel, and is their owner's to change
+    fabric.discovery_userid = request["name"]
+    fabric.discovery_password = request["secret"]
+    fabric.discovery_enable_auth = True
+
+
+def delete_discovery_login(request: dict[str, Any]) -> None:
+    fabric = rtslib_fb.FabricModule("iscsi")
+    if fabric.discovery_userid == request["name"]:
+        fabric.clear_discovery_auth_settings()
+
+
 ACTIONS = {
     "create-backstore": create_backstore,
     "delete-backstore": delete_backstore,
+    "create-discovery-login": create_discovery_login,
+    "delete-discovery-login": delete_discovery_login,
     "create-target": create_target,
     "delete-target": delete_target,
 }

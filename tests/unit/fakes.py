@@ -289,7 +289,7 @@ class World:
 
     def _lio(self, request: dict[str, Any]) -> Answer:
         kind = request["do"].partition("-")[2]
-        thing = f"{kind} {request['name' if kind == 'backstore' else 'iqn']}"
+        thing = f"{kind} {request.get('name') or request['iqn']}"
         if request["do"].startswith("delete"):
             return self._remove_if_there(thing, DONE)
         self.serial = request.get("serial", self.serial)

@@ -183,7 +183,7 @@ def test_the_iscsi_session_ends_before_its_target_and_the_target_before_its_disk
     gone = [thing.split()[0] for sign, thing in world.history if sign == "-"]
     for early, late in (("session", "target"), ("target", "link"), ("link", "netns")):
         assert gone.index(early) < gone.index(late)
-    assert gone[-2:] == ["backstore", "module"]
+    assert gone[-3:] == ["backstore", "discovery-login", "module"]
 
 
 # Scope: nothing but the run's own

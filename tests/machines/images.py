@@ -1,10 +1,10 @@
 """Disks of stock machines: Debian as its installer leaves it, with nothing of this project on it.
 
-``python -m tests.machines.images bookworm trixie`` makes what is not in the cache yet. It takes mmdebstrap, and root or
-subordinate user ids (subuid(5)), so that files belong to whom they belong on a machine.
+``python -m tests.machines.images bookworm trixie`` makes what is not in the cache yet. It takes mmdebstrap,
+and root or subordinate user ids (subuid(5)), so that files belong to whom they belong on a machine.
 
-A machine can reach no mirror, so its disk has one: the packages that `harness doctor` can name stand in a folder, which
-is the one source of its apt. They are not installed.
+A machine can reach no mirror, so its disk has one: the packages that `harness doctor` can name stand in a
+folder, which is the one source of its apt. They are not installed.
 """
 
 from __future__ import annotations
@@ -77,8 +77,35 @@ for name in $2; do
 done
 rm -rf root identity
 """
-"""Arguments: the root's archive, the machines' names, how large a disk is. On standard input: an archive with each
-machine's own files, and the kernel's modules."""
+"""Arguments: the root's archive, the machines' names, how large a disk is. On standard input: an archive with
+each machine's own files, and the kernel's modules."""
+
+
+IDENTITY = {
+    "etc/hostname": "{name}\n",
+    "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 {name}\n{others}",
+    "etc/fstab": "/dev/ubda / ext4 errors=remount-ro 0 1\n",
+    "etc/machine-id": "",
+    "etc/network/interfaces": """\
+auto lo
+iface lo inet loopback
+
+auto vec0
+iface vec0 inet static
+    address {home}/24
+
+auto vec1
+iface vec1 inet static
+    address {storage}/24
+""",
+    "etc/ssh/ssh_host_ed25519_key": "{host_key}",
+    "etc/ssh/ssh_host_ed25519_key.pub": "{host_key_public}",
+    "etc/sudoers.d/admin": "admin ALL=(ALL) NOPASSWD: ALL\n",
+    "root/.ssh/authorized_keys": "{user_key}",
+    "home/admin/.ssh/authorized_keys": "{user_key}",
+    "home/guest/.ssh/authorized_keys": "{user_key}",
+}
+"""What is a machine's own: its name, its addresses, who may log in. `admin` may use sudo, `guest` may not."""
 
 
 def cache_folder() -> Path:
@@ -111,8 +138,8 @@ class Disks:
 def disks(suite: str) -> Disks:
     """Where the disks of a suite are, or will be once ``make`` was called."""
     own = kernel.own_kernel()
-    recipe = (Path(__file__).read_bytes(), suite.encode(), b" ".join(n.encode() for n in _wanted()))
-    key = hashlib.sha256(b"\0".join((*recipe, str(own.binary).encode()))).hexdigest()[:12]
+    recipe = (suite, INSTALLED, _wanted(), MIRROR, DISKS, IDENTITY, str(own.binary))
+    key = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
     return Disks(folder=cache_folder() / f"{suite}-{key}", suite=suite)
 
 
@@ -162,39 +189,46 @@ def _archive(suite: str, cache: Path) -> Path:
         unfinished.unlink(missing_ok=True)
         hook = cache / f"{archive.stem}.hook"
         hook.write_text(MIRROR.format(packages=" ".join(_wanted())), encoding="utf-8")
-        words = ["--variant=important", "--format=tar", "--skip=cleanup/apt", f"--include={','.join(INSTALLED)}"]
-        _run(["sh", str(ROOT / "tools/make-root.sh"), suite, str(unfinished), *words, f"--customize-hook=sh {hook} \"$1\""])
+        words = [
+            "--variant=important",
+            "--format=tar",
+            "--skip=cleanup/apt",
+            f"--include={','.join(INSTALLED)}",
+        ]
+        _run(
+            [
+                "sh",
+                str(ROOT / "tools/make-root.sh"),
+                suite,
+                str(unfinished),
+                *words,
+                f'--customize-hook=sh {hook} "$1"',
+            ]
+        )
         hook.unlink()
         unfinished.rename(archive)
     return archive
 
 
 def _add_identity(tar: tarfile.TarFile, name: str, work: Path) -> None:
-    """What is a machine's own: its name, addresses, keys, and who may log in."""
+    """A machine's own files, with a host key made for it."""
     key = work / f"{name}.key"
     _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"root@{name}", "-f", str(key)])
     public = key.with_name(f"{key.name}.pub").read_text(encoding="utf-8")
     user = (work / "id_ed25519.pub").read_text(encoding="utf-8")
     (work / f"{name}.pub").write_text(" ".join(public.split()[:2]), encoding="utf-8")
-    interfaces = "".join(
-        f"auto {iface}\niface {iface} inet static\n    address {address(name, network)}/24\n"
-        for iface, network in (("vec0", HOME_NETWORK), ("vec1", STORAGE_NETWORK))
-    )
-    files = {
-        "etc/hostname": f"{name}\n",
-        "etc/hosts": f"127.0.0.1 localhost\n127.0.1.1 {name}\n"
-        + "".join(f"{address(other, HOME_NETWORK)} {other}\n" for other in NAMES if other != name),
-        "etc/fstab": "/dev/ubda / ext4 errors=remount-ro 0 1\n",
-        "etc/machine-id": "",
-        "etc/network/interfaces": f"auto lo\niface lo inet loopback\n{interfaces}",
-        "etc/ssh/ssh_host_ed25519_key": key.read_text(encoding="utf-8"),
-        "etc/ssh/ssh_host_ed25519_key.pub": public,
-        "etc/sudoers.d/admin": "admin ALL=(ALL) NOPASSWD: ALL\n",
-        "root/.ssh/authorized_keys": user,
-        "home/admin/.ssh/authorized_keys": user,
-        "home/guest/.ssh/authorized_keys": user,
+    others = "".join(f"{address(other, HOME_NETWORK)} {other}\n" for other in NAMES if other != name)
+    facts = {
+        "name": name,
+        "others": others,
+        "home": address(name, HOME_NETWORK),
+        "storage": address(name, STORAGE_NETWORK),
+        "host_key": key.read_text(encoding="utf-8"),
+        "host_key_public": public,
+        "user_key": user,
     }
-    for path, text in files.items():
+    for path, template in IDENTITY.items():
+        text = template.format(**facts)
         entry = tarfile.TarInfo(f"{name}/{path}")
         data = text.encode()
         entry.size = len(data)
@@ -214,7 +248,9 @@ def _work_folder(cache: Path) -> Iterator[Path]:
 
 
 def _run(argv: list[str], *, cwd: Path | None = None, input: bytes | None = None) -> None:
-    subprocess.run(argv, cwd=cwd, input=input, stdin=None if input is not None else subprocess.DEVNULL, check=True)
+    subprocess.run(
+        argv, cwd=cwd, input=input, stdin=None if input is not None else subprocess.DEVNULL, check=True
+    )
 
 
 if __name__ == "__main__":

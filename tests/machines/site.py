@@ -1,10 +1,10 @@
-"""A site: stock machines that are switched on, a switch for each of their two networks, and who sits beside them.
+"""A site: stock machines that are switched on, a switch for each of their two networks, and us beside them.
 
     sh tests/lab/apart.sh FOLDER unshare --net .venv/bin/python -m tests.machines.site bookworm [COMMAND...]
 
-gives you a shell beside two of them. Whoever imports this sits in such a network namespace of his own, where the switches
-are bridges and the machines' interfaces are taps. The machines are kernels of user mode with Debian's own systemd as
-their first process; what is known of them is known over ssh.
+gives you a shell beside two of them. Whoever imports this sits in such a network namespace, where the
+switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels with Debian's
+own systemd as their first process; what is known of them is known over ssh.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from harness import lab
 from harness.lab import kernel
-from tests.machines.images import HOME_NETWORK, NAMES, STORAGE_NETWORK, Disks, address, disks
+from tests.machines.images import HOME_NETWORK, NAMES, Disks, address, disks
 
 HERE_HOST = 1
 """Our own place in the home network."""
@@ -81,11 +81,9 @@ class Machine:
         """Start it; ``await_ssh`` tells when it can be used."""
         assert self.process is None
         self.boots += 1
-        number = NAMES.index(self.name)
-        wires = [
-            f"vec{index}:transport=tap,ifname={self.tap(f'vec{index}')},mac=02:00:00:00:{index:02x}:{number + 10:02x}"
-            for index in (0, 1)
-        ]
+        number = NAMES.index(self.name) + 10
+        macs = {f"vec{index}": f"02:00:00:00:{index:02x}:{number:02x}" for index in (0, 1)}
+        wires = [f"{nic}:transport=tap,ifname={self.tap(nic)},mac={mac}" for nic, mac in macs.items()]
         own = kernel.own_kernel()
         place = self.folder / f"{self.name}.uml"
         shutil.rmtree(place, ignore_errors=True)
@@ -95,7 +93,13 @@ class Machine:
             *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
             # The kernel must not be process 1 of its namespace: see lab.sandbox().
             *("sh", "-c", '"$@"; exit $?', "sh"),
-            *(str(own.binary), f"mem={MEMORY_MIB}M", f"ubd0={self.changes},{self.disk}", "root=/dev/ubda", "rw"),
+            *(
+                str(own.binary),
+                f"mem={MEMORY_MIB}M",
+                f"ubd0={self.changes},{self.disk}",
+                "root=/dev/ubda",
+                "rw",
+            ),
             *("rootfstype=ext4", "con=null", "con0=null,fd:1", f"uml_dir={place}/", "umid=machine"),
             *("lsm=apparmor", "panic=-1", *wires),
         ]
@@ -128,7 +132,9 @@ class Machine:
     def last_words(self) -> str:
         return f"the console of {self.name}: {self.console.read_text(errors='replace')[-2000:]}"
 
-    def run(self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300) -> Said:
+    def run(
+        self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300
+    ) -> Said:
         """Have a shell on it carry out a script, as somebody who logs in."""
         argv = ["ssh", "-o", "ConnectTimeout=5", f"{user}@{self.name}", script]
         done = subprocess.run(
@@ -191,7 +197,7 @@ class Site:
         return self.machines[name]
 
     def harness(self, *words: str, timeout_s: float = 900) -> Said:
-        """Our own command line, as its user starts it here; its results are in ``results`` of the site's folder."""
+        """Our own command line, as its user types it here, in the site's folder."""
         command = lab.HERE.parents[1] / ".venv/bin/harness"
         argv = [str(command) if command.exists() else "harness", *words]
         done = subprocess.run(
@@ -235,7 +241,11 @@ def _switches(names: Sequence[str]) -> Iterator[None]:
         commands += [f"link add {switch} type bridge", f"link set {switch} up"]
         for name in names:
             tap = f"{name}-{interface}"
-            commands += [f"tuntap add dev {tap} mode tap", f"link set {tap} master {switch}", f"link set {tap} up"]
+            commands += [
+                f"tuntap add dev {tap} mode tap",
+                f"link set {tap} master {switch}",
+                f"link set {tap} up",
+            ]
     commands.append(f"address add {HOME_NETWORK}.{HERE_HOST}/24 dev home")
     sh("ip", "-batch", "-", input="\n".join(commands))
     try:
@@ -247,13 +257,16 @@ def _switches(names: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ssh(disks: Disks, folder: Path) -> Iterator[None]:
-    """Names, keys and known hosts for ssh(1), in a file that lies over the system's own in our mount namespace."""
+    """Names, keys and known hosts for ssh(1), in a file that we mount over the system's own."""
     known = folder / "known_hosts"
     known.write_text("".join(f"{name} {disks.host_key(name)}\n" for name in NAMES), encoding="utf-8")
     key = folder / "id_ed25519"
     shutil.copy(disks.user_key, key)
     key.chmod(0o600)
-    hosts = "".join(f"Host {name}\n    HostName {address(name, HOME_NETWORK)}\n    HostKeyAlias {name}\n" for name in NAMES)
+    hosts = "".join(
+        f"Host {name}\n    HostName {address(name, HOME_NETWORK)}\n    HostKeyAlias {name}\n"
+        for name in NAMES
+    )
     config = folder / "ssh_config"
     config.write_text(
         f"{hosts}Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n"

@@ -1,7 +1,7 @@
 """Stock machines for the tests: one site for each suite, with what `harness doctor` says installed on it.
 
-What is missing to have a site is named in the skip's reason; where the environment variable CI is set, that is
-a failure.
+HARNESS_HARDWARE is `uml` (unless it is set) or `qemu`. What is missing to have a site is named in the skip's
+reason; where the environment variable CI is set, that is a failure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from harness.errors import RequirementError
 from tests.lab.cli import ON_CI
 from tests.machines import snapshot as snapshot_program
-from tests.machines.images import SUITES, disks
+from tests.machines.images import HARDWARE, SUITES, UML, Hardware, disks
 from tests.machines.site import Machine, Said, Site, site
 
 ROLES = {"target": "nas", "initiator": "client"}
@@ -30,11 +30,11 @@ SETTLE_S = 30.0
 Snapshot = dict[str, list[str]]
 
 
-def lacking(suite: str) -> str:
+def lacking(suite: str, hardware: Hardware) -> str:
     """What is missing for machines of a suite, "" if they can be switched on."""
     try:
-        if not disks(suite).exists():
-            return f"no disks of {suite}: python -m tests.machines.images {suite}"
+        if not disks(suite, hardware).exists():
+            return f"no disks of {suite}: python -m tests.machines.images {hardware.name} {suite}"
     except RequirementError as error:
         return f"{error.message}; {error.hint}"
     if shutil.which("unshare") is None or os.geteuid() != 0:
@@ -53,11 +53,12 @@ def chosen() -> tuple[str, ...]:
 def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Two machines as an installer leaves them, and nothing done on them yet."""
     suite: str = request.param
-    if reason := lacking(suite):
+    hardware = HARDWARE[os.environ.get("HARNESS_HARDWARE", UML.name)]
+    if reason := lacking(suite, hardware):
         if ON_CI:
             pytest.fail(f"stock machines have to run on CI, but there is {reason}", pytrace=False)
         pytest.skip(reason)
-    with site(disks(suite), tmp_path_factory.mktemp(suite)) as found:
+    with site(disks(suite, hardware), tmp_path_factory.mktemp(suite)) as found:
         yield found
 
 
@@ -66,7 +67,7 @@ def installed(stock: Site) -> Site:
     """The same machines with what doctor said to install, by the commands that it printed."""
     said = stock.harness("doctor", *TOGETHER)
     for role, command in commands(said):
-        done = stock.machine(ROLES[role]).run(command, input="y\n", timeout_s=600)
+        done = stock.machines[ROLES[role]].run(command, input="y\n", timeout_s=600)
         assert done.status == 0, f"{role}: {command}: {done.text[-2000:]}"
     return stock
 

@@ -7,7 +7,6 @@ import json
 from tests.machines.conftest import TOGETHER, differences, snapshots
 from tests.machines.site import Site
 
-RUN = (*TOGETHER, "--link", "local", "--link", "wired=vec1", "--ipsec", "both")
 SHORT = ("--size", "64M", "--repeats", "1", "--runtime", "0.3s")
 
 
@@ -28,7 +27,8 @@ def test_doctor_of_ready_machines(installed: Site) -> None:
 
 def test_the_whole_matrix(installed: Site) -> None:
     before = snapshots(installed)
-    said = installed.harness("run", *RUN, *SHORT)
+    links = ("--link", "local", "--link", f"wired={installed.wire}")
+    said = installed.harness("run", *TOGETHER, *links, "--ipsec", "both", *SHORT)
     assert said.status == 0, said.text
     cells = json.loads(installed.harness("table", "results", "--format", "json").out)["cells"]
     assert len(cells) == 24, cells

@@ -6,28 +6,21 @@ reason; where the environment variable CI is set, that is a failure.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from harness.errors import RequirementError
 from tests.lab.cli import ON_CI
-from tests.machines import snapshot as snapshot_program
 from tests.machines.images import HARDWARE, SUITES, UML, Hardware, disks
-from tests.machines.site import Machine, Said, Site, site
+from tests.machines.runs import TOGETHER
+from tests.machines.site import Said, Site, site
 
-ROLES = {"target": "nas", "initiator": "client"}
-TOGETHER = ("--target", "ssh://root@nas", "--initiator", "ssh://root@client")
-SETTLE_S = 30.0
-"""How long a machine may take to put away what a run's connections were."""
-
-Snapshot = dict[str, list[str]]
+ROLES = {"target": "nas", "initiator": "client", "initiator2": "client2"}
 
 
 def lacking(suite: str, hardware: Hardware) -> str:
@@ -65,11 +58,23 @@ def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="session")
 def installed(stock: Site) -> Site:
     """The same machines with what doctor said to install, by the commands that it printed."""
-    said = stock.harness("doctor", *TOGETHER)
-    for role, command in commands(said):
-        done = stock.machines[ROLES[role]].run(command, input="y\n", timeout_s=600)
-        assert done.status == 0, f"{role}: {command}: {done.text[-2000:]}"
+    install(stock, *TOGETHER)
     return stock
+
+
+def install(on: Site, *words: str) -> None:
+    """Ask doctor, and type on each machine what it says; on all of them at once, for it takes minutes."""
+    todo: dict[str, list[str]] = {}
+    for role, command in commands(on.harness("doctor", *words)):
+        todo.setdefault(role, []).append(command)
+    with ThreadPoolExecutor() as pool:
+        for role, done in zip(todo, pool.map(lambda role: _type(on, role, todo[role]), todo), strict=True):
+            assert done.status == 0, f"{role}: {todo[role]}: {done.text[-2000:]}"
+
+
+def _type(on: Site, role: str, lines: list[str]) -> Said:
+    # A finger on the key of "yes": each command may ask once.
+    return on.machines[ROLES[role]].run(" && ".join(lines), input="y\n" * len(lines), timeout_s=1800)
 
 
 def commands(doctor: Said) -> list[tuple[str, str]]:
@@ -81,38 +86,3 @@ def commands(doctor: Said) -> list[tuple[str, str]]:
         if (match := re.match(r" +mend it: (.*)", line)) and where in ROLES:
             found.append((where, match[1]))
     return found
-
-
-def snapshot(machine: Machine) -> Snapshot:
-    program = Path(snapshot_program.__file__).read_text(encoding="utf-8")
-    found: Snapshot = json.loads(machine.sh("python3 -", input=program))
-    return found
-
-
-def snapshots(of: Site) -> dict[str, Snapshot]:
-    return {name: snapshot(machine) for name, machine in of.machines.items()}
-
-
-STAYS: Mapping[str, re.Pattern[str]] = {
-    # docs/machines.md, section 4: the kernel keeps what was loaded, and configfs is mounted where LIO is.
-    "modules": re.compile(r"(?:brd|algif_aead|af_alg)$"),
-}
-"""What a run may leave, as the documentation says."""
-
-
-def differences(before: dict[str, Snapshot], of: Site) -> dict[str, object]:
-    """What has come (+) and gone (-) on each machine, once it has settled; empty if nothing has."""
-    end = time.monotonic() + SETTLE_S
-    while True:
-        changed: dict[str, object] = {}
-        for name, now in snapshots(of).items():
-            for what, lines in before[name].items():
-                came = [f"+{line}" for line in now[what] if line not in lines]
-                gone = [f"-{line}" for line in lines if line not in now[what]]
-                stays = STAYS.get(what)
-                came = [line for line in came if stays is None or not stays.match(line[1:])]
-                if came or gone:
-                    changed[f"{name}: {what}"] = came + gone
-        if not changed or time.monotonic() > end:
-            return changed
-        time.sleep(2)

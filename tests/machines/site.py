@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import lab
 from harness.lab import kernel
 from tests.machines.images import HARDWARE, HOME_NETWORK, NAMES, QEMU, Disks, address, disks
 
@@ -275,12 +274,14 @@ class Site:
         """What the machines call their interface in the storage network."""
         return self.disks.hardware.interfaces[STORAGE]
 
+    def command(self, *words: str) -> list[str]:
+        """What our user types here."""
+        return [str(Path(sys.executable).with_name("harness")), *words]
+
     def harness(self, *words: str, timeout_s: float = 900) -> Said:
-        """Our own command line, as its user types it here, in the site's folder."""
-        command = lab.HERE.parents[1] / ".venv/bin/harness"
-        argv = [str(command) if command.exists() else "harness", *words]
+        """Our own command line, to its end, in the site's folder."""
         done = subprocess.run(
-            argv,
+            self.command(*words),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",

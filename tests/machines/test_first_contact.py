@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 
-from tests.machines.conftest import TOGETHER, differences, snapshots
+from tests.machines.runs import SHORT, TOGETHER, as_before, good, refused, wired
 from tests.machines.site import Site
 
-SHORT = ("--size", "64M", "--repeats", "1", "--runtime", "0.3s")
 
-
-def test_doctor_of_bare_machines(stock: Site) -> None:
+def test_bare_machines(stock: Site) -> None:
+    """One command for each machine, and a run that says the same."""
     said = stock.harness("doctor", *TOGETHER)
     assert said.status == 2, said.text
     assert "the machines are not ready" in said.out
-    assert said.out.count("apt-get install") <= 4, said.out
+    assert said.out.count("mend it: apt-get install") <= 4, said.out
+    refused(stock.harness(*wired(stock, *SHORT)), "fio", "apt-get install")
+    assert not list((stock.folder / "results").glob("*")), "an empty folder of a run"
 
 
-def test_doctor_of_ready_machines(installed: Site) -> None:
-    before = snapshots(installed)
-    said = installed.harness("doctor", *TOGETHER)
+def test_ready_machines(installed: Site) -> None:
+    with as_before(installed):
+        said = installed.harness("doctor", *TOGETHER)
     assert said.status == 0, said.text
     assert "the machines are ready" in said.out
-    assert not differences(before, installed)
 
 
 def test_the_whole_matrix(installed: Site) -> None:
-    before = snapshots(installed)
-    links = ("--link", "local", "--link", f"wired={installed.wire}")
-    said = installed.harness("run", *TOGETHER, *links, "--ipsec", "both", *SHORT)
-    assert said.status == 0, said.text
-    cells = json.loads(installed.harness("table", "results", "--format", "json").out)["cells"]
-    assert len(cells) == 24, cells
-    assert {cell["status"] for cell in cells} == {"ok"}, cells
-    assert not differences(before, installed)
+    with as_before(installed):
+        said = installed.harness(*wired(installed, "--link", "local", "--ipsec", "both", *SHORT))
+    assert len(good(installed, said)) == 24
+    table = json.loads(installed.harness("table", "results", "--format", "json").out)
+    assert len(table["cells"]) == 24

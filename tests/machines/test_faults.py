@@ -51,12 +51,11 @@ def kill(site: Site, name: str, *programs: str) -> None:
 
 @pytest.mark.parametrize("name", ["nas", "client"])
 def test_a_killed_charon(installed: Site, name: str) -> None:
-    with as_before(installed):
-        with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
-            kill(installed, name, "charon-systemd")
-            time.sleep(6)
-            run.send_signal(signal.SIGINT)
-            assert run.wait(120) in (1, 130), told(installed)
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        kill(installed, name, "charon-systemd")
+        time.sleep(6)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) in (1, 130), told(installed)
     for cell in cells(installed).values():
         assert cell["status"] != "ok" or cell["proof"]["cleartext_segments"] == 0, cell
 
@@ -70,11 +69,10 @@ def test_a_killed_iscsid(installed: Site) -> None:
 
 
 def test_a_killed_harness(installed: Site) -> None:
-    with as_before(installed):
-        with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
-            run.kill()
-            run.wait()
-            time.sleep(UNDONE_S / 3)
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        run.kill()
+        run.wait()
+        time.sleep(UNDONE_S / 3)
     resume(installed)
 
 
@@ -106,16 +104,15 @@ def test_a_cut_connection(installed: Site, name: str) -> None:
 
 @pytest.mark.parametrize("network", [HOME, STORAGE])
 def test_a_cable_that_is_out_for_five_seconds(installed: Site, network: int) -> None:
-    with as_before(installed):
-        with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
-            nas = installed.machines["nas"]
-            nas.unplug(network)
-            time.sleep(5)
-            nas.plug_in(network)
-            time.sleep(15)
-            assert run.poll() is None, told(installed)
-            run.send_signal(signal.SIGINT)
-            assert run.wait(120) == 130, told(installed)
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        nas = installed.machines["nas"]
+        nas.unplug(network)
+        time.sleep(5)
+        nas.plug_in(network)
+        time.sleep(15)
+        assert run.poll() is None, told(installed)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) == 130, told(installed)
     assert any(cell["status"] == "ok" for cell in cells(installed).values())
 
 

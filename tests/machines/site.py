@@ -269,6 +269,31 @@ class Site:
     folder: Path
     machines: dict[str, Machine] = field(default_factory=dict)
 
+    @contextlib.contextmanager
+    def plugged_in(self, name: str) -> Iterator[Machine]:
+        """A machine that is plugged in and switched on, for the length of the context."""
+        machine = Machine(name=name, folder=self.folder, disks=self.disks)
+        taps = {machine.tap(index): switch for index, switch in enumerate(SWITCHES)}
+        commands = [
+            command
+            for tap, switch in taps.items()
+            for command in (
+                f"tuntap add dev {tap} mode tap",
+                f"link set {tap} master {switch}",
+                f"link set {tap} up",
+            )
+        ]
+        sh("ip", "-batch", "-", input="\n".join(commands))
+        self.machines[name] = machine
+        machine.switch_on()
+        try:
+            yield machine
+        finally:
+            del self.machines[name]
+            if machine.process is not None:
+                machine.cut_the_power()
+            sh("ip", "-batch", "-", input="\n".join(f"link delete {tap}" for tap in taps))
+
     @property
     def wire(self) -> str:
         """What the machines call their interface in the storage network."""
@@ -297,41 +322,26 @@ def site(disks: Disks, folder: Path, names: Sequence[str] = NAMES[:2]) -> Iterat
     """Switches and machines, all of them on and reachable; the power goes when the context ends."""
     found = Site(disks=disks, folder=folder)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_switches(names))
+        stack.enter_context(_switches())
         stack.enter_context(_ssh(disks, folder))
         for name in names:
-            machine = Machine(name=name, folder=folder, disks=disks)
-            found.machines[name] = machine
-            stack.callback(_off, machine)
-            machine.switch_on()
+            stack.enter_context(found.plugged_in(name))
         for machine in found.machines.values():
             machine.await_ssh()
         yield found
 
 
-def _off(machine: Machine) -> None:
-    if machine.process is not None:
-        machine.cut_the_power()
-
-
 @contextlib.contextmanager
-def _switches(names: Sequence[str]) -> Iterator[None]:
+def _switches() -> Iterator[None]:
     commands = ["link set lo up"]
-    taps = [f"{name}-{switch}" for name in names for switch in SWITCHES]
     for switch in SWITCHES:
         commands += [f"link add {switch} type bridge", f"link set {switch} up"]
-        for tap in (tap for tap in taps if tap.endswith(switch)):
-            commands += [
-                f"tuntap add dev {tap} mode tap",
-                f"link set {tap} master {switch}",
-                f"link set {tap} up",
-            ]
-    commands.append(f"address add {HOME_NETWORK}.{HERE_HOST}/24 dev home")
+    commands.append(f"address add {HOME_NETWORK}.{HERE_HOST}/24 dev {SWITCHES[HOME]}")
     sh("ip", "-batch", "-", input="\n".join(commands))
     try:
         yield
     finally:
-        sh("ip", "-batch", "-", input="\n".join(f"link delete {name}" for name in (*SWITCHES, *taps)))
+        sh("ip", "-batch", "-", input="\n".join(f"link delete {switch}" for switch in SWITCHES))
 
 
 @contextlib.contextmanager

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.machines.images import STORAGE_NETWORK, address
-from tests.machines.runs import ONE, as_before, cells, good, refused, snapshots, wait_for, wired
+from tests.machines.conftest import install
+from tests.machines.runs import (
+    LONG,
+    ONE,
+    TOGETHER,
+    as_before,
+    cells,
+    good,
+    measuring,
+    refused,
+    snapshots,
+    wait_for,
+    wired,
+)
 from tests.machines.site import STORAGE, Machine, Site, sh
 
 pytestmark = pytest.mark.long
@@ -49,6 +64,83 @@ def test_jumbo_frames(installed: Site) -> None:
         good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
     finally:
         mtu(1500)
+
+
+def test_two_initiators(installed: Site) -> None:
+    words = (*TOGETHER, "--initiator", "ssh://root@client2")
+    with installed.plugged_in("client2") as second:
+        second.await_ssh()
+        install(installed, *words)
+        with as_before(installed):
+            said = installed.harness(
+                *("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "both", *ONE)
+            )
+        found = good(installed, said)
+        assert {cell["initiators"] for cell in found.values()} == {1, 2}
+
+
+# WiFi
+
+RADIOS = """
+apt-get install -y --no-install-recommends hostapd wpasupplicant iw >/dev/null 2>&1
+modprobe mac80211_hwsim radios=3
+ip netns add air
+for n in 1 2; do
+    iw phy $(cat /sys/class/net/wlan$n/phy80211/name) set netns name air
+    cat >/root/ap$n.conf <<END
+interface=wlan$n
+bridge=br0
+ssid=own
+channel=$((n * 5 - 4))
+hw_mode=g
+wpa=2
+wpa_key_mgmt=WPA-PSK
+rsn_pairwise=CCMP
+wpa_passphrase=the user's own
+ctrl_interface=/run/hostapd
+END
+done
+ip address flush dev {wire}
+ip link set {wire} netns air
+ip netns exec air sh -c '
+ip link add br0 type bridge; ip link set {wire} master br0; ip link set {wire} up; ip link set br0 up
+hostapd -B /root/ap1.conf /root/ap2.conf'
+cat >/root/station.conf <<END
+ctrl_interface=/run/wpa_supplicant
+network={{
+    ssid="own"
+    psk="the user's own"
+    scan_freq=2412 2437
+}}
+END
+wpa_supplicant -B -i wlan0 -c /root/station.conf
+ip address add {here}/24 dev wlan0
+"""
+
+
+def test_wifi_and_a_roam(installed: Site) -> None:
+    """A station, and two access points on the wire to the target; it changes over in the middle of a cell."""
+    client, here = installed.machines["client"], address("client", STORAGE_NETWORK)
+    client.sh(RADIOS.format(wire=installed.wire, here=here))
+    words = ("run", *TOGETHER, "--link", "wifi=wlan0", "--ipsec", "both")
+    try:
+        wait_for(
+            lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out, "the association", deadline_s=60
+        )
+        good(installed, installed.harness(*words, *ONE))
+        with measuring(installed, *words[:-2], "--ipsec", "off", *LONG) as run:
+            client.sh(
+                "now=$(iw dev wlan0 link | awk '/Connected/ {print $3}'); wpa_cli -i wlan0 scan; sleep 3; "
+                "for b in $(wpa_cli -i wlan0 scan_results | awk '/own/ {print $1}'); do "
+                "[ $b = $now ] || wpa_cli -i wlan0 roam $b; done"
+            )
+            time.sleep(4)
+            run.send_signal(signal.SIGINT)
+            run.wait(60)
+        bad = [cell["reason"] for cell in cells(installed).values() if cell["status"] == "invalid"]
+        assert bad and all("access point" in reason or "associat" in reason for reason in bad), bad
+    finally:
+        client.reset()
 
 
 # Who may log in

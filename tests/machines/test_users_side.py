@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.machines.images import STORAGE_NETWORK, address
 from tests.machines.conftest import install
+from tests.machines.images import STORAGE_NETWORK, address
 from tests.machines.runs import (
     LONG,
     ONE,

@@ -24,6 +24,8 @@ from pathlib import Path
 
 from harness.lab import kernel
 from harness.requirements import packages
+from tests.lab.cli import ON_CI
+from tests.lab.conftest import build_kernel
 
 ROOT = Path(__file__).parents[2]
 SUITES = ("bookworm", "trixie")
@@ -282,5 +284,7 @@ def _run(argv: list[str], *, cwd: Path | None = None, input: bytes | None = None
 
 if __name__ == "__main__":
     chosen = HARDWARE[sys.argv[1]]
+    if chosen is UML and ON_CI:
+        build_kernel()
     for suite in sys.argv[2:] or SUITES:
         print(f"{suite}: {make(suite, chosen).folder}")  # noqa: T201

@@ -11,6 +11,7 @@ folder, which is the one source of its apt. They are not installed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import io
 import os
@@ -193,7 +194,9 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
         return wanted
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    with _work_folder(cache) as work:
+    with _alone(cache / "lock"), _work_folder(cache) as work:
+        if wanted.exists():  # by whoever was at it before us
+            return wanted
         _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "user", "-f", str(work / "id_ed25519")])
         archive = _archive(suite, hardware, cache)
         identities = io.BytesIO()
@@ -264,6 +267,14 @@ def _add_identity(tar: tarfile.TarFile, name: str, hardware: Hardware, work: Pat
         tar.addfile(entry, io.BytesIO(data))
     key.unlink()
     key.with_name(f"{key.name}.pub").unlink()
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until nobody else makes disks; the lock ends with its process, however that ends."""
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ class Machine:
         place = self.folder / f"{self.name}.uml"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        # gro=1: room for the frames of 64 KiB that the other's TSO sends; they would be dropped without a word.
+        # gro=1: room for frames of 64 KiB, as the other end sends them. They would be dropped.
         wires = [
             f"{nic}:transport=tap,ifname={self.tap(index)},mac={macs[index]},gro=1"
             for index, nic in enumerate(self.disks.hardware.interfaces)

@@ -18,7 +18,7 @@ from harness.errors import RequirementError
 from tests.lab.cli import ON_CI
 from tests.machines.images import HARDWARE, SUITES, UML, Hardware, disks
 from tests.machines.runs import TOGETHER
-from tests.machines.site import Said, Site, site
+from tests.machines.site import Machine, Said, Site, site
 
 ROLES = {"target": "nas", "initiator": "client", "initiator2": "client2"}
 
@@ -68,13 +68,14 @@ def install(on: Site, *words: str) -> None:
     for role, command in commands(on.harness("doctor", *words)):
         todo.setdefault(role, []).append(command)
     with ThreadPoolExecutor() as pool:
-        for role, done in zip(todo, pool.map(lambda role: _type(on, role, todo[role]), todo), strict=True):
-            assert done.status == 0, f"{role}: {todo[role]}: {done.text[-2000:]}"
+        list(pool.map(lambda role: _type(on.machines[ROLES[role]], todo[role]), todo))
 
 
-def _type(on: Site, role: str, lines: list[str]) -> Said:
-    # A finger on the key of "yes": each command may ask once.
-    return on.machines[ROLES[role]].run(" && ".join(lines), input="y\n" * len(lines), timeout_s=1800)
+def _type(machine: Machine, lines: list[str]) -> None:
+    """Type commands, each of which may ask whether to go on."""
+    for line in lines:
+        done = machine.run(line, input="y\n", timeout_s=1800)
+        assert done.status == 0, f"{machine.name}: {line}: {done.text[-2000:]}"
 
 
 def commands(doctor: Said) -> list[tuple[str, str]]:

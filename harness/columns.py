@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import capture, counters, interfaces, ipsec, links, paths, trunk, wifi
+from harness import capture, charon, counters, interfaces, ipsec, links, paths, trunk, wifi
 from harness.events import Emit, Phase
 from harness.hops import Hop
 from harness.hosts import Host
@@ -59,7 +59,7 @@ class Columns:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self._charons: dict[str, ipsec.Charon] = {}
+        self._charons: dict[str, charon.Charon] = {}
         self._credentials: ipsec.Credentials | None = None
         self._shared = contextlib.ExitStack()
 
@@ -196,8 +196,8 @@ class Columns:
             ipsec.tunnel(
                 path,
                 (
-                    self._charon(path.initiator, self._shared, self.folder),
-                    self._charon(path.target, self._shared if stays else stack, raw),
+                    self._charon(path.initiator, charon.ANY_PORT, self._shared, self.folder),
+                    self._charon(path.target, ipsec.IKE_PORT, self._shared if stays else stack, raw),
                 ),
                 name=f"harness-{self.plan.tag}-{path.index}",
                 proposal=plan.proposals[column.ipsec],
@@ -206,18 +206,19 @@ class Columns:
             )
         )
 
-    def _charon(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> ipsec.Charon:
+    def _charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
         """The charon of a host or network namespace, started if it does not run (any more)."""
         name = f"charon-{host.netns or host.name}"
         running = self._charons.get(name)
         if running is None or not running.answers():
             plugins = sorted({name for p in self.plan.proposals.values() for name in p.charon_plugins})
             running = self._charons[name] = stack.enter_context(
-                ipsec.charon(
+                charon.running(
                     host,
                     self.private / name,
                     log=logs / f"charon-{host.name}.log",
-                    plugins=" ".join((ipsec.BASE_PLUGINS, *plugins)),
+                    plugins=" ".join((charon.BASE_PLUGINS, *plugins)),
+                    port=port,
                 )
             )
         return running

@@ -7,29 +7,23 @@ packet leaves as ESP or not at all, also while no SA exists.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from harness.charon import Charon
 from harness.errors import CommandFailed, HarnessError
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
 from harness.undo import Step
-
-CHARON = "/usr/sbin/charon-systemd"
-BASE_PLUGINS = (
-    "random nonce openssl pem pkcs1 pkcs8 x509 pubkey kdf hmac sha2 aes gcm "
-    "kernel-netlink socket-default vici"
-)
-"""With Debian's full list charon is woken by ESP traffic and takes 5 s longer to start."""
 
 BARRIER_PRIORITY = 4_000_000
 """Behind every policy of charon's (a lower number comes first)."""
@@ -41,6 +35,10 @@ REQID = 0x48000000
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
 the kernel keeps one policy for a selector, and the barrier has that of the very port."""
+
+IKE_PORT = PORT + PORTS_COVERED
+"""UDP, on the target: not 500, which the machine's own IKE daemon may have. Where neither end has 500, charon
+puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, not in UDP."""
 
 IKE_DEADLINE_S = 15
 
@@ -189,88 +187,24 @@ def read_states(host: Host, path: LinkPath) -> list[EspState]:
     ]
 
 
-@dataclass(kw_only=True)
-class Charon:
-    """A running charon and the connections loaded into it; one for each host, shared by its columns."""
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What one end proves itself with, and whom it believes: PEM."""
 
-    host: Host
-    folder: Path
-    connections: dict[str, str] = field(repr=False, default_factory=dict)
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"STRONGSWAN_CONF": str(self.folder / "strongswan.conf"), "SWANCTL_DIR": str(self.folder)}
-
-    @property
-    def uri(self) -> str:
-        return f"unix://{self.folder}/vici"
-
-    def swanctl(self, *words: str, check: bool = True, timeout_s: float = 30) -> str:
-        done = self.host.run(
-            ["swanctl", *words, "--uri", self.uri], env=self.env, check=check, timeout_s=timeout_s
-        )
-        return done.stdout
-
-    def answers(self) -> bool:
-        """Whether it is still there, and listens."""
-        done = self.host.run(["swanctl", "--stats", "--uri", self.uri], env=self.env, check=False)
-        return done.status == 0
-
-    def reload(self) -> None:
-        """Load what ``connections`` says: new ones are added, gone ones are unloaded, others stay."""
-        self.host.write_secret(self.folder / "swanctl.conf", "\n".join(self.connections.values()))
-        self.swanctl("--load-all", "--noprompt", "--file", str(self.folder / "swanctl.conf"))
-
-
-@contextlib.contextmanager
-def charon(host: Host, folder: Path, *, log: Path, plugins: str) -> Iterator[Charon]:
-    """Keep a charon of our own running on a host, with its own configuration, socket and plugin list."""
-    daemon = Charon(host=host, folder=folder)
-    host.write_secret(
-        folder / "strongswan.conf",
-        f"""
-swanctl {{
-    load = {plugins}
-}}
-charon-systemd {{
-    load = {plugins}
-    install_routes = no
-    plugins {{
-        vici {{
-            socket = {daemon.uri}
-        }}
-    }}
-    journal {{
-        default = -1
-    }}
-    filelog {{
-        stderr {{
-            default = 1
-            flush_line = yes
-        }}
-    }}
-}}
-""",
-    )
-    socket = folder / "vici"
-
-    def ready() -> bool:
-        return host.run(["test", "-S", str(socket)], check=False).status == 0
-
-    with host.daemon([CHARON], log=log, ready=ready, deadline_s=20, env=daemon.env):
-        yield daemon
+    certificate: str
+    key: str = field(repr=False)
+    authority: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
     """What the two ends prove themselves with: made for the run, held in memory and tmpfs alone.
 
-    ``files`` are, for certificates, each end's files by their place in its swanctl folder.
+    Either a secret of both or a certificate for each.
     """
 
-    auth: IkeAuth
-    psk: str = field(repr=False, default="")
-    files: dict[End, dict[str, str]] = field(repr=False, default_factory=dict)
+    psk: bytes = field(repr=False, default=b"")
+    certificates: dict[End, Certificate] = field(repr=False, default_factory=dict)
 
 
 def identity(end: str, index: int) -> str:
@@ -284,19 +218,14 @@ def make_credentials(host: Host, auth: IkeAuth, folder: Path, *, paths: int) -> 
     ``paths`` is how many there are; a certificate holds the identities for all of them.
     """
     if auth is IkeAuth.PSK:
-        return Credentials(auth=auth, psk=base64.b64encode(secrets.token_bytes(32)).decode())
+        return Credentials(psk=secrets.token_bytes(32))
     host.run(["sh", "-c", MAKE_CERTIFICATES, "sh", str(folder), str(paths)], timeout_s=60)
-    files = {}
+    certificates = {}
     for end in ENDS:
-        certificate, key, authority = host.read_files(
-            [str(folder / name) for name in (f"{end}.crt", f"{end}.key", "ca.crt")]
-        )
-        files[end] = {
-            f"x509/{end}.crt": certificate,
-            f"private/{end}.key": key,
-            "x509ca/ca.crt": authority,
-        }
-    return Credentials(auth=auth, files=files)
+        files = [str(folder / name) for name in (f"{end}.crt", f"{end}.key", "ca.crt")]
+        certificate, key, authority = host.read_files(files)
+        certificates[end] = Certificate(certificate=certificate, key=key, authority=authority)
+    return Credentials(certificates=certificates)
 
 
 MAKE_CERTIFICATES = """
@@ -318,56 +247,63 @@ rm ca.key
 """
 
 
+Message = dict[str, Any]
+"""Of VICI: what vici.h and swanctl.conf(5) call a section."""
+
+
 def _connection(
-    name: str, path: LinkPath, *, end: str, proposal: Proposal, mode: IpsecMode, credentials: Credentials
-) -> str:
-    """One end's swanctl.conf(5) for a path."""
+    name: str, path: LinkPath, *, end: End, proposal: Proposal, mode: IpsecMode, credentials: Credentials
+) -> Message:
+    """One end's connection for a path, in the words of swanctl.conf(5)."""
     peer = ENDS[1 - ENDS.index(end)]
     addresses = {"initiator": path.initiator_address, "target": path.target_address}
     # Where others share the addresses (an SSH connection!), nothing but the portal's traffic is touched.
     ports = {"initiator": "", "target": ""}
     if path.is_shared:
         ports = {"initiator": "[tcp]", "target": f"[tcp/{path.port}-{path.port + PORTS_COVERED - 1}]"}
-    if credentials.auth is IkeAuth.PSK:
-        mine = theirs = "auth = psk"
-        kept = (
-            f"secrets {{\n    ike-{name} {{\n        id-1 = {identity(end, path.index)}\n"
-            f"        id-2 = {identity(peer, path.index)}\n        secret = 0s{credentials.psk}\n    }}\n}}\n"
-        )
+    local: Message = {"id": identity(end, path.index), "auth": "psk"}
+    remote: Message = {"id": identity(peer, path.index), "auth": "psk"}
+    if own := credentials.certificates.get(end):
+        local |= {"auth": "pubkey", "certs": [own.certificate]}
+        remote |= {"auth": "pubkey", "cacerts": [own.authority]}
+    child = {
+        "mode": mode.value,
+        "esp_proposals": _words(proposal.esp),
+        "local_ts": [f"{addresses[end]}/32{ports[end]}"],
+        "remote_ts": [f"{addresses[peer]}/32{ports[peer]}"],
+        "reqid": REQID + path.index,
+        "priority": POLICY_PRIORITY + path.index,
+        "start_action": "none",
+    }
+    return {
+        "version": 2,
+        "local_addrs": [addresses[end]],
+        "remote_addrs": [addresses[peer]],
+        # Only the target can be called: the initiator's own port is any.
+        **({"remote_port": IKE_PORT} if end == "initiator" else {}),
+        "proposals": _words(proposal.ike),
+        "encap": "no",
+        "mobike": "no",
+        "local": local,
+        "remote": remote,
+        "children": {name: child},
+    }
+
+
+def _words(proposals: str) -> list[str]:
+    return [word.strip() for word in proposals.split(",")]
+
+
+def _secrets(
+    name: str, path: LinkPath, *, end: End, credentials: Credentials
+) -> Iterator[tuple[str, Message]]:
+    """What charon is told so that one end can prove itself: commands of VICI's and their messages."""
+    if own := credentials.certificates.get(end):
+        yield "load-cert", {"type": "X509", "flag": "CA", "data": own.authority}
+        yield "load-key", {"type": "any", "data": own.key}
     else:
-        mine = f"auth = pubkey\n            certs = {end}.crt"
-        theirs = "auth = pubkey\n            cacerts = ca.crt"
-        kept = ""
-    return f"""connections {{
-    {name} {{
-        version = 2
-        local_addrs = {addresses[end]}
-        remote_addrs = {addresses[peer]}
-        proposals = {proposal.ike}
-        encap = no
-        mobike = no
-        local {{
-            id = {identity(end, path.index)}
-            {mine}
-        }}
-        remote {{
-            id = {identity(peer, path.index)}
-            {theirs}
-        }}
-        children {{
-            {name} {{
-                mode = {mode.value}
-                esp_proposals = {proposal.esp}
-                local_ts = {addresses[end]}/32{ports[end]}
-                remote_ts = {addresses[peer]}/32{ports[peer]}
-                reqid = {REQID + path.index}
-                priority = {POLICY_PRIORITY + path.index}
-                start_action = none
-            }}
-        }}
-    }}
-}}
-{kept}"""
+        owners = [identity(each, path.index) for each in ENDS]
+        yield "load-shared", {"id": name, "type": "IKE", "data": credentials.psk, "owners": owners}
 
 
 @contextlib.contextmanager
@@ -384,26 +320,28 @@ def tunnel(
 
     The barrier is not made here: it has to stand before this begins and after it ends.
     """
+    initiator, _ = ends
     try:
-        for end, daemon in zip(ENDS, ends, strict=True):
-            for place, text in credentials.files.get(end, {}).items():
-                daemon.host.write_secret(daemon.folder / place, text)
-            daemon.connections[name] = _connection(
+        # The responder first: it has to know the connection when the initiator calls.
+        for end, charon in reversed(list(zip(ENDS, ends, strict=True))):
+            for command, message in _secrets(name, path, end=end, credentials=credentials):
+                charon.ask(command, message)
+            connection = _connection(
                 name, path, end=end, proposal=proposal, mode=mode, credentials=credentials
             )
-        # The responder first: it has to know the connection when the initiator calls.
-        ends[1].reload()
-        ends[0].reload()
-        ends[0].swanctl(
-            "--initiate", "--child", name, "--timeout", str(IKE_DEADLINE_S), timeout_s=IKE_DEADLINE_S + 10
+            charon.ask("load-conn", {name: connection})
+        initiator.ask(
+            "initiate", {"child": name, "timeout": 1000 * IKE_DEADLINE_S}, within_s=IKE_DEADLINE_S + 10
         )
         yield negotiated(path, proposal, mode)
     finally:
-        for daemon in ends:
-            daemon.connections.pop(name, None)
         # What a charon that does not answer leaves, SecurityAssociations removes.
         with contextlib.suppress(HarnessError):
-            ends[0].swanctl("--terminate", "--ike", name, "--timeout", "5", check=False)
+            initiator.ask("terminate", {"ike": name, "timeout": 5000})
+        for charon in ends:
+            for command, message in (("unload-conn", {"name": name}), ("unload-shared", {"id": name})):
+                with contextlib.suppress(HarnessError):
+                    charon.ask(command, message)
 
 
 def negotiated(path: LinkPath, proposal: Proposal, mode: IpsecMode) -> dict[str, str]:

@@ -248,7 +248,7 @@ rm ca.key
 
 
 Message = dict[str, Any]
-"""Of VICI: what vici.h and swanctl.conf(5) call a section."""
+"""Of VICI: a section, as swanctl.conf(5) calls it; it has strings, numbers, lists and further sections."""
 
 
 def _connection(

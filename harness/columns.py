@@ -13,7 +13,7 @@ from harness.events import Emit, Phase
 from harness.hops import Hop
 from harness.hosts import Host
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Plan
+from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan
 from harness.target import PORT
 
 RADIOS_PER_PATH = 3
@@ -62,6 +62,8 @@ class Columns:
         self._charons: dict[str, charon.Charon] = {}
         self._credentials: ipsec.Credentials | None = None
         self._shared = contextlib.ExitStack()
+        self.made: list[links.LinkPath] = []
+        """All paths that were brought up, those that are down again as well."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -81,8 +83,11 @@ class Columns:
         has_radio = self.plan.has_radio(self.plan.links[column.link])
         aloft = self._aloft(column, number, stack, raw) if has_radio else None
         path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
+        self.made.append(path)
         protected = column.ipsec != IPSEC_OFF
         esp = self._protect(column, path, stack, raw) if protected else {}
+        if path.is_shared and not protected:
+            self._clear(path, stack)
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
         return ColumnPath(path=path, capture=watching, esp=esp, aloft=aloft)
 
@@ -205,6 +210,16 @@ class Columns:
                 credentials=self._credentials,
             )
         )
+
+    def _clear(self, path: links.LinkPath, stack: contextlib.ExitStack) -> None:
+        """Keep IPsec of the user's own off a path that is to have none."""
+        ends = (path.initiator_address, path.target_address)
+        for end, host in zip(ENDS, (path.initiator, path.target), strict=True):
+            # Not where there is none: the kernel would begin to look up policies for every packet.
+            if ipsec.is_joined(host, path):
+                stack.enter_context(
+                    self.journal.hold(host, ipsec.Clearance(end, *ends, path.port, path.index))
+                )
 
     def _charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
         """The charon of a host or network namespace, started if it does not run (any more)."""

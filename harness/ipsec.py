@@ -8,9 +8,10 @@ packet leaves as ESP or not at all, also while no SA exists.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
 from harness.undo import Step
 
-BARRIER_PRIORITY = 4_000_000
-"""Behind every policy of charon's (a lower number comes first)."""
+POLICY_PRIORITY = 10_000
+"""With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
+begin at 100 000 (a lower number comes first)."""
 
-POLICY_PRIORITY = 300_000
+BARRIER_PRIORITY = 20_000
+"""Behind the path's own policies, and before others': what these protected would pass for the path's."""
+
 REQID = 0x48000000
 """With the path's index added: what marks charon's policies and states as ours, beside others'."""
 
@@ -56,13 +60,7 @@ class Barrier(msgspec.Struct, frozen=True):
     port: int = PORT
 
     def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
-        there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
-        back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
-        return (
-            (*there, "dport", str(self.port), "dir", outbound),
-            (*back, "sport", str(self.port), "dir", inbound),
-        )
+        return _of_the_portal(self.end, self.initiator, self.target, self.port)
 
     def acquire(self, host: Host) -> None:
         for policy in self._policies():
@@ -73,6 +71,42 @@ class Barrier(msgspec.Struct, frozen=True):
 
     def undo(self) -> tuple[Step, ...]:
         return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+
+
+class Clearance(msgspec.Struct, frozen=True):
+    """Policies on one end that let the portal's traffic pass in clear, before others that would protect it.
+
+    For a path without IPsec between two machines that are joined by IPsec of the user's own.
+    """
+
+    end: End
+    initiator: str
+    target: str
+    port: int
+    index: int
+
+    def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return _of_the_portal(self.end, self.initiator, self.target, self.port)
+
+    def acquire(self, host: Host) -> None:
+        for policy in self._policies():
+            host.run(
+                ["ip", "xfrm", "policy", "add", *policy]
+                + ["action", "allow", "priority", str(POLICY_PRIORITY + self.index)]
+            )
+
+    def undo(self) -> tuple[Step, ...]:
+        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+
+
+def _of_the_portal(
+    end: End, initiator: str, target: str, port: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Selector and direction of the policies for a portal's traffic: to it, and from it."""
+    inbound, outbound = ("in", "out") if end == "initiator" else ("out", "in")
+    there = ("src", f"{initiator}/32", "dst", f"{target}/32", "proto", "tcp")
+    back = ("src", f"{target}/32", "dst", f"{initiator}/32", "proto", "tcp")
+    return (*there, "dport", str(port), "dir", outbound), (*back, "sport", str(port), "dir", inbound)
 
 
 DELETE_LARVAL = """
@@ -143,6 +177,11 @@ class EspState:
     mode: str
     reqid: int
 
+    def is_of(self, path: LinkPath) -> bool:
+        """Whether the run made it for this path; where nobody else has the addresses, larval ones too."""
+        is_marked = self.reqid == REQID + path.index
+        return {self.source, self.destination} == {*_addresses(path)} and (is_marked or not path.is_shared)
+
 
 _STATE = re.compile(
     r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
@@ -184,6 +223,82 @@ def read_states(host: Host, path: LinkPath) -> list[EspState]:
         state
         for state in states
         if {state.source, state.destination} == ends and state.reqid == REQID + path.index
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One xfrm policy. ``text`` is its first line, with all of its selector."""
+
+    text: str
+    source: str
+    destination: str
+    direction: str
+    priority: int
+
+    def is_of(self, path: LinkPath) -> bool:
+        """Whether the run made it for this path."""
+        if {self.source, self.destination} != {f"{address}/32" for address in _addresses(path)}:
+            return False
+        is_barrier = self.priority == BARRIER_PRIORITY and self.text.endswith(f"port {path.port}")
+        return not path.is_shared or is_barrier or self.priority == POLICY_PRIORITY + path.index
+
+    def covers(self, path: LinkPath) -> bool:
+        """Whether it holds for traffic between the ends of a path, or some of it."""
+        source, destination = map(ipaddress.ip_network, (self.source, self.destination))
+        ends = [ipaddress.ip_address(address) for address in _addresses(path)]
+        return any(here in source and there in destination for here, there in (ends, ends[::-1]))
+
+
+_POLICY = re.compile(
+    r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*)\n"
+    r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
+    re.MULTILINE,
+)
+"""Those of sockets have no direction of this kind: they let an IKE daemon's own packets pass."""
+
+
+def parse_policies(text: str) -> list[Policy]:
+    """Read the output of ``ip xfrm policy list``."""
+    return [
+        Policy(
+            text=match["text"].strip(),
+            source=match["source"],
+            destination=match["destination"],
+            direction=match["direction"],
+            priority=int(match["priority"]),
+        )
+        for match in _POLICY.finditer(text)
+    ]
+
+
+def _policies(host: Host) -> list[Policy]:
+    # A kernel without IPsec says that it has none, and is right.
+    return parse_policies(host.run(["ip", "xfrm", "policy", "list"], check=False).stdout)
+
+
+def _addresses(path: LinkPath) -> tuple[str, str]:
+    return path.initiator_address, path.target_address
+
+
+def is_joined(host: Host, path: LinkPath) -> bool:
+    """Whether a host has IPsec policies of somebody else's for traffic between the ends of a path."""
+    ours = range(POLICY_PRIORITY, BARRIER_PRIORITY + 1)
+    return any(policy.covers(path) and policy.priority not in ours for policy in _policies(host))
+
+
+def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
+    """What a host still has of the ESP states and policies of these paths; nothing of anybody else's."""
+    states = parse_states(host.run(["ip", "-s", "xfrm", "state", "list", "nokeys"], check=False).stdout)
+    policies = _policies(host)
+    return [
+        f"the ESP state src {state.source} dst {state.destination} spi {state.spi}"
+        for state in states
+        if any(state.is_of(path) for path in paths)
+    ] + [
+        f"the IPsec policy {policy.text} dir {policy.direction}"
+        for policy in policies
+        if any(policy.is_of(path) for path in paths)
     ]
 
 

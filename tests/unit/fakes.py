@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import leftovers
 from harness.charon import Charon
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
@@ -258,6 +259,8 @@ class World:
                 self._remove_if_there(_state(netns, source, destination, number), DONE)
             case ["ip", "-s", "xfrm", "state", *_]:
                 return 0, self._states(netns), ""
+            case ["ip", "xfrm", "policy", "list"]:
+                return 0, self._policies(netns), ""
             case ["vici", "initiate"]:
                 self._initiate(json.loads(text)["child"])
             case ["/usr/bin/python3", "-c", program]:
@@ -266,7 +269,7 @@ class World:
                 )
             case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
                 return self._iscsiadm(iqn, words)
-            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script:
+            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
                 return self._sysfs(word)
             case ["fio", *_]:
                 return self._fio(text)
@@ -293,6 +296,15 @@ class World:
                 self.make(_policy(netns, [*selector, "priority", priority]))
             for source, destination in ((near, far), (far, near)):
                 self.make(_state(netns, source, destination, reqid))
+
+    def _policies(self, netns: str | None) -> str:
+        text = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tsocket in priority 0 ptype main \n"
+        for thing in self.things:
+            if thing.startswith(f"policy {netns} "):
+                selector, _, rest = thing.removeprefix(f"policy {netns} ").partition(" dir ")
+                way, _, priority = rest.partition(" priority ")
+                text += f"{selector} \n\tdir {way} action block priority {priority or 20000} ptype main \n"
+        return text
 
     def _states(self, netns: str | None) -> str:
         text = state_text("10.0.0.1", "10.0.0.2", spi=1, reqid=1)

@@ -12,7 +12,7 @@ import pytest
 from harness import ipsec
 from harness.charon import Charon
 from harness.errors import CommandFailed
-from harness.ipsec import Barrier, Certificate, Credentials, EspState, SecurityAssociations
+from harness.ipsec import Barrier, Certificate, Clearance, Credentials, EspState, SecurityAssociations
 from harness.links import LinkPath
 from harness.model import ENDS, IkeAuth, IpsecMode, LinkProfile, Proposal
 from harness.undo import carry_out
@@ -269,8 +269,8 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
     there = f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3260 dir {to_portal}"
     back = f"src {FAR}/32 dst {NEAR}/32 proto tcp sport 3260 dir {from_portal}"
     assert [" ".join(command.argv) for command in world.commands] == [
-        f"ip xfrm policy add {there} action block priority 4000000",
-        f"ip xfrm policy add {back} action block priority 4000000",
+        f"ip xfrm policy add {there} action block priority {ipsec.BARRIER_PRIORITY}",
+        f"ip xfrm policy add {back} action block priority {ipsec.BARRIER_PRIORITY}",
     ]
     assert len(world.left) == 2
     assert carry_out(barrier.undo(), world.host(end).run) == []
@@ -387,6 +387,109 @@ def test_of_states_without_a_reqid_those_without_a_key_are_removed(
         f"xfrm state delete src {FAR} dst {NEAR} proto esp spi 0xc0000005",
         f"xfrm state delete src {NEAR} dst {FAR} proto esp spi 0xc0000007",
     }
+
+
+# What is left, and what is not ours
+
+
+# ip xfrm policy list, iproute2 6.1: ours of a path and of another, a barrier, the user's, and a socket's
+POLICIES = f"""\
+src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276
+\tdir out action block priority {ipsec.BARRIER_PRIORITY} ptype main
+src {NEAR}/32 dst {FAR}/32 proto tcp dport 3280
+\tdir out action block priority {ipsec.BARRIER_PRIORITY} ptype main
+src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276
+\tdir out priority {ipsec.POLICY_PRIORITY + 3} ptype main
+\ttmpl src 0.0.0.0 dst 0.0.0.0
+\t\tproto esp spi 0xc0000001 reqid {OURS} mode transport
+src {NEAR}/32 dst {FAR}/32
+\tdir out priority {ipsec.POLICY_PRIORITY + 4} ptype main
+src {FAR}/32 dst 10.0.0.9/32
+\tdir in priority {ipsec.POLICY_PRIORITY + 3} ptype main
+src 198.18.0.0/16 dst 198.18.0.0/16
+\tdir out priority 375423 ptype main
+src 0.0.0.0/0 dst 0.0.0.0/0
+\tsocket in priority 0 ptype main
+src ::/0 dst ::/0
+\tsocket out priority 0 ptype main
+"""
+
+
+def test_policies_are_read_but_those_of_sockets() -> None:
+    found = ipsec.parse_policies(POLICIES)
+    assert [policy.priority for policy in found] == [20_000, 20_000, 10_003, 10_004, 10_003, 375_423]
+    assert found[0] == ipsec.Policy(
+        text=f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276",
+        source=f"{NEAR}/32",
+        destination=f"{FAR}/32",
+        direction="out",
+        priority=20_000,
+    )
+
+
+def saying(states: str, policies: str) -> World:
+    """A world whose kernels have these states and policies."""
+    of_states = (("ip", "-s", "xfrm", "state"), (0, states, ""))
+    return World(answers=[of_states, (("ip", "xfrm", "policy", "list"), (0, policies, ""))])
+
+
+def test_what_is_left_of_a_path_is_told_from_what_others_have_between_its_addresses() -> None:
+    states = TWO_STATES + state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
+    states += state_text(NEAR, "10.0.0.9", spi=5, reqid=OURS)
+    world = saying(states, POLICIES)
+    host = world.host("initiator")
+    assert ipsec.left_over(host, [path(world, is_shared=True)]) == [
+        f"the ESP state src {FAR} dst {NEAR} spi 0xc0ffee02",
+        f"the ESP state src {NEAR} dst {FAR} spi 0xc0ffee01",
+        f"the IPsec policy src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out",
+        f"the IPsec policy src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out",
+    ]
+    assert ipsec.left_over(host, []) == [], "without a path nothing is the run's"
+
+
+def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_told() -> None:
+    """A larval state has no reqid yet."""
+    world = saying(state_text(FAR, NEAR, spi=4, reqid=0, algorithms=()), POLICIES)
+    found = ipsec.left_over(world.host("initiator"), [path(world)])
+    assert [text.partition(" src")[0] for text in found] == ["the ESP state"] + ["the IPsec policy"] * 4
+
+
+def test_a_kernel_without_ipsec_has_nothing_left_and_joins_nothing() -> None:
+    world = World(answers=[(("ip",), (1, "", "RTNETLINK answers: Protocol not supported"))])
+    host = world.host("initiator")
+    assert ipsec.left_over(host, [path(world)]) == []
+    assert not ipsec.is_joined(host, path(world))
+
+
+@pytest.mark.parametrize(
+    ("policies", "is_joined"),
+    [
+        (POLICIES, True),
+        (POLICIES.partition("src 198.18.0.0/16")[0], False),
+        (f"src {FAR}/32 dst 0.0.0.0/0\n\tdir in priority 367231 ptype main\n", True),
+        (f"src {NEAR}/32 dst 10.0.0.0/8\n\tdir out priority 367231 ptype main\n", False),
+        ("src ::/0 dst ::/0\n\tdir out priority 399999 ptype main\n", False),
+        ("", False),
+    ],
+)
+def test_ipsec_of_the_users_own_between_the_ends_is_seen(policies: str, is_joined: bool) -> None:
+    world = saying("", policies)
+    assert ipsec.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined
+
+
+def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_portal_alone() -> None:
+    world = World()
+    clearance = Clearance("target", NEAR, FAR, 3276, 3)
+    clearance.acquire(world.host("target"))
+    said = [" ".join(command.argv) for command in world.commands]
+    assert said == [
+        f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir in "
+        f"action allow priority {ipsec.POLICY_PRIORITY + 3}",
+        f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto tcp sport 3276 dir out "
+        f"action allow priority {ipsec.POLICY_PRIORITY + 3}",
+    ]
+    assert carry_out(clearance.undo(), world.host("target").run) == []
+    assert world.left == set()
 
 
 # What charon is told

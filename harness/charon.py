@@ -43,6 +43,7 @@ ACQUIRE_EXPIRES = "/proc/sys/net/core/xfrm_acq_expires"
 START_DEADLINE_S = 20.0
 ANSWER_DEADLINE_S = 30.0
 
+_SENT = re.compile(r"sending packet: from \S+ to (?P<address>\S+)\[(?P<port>\d+)\]")
 _NOISE = re.compile(r"(generating|parsed) |(sending|received) packet|retransmit ")
 """Beginnings of lines that charon logs for each message of IKE."""
 
@@ -107,10 +108,13 @@ def _text(words: bytes) -> str:
 
 def _refused(host: str, command: str, words: str, logged: Sequence[str]) -> CommandFailed:
     last = [line for line in logged if not _NOISE.match(line)][-3:]
-    unanswered = any(line.startswith("retransmit ") for line in logged)
+    hint = None
+    if any(line.startswith("retransmit ") for line in logged):
+        sent = next(filter(None, map(_SENT.match, reversed(logged))), None)
+        where = f"{sent['address']}, UDP port {sent['port']}" if sent else "its peer"
+        hint = f"nothing came back from {where}: does a firewall drop it?"
     return CommandFailed(
-        f"charon on the {host} did not carry out `{command}`: {' / '.join([words, *last])}",
-        hint="its peer did not answer: does a firewall drop UDP between them?" if unanswered else None,
+        f"charon on the {host} did not carry out `{command}`: {' / '.join([words, *last])}", hint=hint
     )
 
 

@@ -168,7 +168,7 @@ class Bench:
         remote = [column for column in plan.columns if column.link != LINK_LOCAL]
         luns = 1 if plan.shared_lun else max((column.initiators for column in remote), default=1)
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
             self.emit(Phase("making and filling the disk"))
             self._storage = self._make_storage(stack, luns)
             if plan.local_device is not None:

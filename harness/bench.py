@@ -236,6 +236,7 @@ class Bench:
         for number, host in enumerate(self.hosts.initiators[:initiators]):
             stack.enter_context(
                 initiator.iscsid(
+                    self.journal,
                     host,
                     initiator_iqn=self._initiator_iqn(number),
                     chap_user="harness",

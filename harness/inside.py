@@ -28,6 +28,7 @@ from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
 from harness.schedule import Schedule
+from harness.state import lasting_folder
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
@@ -182,7 +183,7 @@ def run(run_folder: str, journal_path: str) -> int:
     folder = RunFolder(Path(run_folder))
     emit = writer(folder.path / "events.jsonl")
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(Path(journal_path))
+    journal = Journal(Path(journal_path), lasting=lasting_folder())
     status = 0
     go_on = f"harness run --resume {folder.run_id}"
     try:

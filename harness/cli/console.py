@@ -17,6 +17,7 @@ from harness.model import LabKernel, Plan
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
+from harness.state import lasting_folder
 from harness.table import TableFormat
 from harness.units import format_size
 from harness.views import View
@@ -108,7 +109,7 @@ def carry_out(
     made: Plan, folder: RunFolder, state: Path, started_unix_s: float, *, cells: int, cell_estimate_s: float
 ) -> Outcome:
     """Run a plan in its testbed to its end, shown as it goes on. HarnessError if it cannot go on."""
-    journal = Journal(state / f"journal-{made.run_id}.jsonl")
+    journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
         outcome = follow(
             testbed.events(made, folder.path.resolve(), journal, state),

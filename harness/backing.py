@@ -162,7 +162,7 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
             paths = [Ramdisk.path(number) for number in range(count)]
         elif backing.kind is BackingKind.FILE:
             first = backing.path or _scratch_file(stack, journal, host, backing.size_bytes * count)
-            paths = [first, *(f"{first}.{number}" for number in range(1, count))]
+            paths = _file_names(first, count)
             for path in paths:
                 _hold(stack, journal, host, NewFile(path))
                 identity = host.run(["stat", "-c", IDENTITY, "--", path]).stdout.strip()
@@ -175,6 +175,21 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
         for path in paths:
             _fill(host, path, backing.size_bytes)
         yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
+
+
+def refuse_foreign(host: Host, backing: Backing, *, count: int = 1) -> None:
+    """Ask what ``bring_up`` would refuse, so that a run is refused before anything is brought up."""
+    if backing.kind is BackingKind.BLOCK:
+        require_device(host, backing)
+    elif backing.path is None:
+        Ramdisk(backing.size_bytes, count).refuse_foreign(host)
+    else:
+        for path in _file_names(backing.path, count):
+            NewFile(path).refuse_foreign(host)
+
+
+def _file_names(first: str, count: int) -> list[str]:
+    return [first, *(f"{first}.{number}" for number in range(1, count))]
 
 
 @contextlib.contextmanager

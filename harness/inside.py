@@ -168,13 +168,15 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
-        prepare(plan, taking_part)
         if plan.probing:
+            prepare(plan, taking_part)
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
             left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
             prober.execute(left)
         else:
             bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            bench.refuse_storage()
+            prepare(plan, taking_part)
             bench.execute(schedule)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -64,6 +64,24 @@ def prepare_results(folder: Path) -> None:
             f"but there are {format_size(free)}",
             hint="make room, or choose another folder with --results",
         )
+
+
+@contextlib.contextmanager
+def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None]:
+    """The folder of a run, with its plan. A new one goes again if the run is refused before any record."""
+    is_the_first = not folder.path.parent.exists()
+    prepare_results(folder.path)
+    if not resumed:
+        folder.save_plan(made)
+    try:
+        yield
+    except HarnessError as error:
+        if not resumed and error.exit_code == HarnessError.exit_code and not folder.has_records():
+            shutil.rmtree(folder.path, ignore_errors=True)
+            if is_the_first:
+                with contextlib.suppress(OSError):
+                    folder.path.parent.rmdir()
+        raise
 
 
 def tell_recovery(removed: list[str], failed: list[str]) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.backing import IDENTITY, BackingFile, NewFile
+from harness.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
 from harness.errors import DeviceRefused
 from harness.hosts import NamespaceHost
+from harness.model import Backing, BackingKind
 from harness.undo import undone
+from tests.unit.fakes import World
 
 HOST = NamespaceHost("machine")
 SIZE_BYTES = 1 << 16
@@ -72,6 +74,27 @@ def test_what_is_there_is_refused_and_stays(path: Path, is_link: bool) -> None:
     with pytest.raises(DeviceRefused):
         NewFile(str(path)).acquire(HOST)
     assert path.is_symlink() == is_link
+
+
+@pytest.mark.parametrize("kind", [BackingKind.RAMDISK, BackingKind.FILE])
+def test_a_ramdisk_in_use_is_refused_before_anything_is_made(kind: BackingKind) -> None:
+    world = World()
+    host = world.host("target")
+    refuse_foreign(host, Backing(kind=kind, size_bytes=1 << 20))
+    world.make("module brd")
+    with pytest.raises(DeviceRefused, match="already loaded"):
+        refuse_foreign(host, Backing(kind=kind, size_bytes=1 << 20))
+    assert [c.argv[0] for c in world.commands] == ["test", "test"], "it is only looked"
+
+
+def test_each_file_of_several_is_asked_for_before_anything_is_made(path: Path) -> None:
+    backing = Backing(kind=BackingKind.FILE, path=str(path), size_bytes=1 << 20)
+    refuse_foreign(HOST, backing, count=3)
+    Path(f"{path}.2").touch()
+    refuse_foreign(HOST, backing, count=2)
+    with pytest.raises(DeviceRefused, match=r"image\.img\.2 was expected not to exist"):
+        refuse_foreign(HOST, backing, count=3)
+    assert not path.exists()
 
 
 def test_both_are_written_down_for_after_a_reboot() -> None:

@@ -130,9 +130,13 @@ def join_the_cable() -> None:
     sh("ip", "link", "set", nas.APART, "up")
 
 
+def runs() -> list[Path]:
+    return list(RESULTS.glob("*"))
+
+
 def refusals() -> None:
-    """What is wrong is said before anything starts, in a sentence."""
-    before = snapshot()
+    """What is wrong is said before anything starts, in a sentence, and not even a folder is left of it."""
+    before, kept = snapshot(), runs()
     known = Path("/root/.ssh/known_hosts")
     keys = known.read_text(encoding="utf-8")
     known.write_text("", encoding="utf-8")
@@ -155,6 +159,7 @@ def refusals() -> None:
     assert "/dev/nosuch" in said, said
     changed = differences(before, snapshot())
     assert not changed, changed
+    assert runs() == kept
     print("refusals: 5")
 
 
@@ -227,11 +232,13 @@ def a_device_of_the_targets() -> None:
     mountpoint = Path("/root/mounted")
     mountpoint.mkdir()
     sh("mount", device, str(mountpoint))
+    kept = runs()
     said = harness(*words, status=2)
     assert f"mounted on {mountpoint}" in said and f"umount {mountpoint}" in said, said
     sh("umount", str(mountpoint))
     said = harness(*words, status=2)
     assert "ext4" in said and f"--destroy {device}" in said, said
+    assert "making and filling" not in said and runs() == kept, said
     harness(*words, f"--destroy={device}")
     assert {record["status"] for record in records(newest_run()).values()} == {"ok"}
     environment = json.loads((newest_run() / "environment.json").read_bytes())

@@ -144,6 +144,21 @@ class Bench:
         self._observer = counters.Observer()
         self._alongside: Alongside | None = None
 
+    def refuse_storage(self) -> None:
+        """DeviceRefused if the storage is somebody else's, before anything is brought up."""
+        if self.plan.disk is None:
+            backing.refuse_foreign(self.hosts.target, self.plan.backing, count=self._luns)
+        if self.plan.local_device is not None:
+            backing.refuse_foreign(self.hosts.initiators[0], self.plan.local_device)
+
+    @property
+    def _remote(self) -> list[Column]:
+        return [column for column in self.plan.columns if column.link != LINK_LOCAL]
+
+    @property
+    def _luns(self) -> int:
+        return 1 if self.plan.shared_lun else max((column.initiators for column in self._remote), default=1)
+
     def execute(self, schedule: Schedule) -> None:
         """Measure the cells that are left, in the schedule's order, and write a record for each.
 
@@ -165,12 +180,11 @@ class Bench:
     def shared(self) -> Iterator[None]:
         """What all columns share, and every column that is brought up meanwhile, until the end."""
         plan, target = self.plan, self.hosts.target
-        remote = [column for column in plan.columns if column.link != LINK_LOCAL]
-        luns = 1 if plan.shared_lun else max((column.initiators for column in remote), default=1)
+        remote = self._remote
         with contextlib.ExitStack() as stack:
             stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
             self.emit(Phase("making and filling the disk"))
-            self._storage = self._make_storage(stack, luns)
+            self._storage = self._make_storage(stack)
             if plan.local_device is not None:
                 host = self.hosts.initiators[0]
                 (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.local_device))
@@ -197,10 +211,10 @@ class Bench:
             stack.callback(self._close_columns)
             yield
 
-    def _make_storage(self, stack: contextlib.ExitStack, luns: int) -> list[Storage]:
+    def _make_storage(self, stack: contextlib.ExitStack) -> list[Storage]:
         plan, target = self.plan, self.hosts.target
         if plan.disk is None:
-            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=luns))
+            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=self._luns))
         log = self.folder.path / "disk.log"
         made = backing.model(
             self.journal, target, plan.disk, plan.backing.size_bytes, folder=self.private, log=log
@@ -236,6 +250,7 @@ class Bench:
         for number, host in enumerate(self.hosts.initiators[:initiators]):
             stack.enter_context(
                 initiator.iscsid(
+                    self.journal,
                     host,
                     initiator_iqn=self._initiator_iqn(number),
                     chap_user="harness",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -266,15 +267,23 @@ def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
         yield finding(Verdict.MISSING, f"root's rights are needed: {last}", remote.advice(last))
     needs = {ALWAYS, IPSEC}
-    yield from _part_findings(where, role, facts, needs, BACKEND_MODULES[role])
-    for package in packages():
-        what = package.needed_by.get(role, ALWAYS)
-        if what not in needs and facts.lacks(package):
-            yield finding(
-                Verdict.NOTE,
-                f"without {package.name} ({package.purpose}): {OPTIONAL[what]}",
-                install_command(facts, [package]),
+    optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
+    others = list(itertools.chain(*optional.values()))
+    yield from _part_findings(where, role, facts, needs, backends=BACKEND_MODULES[role], others=others)
+    if others:
+        # One command for a machine: where something has to be installed, it is all in that.
+        is_told = any(facts.lacks(package) for package in wanted(role, needs))
+        yield finding(
+            Verdict.NOTE,
+            "not needed by every run: "
+            + "; ".join(
+                f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
+                for what, missing in optional.items()
+                if missing
             )
+            + "; the command above installs them as well" * is_told,
+            "" if is_told else install_command(facts, others),
+        )
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(Verdict.NOTE, f"it is in use by {runs}", "wait for it")
@@ -324,9 +333,18 @@ def require(host: Host, role: str, *, ipsec: bool) -> None:
 
 
 def _part_findings(
-    where: str, role: str, facts: Facts, needs: Collection[str], backends: Sequence[str] = ()
+    where: str,
+    role: str,
+    facts: Facts,
+    needs: Collection[str],
+    *,
+    backends: Sequence[str] = (),
+    others: Sequence[Package] = (),
 ) -> Iterator[Finding]:
-    """Packages, Python, namespaces and modules that a role takes for any of ``needs``."""
+    """Packages, Python, namespaces and modules that a role takes for any of ``needs``.
+
+    What installs missing packages installs ``others`` with them.
+    """
 
     def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
         return Finding(where=where, verdict=verdict, text=text, mend=mend)
@@ -334,7 +352,7 @@ def _part_findings(
     asked = wanted(role, needs)
     missing = [package for package in asked if facts.lacks(package)]
     if missing:
-        yield _missing_packages(where, missing, facts)
+        yield _missing_packages(where, missing, facts, others)
     else:
         yield finding(Verdict.OK, f"all {len(asked)} packages are installed")
     if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
@@ -383,12 +401,14 @@ def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
     )
 
 
-def _missing_packages(where: str, missing: Sequence[Package], facts: Facts) -> Finding:
+def _missing_packages(
+    where: str, missing: Sequence[Package], facts: Facts, others: Sequence[Package] = ()
+) -> Finding:
     return Finding(
         where=where,
         verdict=Verdict.MISSING,
         text="packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
-        mend=install_command(facts, missing),
+        mend=install_command(facts, [*missing, *others]),
     )
 
 

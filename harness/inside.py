@@ -28,6 +28,7 @@ from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
 from harness.schedule import Schedule
+from harness.state import lasting_folder
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
@@ -167,13 +168,15 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
-        prepare(plan, taking_part)
         if plan.probing:
+            prepare(plan, taking_part)
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
             left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
             prober.execute(left)
         else:
             bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            bench.refuse_storage()
+            prepare(plan, taking_part)
             bench.execute(schedule)
 
 
@@ -182,7 +185,7 @@ def run(run_folder: str, journal_path: str) -> int:
     folder = RunFolder(Path(run_folder))
     emit = writer(folder.path / "events.jsonl")
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(Path(journal_path))
+    journal = Journal(Path(journal_path), lasting=lasting_folder())
     status = 0
     go_on = f"harness run --resume {folder.run_id}"
     try:

@@ -143,6 +143,10 @@ class RunFolder:
         cells = self.path / "cells"
         return [file for file in _entries(cells) if file.name.endswith(".json")] if cells.is_dir() else []
 
+    def has_records(self) -> bool:
+        """Whether anything was measured, of cells or of probes (``harness.probes.store``)."""
+        return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
+
     def load_records(self) -> list[Record]:
         """All records so far; UsageError, naming the file, for the first one that cannot be read."""
         return [load_record(file) for file in self.record_files()]

@@ -23,9 +23,10 @@ from harness import run as runner
 from harness.errors import RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
-from harness.journal import Journal
+from harness.journal import Journal, left_on_disk
 from harness.lab import kernel
 from harness.model import LabKernel, Plan, TestbedKind
+from harness.state import lasting_folder
 from harness.units import format_size, unknown_name
 
 AUTO = "auto"
@@ -235,7 +236,6 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
     removed: list[str] = []
     failed: list[str] = []
     for path in sorted(state.glob("journal-*.jsonl")):
-        journal = Journal(path)
         if path.stem.endswith(INSIDE):
             # It names things of this machine's kernel, which are undone where they were done.
             done = runner.run(
@@ -246,7 +246,12 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
             removed += done.stdout.splitlines()
             failed += done.stderr.splitlines()
         else:
-            gone, left = recovery.recover(journal)
+            gone, left = recovery.recover(Journal(path))
             removed += gone
             failed += left
+    # After what stood on it: these names a reboot leaves.
+    for journal in left_on_disk(lasting_folder()):
+        gone, left = recovery.recover(journal)
+        removed += gone
+        failed += left
     return removed, failed

@@ -21,7 +21,7 @@ from harness.journal import Journal
 from harness.lab import kernel
 from harness.model import LabKernel
 from harness.progress import bar
-from harness.state import exclusive
+from harness.state import exclusive, lasting_folder
 from harness.units import format_duration
 
 TargetOption = Annotated[
@@ -179,7 +179,7 @@ def lab_exec(
             )
         chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     with exclusive("harness lab exec") as state:
-        journal = Journal(state / "journal-lab-exec.jsonl")
+        journal = Journal(state / "journal-lab-exec.jsonl", lasting=lasting_folder())
         console = state / "lab-exec.log"
         try:
             boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot

@@ -17,8 +17,8 @@ from harness.cli.console import (
     carry_out,
     err,
     out,
-    prepare_results,
     print_view,
+    results_of,
     tell_recovery,
     tell_start,
 )
@@ -160,14 +160,12 @@ def probe(
         return
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
-        prepare_results(folder.path)
-        if resume is None:
-            folder.save_plan(made)
-        try:
-            status = _run(made, folder, state, started_unix_s)
-        except Interrupted as interruption:
-            interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
-            raise
+        with results_of(made, folder, resumed=resume is not None):
+            try:
+                status = _run(made, folder, state, started_unix_s)
+            except Interrupted as interruption:
+                interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
+                raise
     if status:
         raise typer.Exit(status)
 

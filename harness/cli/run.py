@@ -11,7 +11,7 @@ import typer
 
 from harness import plan, testbed
 from harness.backing import require_device
-from harness.cli.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.cli.console import Interrupted, carry_out, err, out, results_of, tell_recovery, tell_start
 from harness.cli.results import print_table
 from harness.errors import UsageError
 from harness.hosts import NamespaceHost
@@ -296,14 +296,13 @@ def run(
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         _require_device(made)
-        prepare_results(folder.path)
-        if resume is None:
-            folder.save_plan(made)
-        try:
-            raise typer.Exit(_run(made, folder, state, started_unix_s))
-        except Interrupted as interruption:
-            interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
-            raise
+        with results_of(made, folder, resumed=resume is not None):
+            try:
+                status = _run(made, folder, state, started_unix_s)
+            except Interrupted as interruption:
+                interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
+                raise
+    raise typer.Exit(status)
 
 
 def _require_device(made: Plan) -> None:

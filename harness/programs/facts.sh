@@ -51,7 +51,7 @@ main() {
         role=${file##*/}
         echo "busy ${role%.lock} $(head -n 1 "$file")"
     done
-    for file in /run/harness/agent-*.jsonl; do
+    for file in /run/harness/agent-*.jsonl /var/lib/harness/agent-*.jsonl; do
         [ -e "$file" ] && echo "journal ${file##*/}"
     done
 }

@@ -1,9 +1,9 @@
 """Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
-``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the iface record that binds
-the session to the network interface ``bound_to``, "" for open-iscsi's default. If no iscsid runs (a killed
-run took it along), one is kept running meanwhile; where that cannot reach the target any more, the kernel
-is told to forget the session. What is absent needs no ending.
+``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
+``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs (a killed run
+took it along), one is kept running meanwhile; where that cannot reach the target any more, the kernel is told
+to forget the session. What is absent needs no ending.
 """
 
 import contextlib
@@ -93,8 +93,14 @@ def iscsiadm(*words: str) -> int:
 
 
 def node(request: dict[str, str], *words: str) -> int:
-    bound = ["--interface", request["interface"]] if request["interface"] else []
-    record = ["--targetname", request["iqn"], "--portal", request["portal"], *bound]
+    record = [
+        "--targetname",
+        request["iqn"],
+        "--portal",
+        request["portal"],
+        "--interface",
+        request["interface"],
+    ]
     return iscsiadm("--mode", "node", *record, *words)
 
 
@@ -135,8 +141,9 @@ def main() -> None:
     session = find_session(request["iqn"])
     # Records are missing if a killed run left this: their folder went with it. Without its iface record
     # no other is found, not even to be absent.
-    if request["interface"]:
-        iface(request, "--op", "new")
+    iface(request, "--op", "new")
+    iface(request, "--op", "update", "--name", "iface.initiatorname", "--value", request["initiator_iqn"])
+    if request["bound_to"]:
         iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
     if session:
         node(request, "--op", "new")
@@ -144,8 +151,7 @@ def main() -> None:
     status = node(request, "--op", "delete")
     if status not in (0, NOTHING_FOUND):
         sys.exit(f"the record of {request['iqn']} could not be deleted (iscsiadm said {status})")
-    if request["interface"]:
-        iface(request, "--op", "delete")
+    iface(request, "--op", "delete")
 
 
 main()

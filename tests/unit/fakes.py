@@ -154,6 +154,8 @@ class World:
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
     serial: str = ""
+    initiator: str = ""
+    """By which sessions go."""
     kernel_messages: list[str] = field(default_factory=list)
     """What the kernel will have said when it is asked next."""
     _steps: int = 0
@@ -267,7 +269,10 @@ class World:
                 return (
                     self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
                 )
-            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
+            case ["iscsiadm", "--mode", "iface", "--interface", _, *words]:
+                if words[:4] == ["--op", "update", "--name", "iface.initiatorname"]:
+                    self.initiator = words[-1]
+            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
                 return self._iscsiadm(iqn, words)
             case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
                 return self._sysfs(word)
@@ -373,6 +378,8 @@ class World:
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
         if path.endswith("vpd_pg80"):
             return self.serial
+        if path.endswith("/initiatorname"):
+            return f"{self.initiator}\n"
         if path.endswith("/state"):
             return "LOGGED_IN\n" if any(thing.startswith("session ") for thing in self.things) else ""
         return "262144\n" if path.endswith("/size") else ""

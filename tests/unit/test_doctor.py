@@ -127,6 +127,20 @@ def test_all_that_is_missing_is_named_at_once_with_the_distribution_s_command(
     assert "sudo" not in problem
 
 
+def test_one_command_installs_all_that_a_bare_machine_lacks() -> None:
+    bare = FINE + "".join(
+        f"absent {package.word}\n" for package in requirements.packages() if "initiator" in package.needed_by
+    )
+    lines = said(bare, LAPTOP)
+    (command,) = (line.partition(" -> ")[2] for line in lines if " -> " in line)
+    named = set(command.removeprefix("apt-get install --no-install-recommends ").split())
+    assert named == {p.name for p in requirements.packages() if "initiator" in p.needed_by}
+    (note,) = (line for line in lines if line.startswith("note: "))
+    assert "without iputils-ping, iperf3, hping3, gcc, libc6-dev, some probes are skipped" in note
+    assert note.endswith("; the command above installs them as well")
+    assert "AMX" not in "".join(lines) and "the lab" not in "".join(lines), "it is a real machine"
+
+
 def test_a_machine_without_python() -> None:
     problem = only_problem("absent program:/usr/bin/python3\n", base=FINE.replace("python 3.11\n", ""))
     assert problem.endswith("apt-get install --no-install-recommends python3")
@@ -193,7 +207,12 @@ def test_who_listens_on_the_port_of_the_runs_own_ike_daemon(lines: str, who: str
 @pytest.mark.parametrize(
     ("lines", "machine", "note"),
     [
-        ("absent program:ethtool\n", NAS, "without ethtool ("),
+        ("absent program:ethtool\n", NAS, "without ethtool, the record says less -> apt-get install"),
+        (
+            "absent program:ethtool\nabsent program:iw\n",
+            LAPTOP,
+            " install --no-install-recommends iw ethtool",
+        ),
         ("absent program:iw\n", LAPTOP, "--link wifi=IFACE is not possible -> apt-get install"),
         ("absent program:pki\n", LAPTOP, "--auth cert is not possible"),
         ("iscsid running\n", LAPTOP, "iscsid is running"),

@@ -141,6 +141,7 @@ class Lab:
         stack.enter_context(self.journal.hold(self.near, backstore))
         stack.enter_context(
             initiator.iscsid(
+                self.journal,
                 self.near,
                 initiator_iqn=self.name,
                 chap_user="harness",

@@ -29,6 +29,7 @@ import rtslib_fb as lio
 store = lio.FileIOStorageObject("own", dev="/root/own.img", size=16 << 20, wwn="own-serial")
 target = lio.Target(lio.FabricModule("iscsi"), "{OWN_IQN}", mode="create")
 group = lio.TPG(target, 1, mode="create")
+group.set_attribute("authentication", 0)
 lio.LUN(group, 0, store)
 lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
 lio.NodeACL(group, "iqn.2003-01.org.example:client", mode="create")

@@ -63,10 +63,14 @@ def configuration(chap_user: str, secret: str) -> str:
 
 
 UNITS = ("iscsid.socket", "iscsid.service")
+BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
+"""For systemctl(1): systemd's own socket refuses who is in another process namespace, as agents are."""
+
 STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
 """systemctl(1) fails where systemd does not run (sd_booted(3)); or it is not there at all."""
 
 STOP = """
+export SYSTEMCTL_FORCE_BUS=1
 for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit; done
 systemctl stop --quiet "$@" || exit
 systemctl reset-failed --quiet "$@" || true
@@ -85,7 +89,7 @@ class IscsidService(msgspec.Struct, frozen=True):
     inactive: tuple[str, ...]
 
     def acquire(self, host: Host) -> None:
-        host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S)
+        host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S, env=BUS)
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("sh", "-c", STOP, "sh", *self.inactive)),)
@@ -111,7 +115,7 @@ def iscsid(
 
 def _service(host: Host) -> IscsidService | None:
     """The machine's iscsid and what of it is not active now; None if systemd does not know of it."""
-    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False).stdout
+    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
     units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
     states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
     if UNITS[1] not in states:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from harness.charon import PROGRAM
-from harness.ipsec import IKE_PORT
-from tests.machines.conftest import TOGETHER, differences, snapshots
+from tests.machines.runs import ONE, as_before, good, wired
 from tests.machines.site import Machine, Site
 
-SHORT = ("--size", "64M", "--repeats", "1", "--runtime", "0.5s", "--workload", "rand-read-4k")
-RUN = ("run", *TOGETHER, "--link", "wired=vec1", "--ipsec", "on", *SHORT)
+pytestmark = pytest.mark.long
 PROFILE = "/etc/apparmor.d/usr.sbin.charon-systemd"
 LOADED = "cat /sys/kernel/security/apparmor/profiles"
 ENFORCE = f"sed 's/complain,//' {PROFILE} | apparmor_parser --replace"
@@ -34,11 +34,9 @@ def test_a_run_beside_strongswan_as_debian_starts_it(installed: Site) -> None:
         assert ":500 " in machine.sh("ss -H -u -l -n")
     processes = [main_process(machine) for machine in machines]
     assert all("ActiveState=active" in text for text in processes), processes
-    before = snapshots(installed)
-    said = installed.harness(*RUN)
-    assert said.status == 0 and "(1 ok)" in said.out, said.text
+    with as_before(installed):
+        good(installed, installed.harness(*wired(installed, "--ipsec", "on", *ONE)))
     assert [main_process(machine) for machine in machines] == processes
-    assert not differences(before, installed)
 
 
 def test_a_run_where_charon_is_confined_too(installed: Site) -> None:
@@ -56,27 +54,11 @@ def test_a_run_where_charon_is_confined_too(installed: Site) -> None:
         assert f"{PROGRAM} (enforce)" in machine.sh(LOADED)
     looking.start()
     try:
-        said = installed.harness(*RUN)
+        said = installed.harness(*wired(installed, "--ipsec", "on", *ONE))
     finally:
         ended.set()
         looking.join()
         for machine in machines:
             machine.sh(AS_IT_WAS)
-    assert said.status == 0 and "(1 ok)" in said.out, said.text
+    good(installed, said)
     assert seen == {f"{PROGRAM} (enforce)"}
-
-
-def test_a_firewall_that_drops_ike_is_told_of_before_fio(installed: Site) -> None:
-    drop = (
-        "nft add table inet own && nft 'add chain inet own in { type filter hook input priority 0; }' "
-        f"&& nft add rule inet own in udp dport {IKE_PORT} drop"
-    )
-    target = installed.machine("nas")
-    target.sh(drop)
-    try:
-        said = installed.harness(*RUN)
-    finally:
-        target.sh("nft delete table inet own")
-    assert said.status == 1, said.text
-    # The table breaks lines.
-    assert f"UDP port {IKE_PORT}: does a firewall drop it?" in " ".join(said.text.split()), said.text

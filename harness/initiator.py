@@ -20,10 +20,17 @@ from harness import iscsi, programs
 from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
 from harness.journal import Journal
+from harness.run import Completed
 from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0
+LOGIN_S = 8
+"""How long iscsid waits for the portal."""
+
+NOT_REACHED = (4, 8)
+"""iscsiadm(8), exit status: no connection to the portal, or none in time."""
+
 START_DEADLINE_S = 60.0
 """For a unit that waits for others, the network's among them."""
 
@@ -52,7 +59,7 @@ def configuration(chap_user: str, secret: str) -> str:
             f"node.session.auth.username = {chap_user}",
             f"node.session.auth.password = {secret}",
             "node.session.initial_login_retry_max = 1",
-            "node.conn[0].timeo.login_timeout = 8",
+            f"node.conn[0].timeo.login_timeout = {LOGIN_S}",
             "node.conn[0].timeo.logout_timeout = 5",
             "node.session.timeo.replacement_timeout = 10",
             "node.session.err_timeo.abort_timeout = 5",
@@ -130,6 +137,10 @@ def _iscsid_answers(host: Host) -> bool:
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
 
 
+class NoAnswer(CommandFailed):
+    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
+
+
 class IscsiSession(msgspec.Struct, frozen=True):
     """A logged-in session to one portal of one target; its records go when it ends.
 
@@ -155,9 +166,9 @@ class IscsiSession(msgspec.Struct, frozen=True):
         """The name of the session's own iface record: no two sessions of a host have one portal."""
         return f"harness-{self.address}-{self.port}"
 
-    def _node(self, host: Host, *words: str) -> None:
+    def _node(self, host: Host, *words: str, check: bool = True) -> Completed:
         argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]
-        host.run([*argv, "--interface", self._interface, *words], timeout_s=40)
+        return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
 
     def acquire(self, host: Host) -> None:
         iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
@@ -168,7 +179,10 @@ class IscsiSession(msgspec.Struct, frozen=True):
         self._node(host, "--op", "new")
         for name, value in self.parameters.items():
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
-        self._node(host, "--login")
+        done = self._node(host, "--login", check=False)
+        if done.status in NOT_REACHED:
+            raise NoAnswer(f"expected an answer of the portal {self._portal} within {LOGIN_S} s, none came")
+        done.require_success()
 
     def undo(self) -> tuple[Step, ...]:
         request = {

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from harness import doctor, lab, remote, testbed
-from harness import run as runner
 from harness.cli.console import err, out, tell_error, tell_recovery
 from harness.errors import HarnessError, TestbedError, UsageError
 from harness.journal import Journal
@@ -197,7 +196,7 @@ def lab_exec(
                     time.sleep(testbed.POLL_S)
             _copy(booted, shown)
             status = booted.exit_status()
-            last = "" if status is not None else runner.tail(console)
+            last = "" if status is not None else booted.last_words()
         finally:
             journal.end()
             for log in state.glob(f"{console.stem}*.log"):

@@ -110,15 +110,17 @@ if [ "$who" = user ]; then
 fi
 for name in $(awk 'BEGIN { for (name in ENVIRON) print name }'); do
     case $name in
-    PATH | PWD | TERM | CI | PIP_* | SSL_CERT_* | REQUESTS_CA_BUNDLE | *_proxy | *_PROXY) ;;
-    *) unset "$name" ;;
+    TERM | CI | PIP_* | SSL_CERT_* | REQUESTS_CA_BUNDLE | *_proxy | *_PROXY)
+        set -- "$name=$(printenv "$name")" "$@"
+        ;;
     esac
 done
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME="$home"
+set -- env --ignore-environment --chdir="$home/harness" HOME="$home" LANG=C.UTF-8 \
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 # In the background, so that a signal that comes meanwhile is heeded; but such a child would ignore Ctrl-C.
 exec 7<&0
 env --default-signal=INT,QUIT setpriv --pdeathsig KILL \
-    sh "$tools/enter-root.sh" "$copy" env --chdir="$home/harness" "$@" <&7 7<&- 9<&- &
+    sh "$tools/enter-root.sh" "$copy" "$@" <&7 7<&- 9<&- &
 entered=$!
 status=0
 wait "$entered" || status=$?

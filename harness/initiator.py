@@ -20,6 +20,7 @@ from harness import iscsi, programs
 from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
 from harness.journal import Journal
+from harness.run import Completed
 from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
@@ -61,6 +62,9 @@ def configuration(chap_user: str, secret: str) -> str:
         )
     )
 
+
+REFUSED = (4, 5, 8)
+"""iscsiadm(8), exit status: no connection or no login. That there is no iscsid is another one."""
 
 UNITS = ("iscsid.socket", "iscsid.service")
 STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
@@ -151,11 +155,20 @@ class IscsiSession(msgspec.Struct, frozen=True):
         """The name of the session's own iface record: no two sessions of a host have one portal."""
         return f"harness-{self.address}-{self.port}"
 
-    def _node(self, host: Host, *words: str) -> None:
+    def _node(self, host: Host, *words: str, check: bool = True) -> Completed:
         argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]
-        host.run([*argv, "--interface", self._interface, *words], timeout_s=40)
+        return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
 
     def acquire(self, host: Host) -> None:
+        self._write_records(host)
+        self._node(host, "--login")
+
+    def try_to_log_in(self, host: Host) -> Completed:
+        """What iscsiadm(8) says to a login that may fail."""
+        self._write_records(host)
+        return self._node(host, "--login", check=False)
+
+    def _write_records(self, host: Host) -> None:
         iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
         host.run([*iface, "--op", "new"])
         host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
@@ -164,7 +177,6 @@ class IscsiSession(msgspec.Struct, frozen=True):
         self._node(host, "--op", "new")
         for name, value in self.parameters.items():
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
-        self._node(host, "--login")
 
     def undo(self) -> tuple[Step, ...]:
         request = {
@@ -176,6 +188,14 @@ class IscsiSession(msgspec.Struct, frozen=True):
         }
         program = (programs.PYTHON, "-c", programs.source("logout"))
         return (Step(program, input=msgspec.json.encode(request).decode()),)
+
+
+def require_refusal(host: Host, session: IscsiSession) -> None:
+    """CommandFailed unless an iscsid takes the login to a portal where nobody listens, and is refused."""
+    done = session.try_to_log_in(host)
+    if done.status not in REFUSED:
+        done.require_success()
+        raise CommandFailed(f"{session.iqn} was expected not to be there, but iscsiadm logged in to it")
 
 
 def find_session(host: Host, iqn: str) -> str | None:

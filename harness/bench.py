@@ -182,7 +182,7 @@ class Bench:
         plan, target = self.plan, self.hosts.target
         remote = self._remote
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
             self.emit(Phase("making and filling the disk"))
             self._storage = self._make_storage(stack)
             if plan.local_device is not None:
@@ -331,19 +331,19 @@ class Bench:
             parameters=plan.iscsi,
         )
         stack.enter_context(self.journal.hold(path.target, target))
-        session = stack.enter_context(
-            self.journal.hold(
-                host,
-                initiator.IscsiSession(
-                    target.iqn,
-                    path.target_address,
-                    path.port,
-                    target.initiator_iqn,
-                    bound_to=path.initiator_iface if path.is_shared else None,
-                    parameters=plan.iscsi,
-                ),
-            )
+        wanted = initiator.IscsiSession(
+            target.iqn,
+            path.target_address,
+            path.port,
+            target.initiator_iqn,
+            bound_to=path.initiator_iface if path.is_shared else None,
+            parameters=plan.iscsi,
         )
+        try:
+            session = stack.enter_context(self.journal.hold(host, wanted))
+        except initiator.NoAnswer as error:
+            what = "ESP (IP protocol 50)" if column.ipsec != IPSEC_OFF else f"TCP port {path.port}"
+            raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
         disk = initiator.await_disk(host, session, serial=self._backstore(lun))
         negotiated = initiator.negotiated(disk)
         iscsi.require_agreed(plan.iscsi, negotiated)

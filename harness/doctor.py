@@ -15,15 +15,17 @@ from harness import packages as further_packages
 from harness.errors import HarnessError, RequirementError
 from harness.escape import printable
 from harness.hosts import Host, NamespaceHost
+from harness.ipsec import IKE_PORT
 from harness.lab import kernel
 from harness.requirements import (
     ALWAYS,
     BACKEND_MODULES,
     IPSEC,
     IPSEC_MODULES,
+    IPSEC_PORTS,
     MODULES,
     Facts,
-    IkeDaemon,
+    Listener,
     Package,
     install_command,
     look_at,
@@ -204,6 +206,7 @@ def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
         asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
         modules = (*MODULES[role], *BACKEND_MODULES[role], *IPSEC_MODULES)
         words = [package.word for package in asked] + [f"module:{name}" for name in modules]
+        words += IPSEC_PORTS[role]
         try:
             facts, said = look_at(machine.address, machine.name, words)
         except HarnessError as error:
@@ -322,8 +325,8 @@ def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(Verdict.NOTE, f"it is in use by {runs}", "wait for it")
-    elif facts.ike:
-        yield _taken_port(where, facts.ike)
+    elif facts.listeners:
+        yield _taken_port(where, facts.listeners)
     if role in facts.journals:
         yield finding(
             Verdict.NOTE,
@@ -348,15 +351,16 @@ OPTIONAL = {
 def require(host: Host, role: str, *, ipsec: bool) -> None:
     """RequirementError naming all that a host lacks for its role, and what mends it.
 
-    With ``ipsec`` a daemon on IKE's port counts as well.
+    With ``ipsec`` whoever listens on the port of the run's own IKE daemon counts as well.
     """
     needs = {ALWAYS, IPSEC} if ipsec else {ALWAYS}
     words = [package.word for package in wanted(role, needs)]
     words += [f"module:{name}" for name in (*MODULES[role], *IPSEC_MODULES)]
+    words += IPSEC_PORTS[role] if ipsec else ()
     facts = look_on(host, words)
     problems = [finding for finding in _part_findings(host.name, role, facts, needs) if not finding.ok]
-    if ipsec and facts.ike:
-        problems.append(_taken_port(host.name, facts.ike))
+    if ipsec and facts.listeners:
+        problems.append(_taken_port(host.name, facts.listeners))
     if problems:
         raise RequirementError(
             f"the {host.name} is not ready: {'; '.join(problem.text for problem in problems)}",
@@ -423,17 +427,13 @@ def _absent_modules(facts: Facts, modules: Sequence[str]) -> list[str]:
     return [name for name in modules if f"module:{name}" in facts.absent]
 
 
-def _taken_port(where: str, daemons: Sequence[IkeDaemon]) -> Finding:
-    names = [f"{d.name} (process {d.process})" if d.name else "a process" for d in daemons]
-    stop = [
-        f"systemctl stop {d.unit}" if d.unit else f"stop process {d.process}" if d.process else "stop it"
-        for d in daemons
-    ]
+def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
+    names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
     return Finding(
         where=where,
         verdict=Verdict.MISSING,
-        text=f"UDP port 500 is taken by {', '.join(names)}, and IPsec needs it for the run's own IKE daemon",
-        mend=f"{'; '.join(dict.fromkeys(stop))}; or measure with --ipsec off",
+        text=f"UDP port {IKE_PORT} is taken by {', '.join(names)}, and the run's own IKE daemon needs it",
+        mend="have it use another port, or measure with --ipsec off",
     )
 
 

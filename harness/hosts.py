@@ -22,6 +22,10 @@ PRIVATE = Path("/run/harness/private")
 """On every host: a folder in memory for sockets and secrets, seen by the run's processes alone."""
 
 
+OF_ITS_READER = ("/proc/net/", "/proc/sys/net/")
+"""Folders that show a process its own network namespace."""
+
+
 class Ledger(Protocol):
     """Where what is brought up on a host is written down before, and crossed out after."""
 
@@ -165,8 +169,8 @@ class NamespaceHost:
             yield
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
-        if self.netns is not None and any(path.startswith("/proc/net/") for path in paths):
-            # /proc/net belongs to the namespace of the reader. One cat for all: a process costs 15 ms
+        if self.netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
+            # These belong to the namespace of the reader. One cat for all: a process costs 15 ms
             # in the lab. Headings tell the files apart, since one may be empty.
             script = 'for f; do echo "==> $f"; cat "$f" 2>/dev/null; done'
             text = self.run(["sh", "-c", script, "sh", *paths]).stdout

@@ -25,6 +25,12 @@ from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0
+LOGIN_S = 8
+"""How long iscsid waits for the portal."""
+
+NOT_REACHED = (4, 8)
+"""iscsiadm(8), exit status: no connection to the portal, or none in time."""
+
 START_DEADLINE_S = 60.0
 """For a unit that waits for others, the network's among them."""
 
@@ -53,7 +59,7 @@ def configuration(chap_user: str, secret: str) -> str:
             f"node.session.auth.username = {chap_user}",
             f"node.session.auth.password = {secret}",
             "node.session.initial_login_retry_max = 1",
-            "node.conn[0].timeo.login_timeout = 8",
+            f"node.conn[0].timeo.login_timeout = {LOGIN_S}",
             "node.conn[0].timeo.logout_timeout = 5",
             "node.session.timeo.replacement_timeout = 10",
             "node.session.err_timeo.abort_timeout = 5",
@@ -63,14 +69,15 @@ def configuration(chap_user: str, secret: str) -> str:
     )
 
 
-REFUSED = (4, 5, 8)
-"""iscsiadm(8), exit status: no connection or no login. That there is no iscsid is another one."""
-
 UNITS = ("iscsid.socket", "iscsid.service")
+BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
+"""For systemctl(1): systemd's own socket refuses who is in another process namespace, as agents are."""
+
 STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
 """systemctl(1) fails where systemd does not run (sd_booted(3)); or it is not there at all."""
 
 STOP = """
+export SYSTEMCTL_FORCE_BUS=1
 udevadm settle --timeout=10
 for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit; done
 systemctl stop --quiet "$@" || exit
@@ -91,7 +98,7 @@ class IscsidService(msgspec.Struct, frozen=True):
     inactive: tuple[str, ...]
 
     def acquire(self, host: Host) -> None:
-        host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S)
+        host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S, env=BUS)
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("sh", "-c", STOP, "sh", *self.inactive)),)
@@ -117,7 +124,7 @@ def iscsid(
 
 def _service(host: Host) -> IscsidService | None:
     """The machine's iscsid and what of it is not active now; None if systemd does not know of it."""
-    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False).stdout
+    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
     units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
     states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
     if UNITS[1] not in states:
@@ -130,6 +137,10 @@ def _service(host: Host) -> IscsidService | None:
 def _iscsid_answers(host: Host) -> bool:
     (sockets,) = host.read_files(["/proc/net/unix"])
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
+
+
+class NoAnswer(CommandFailed):
+    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
 
 
 class IscsiSession(msgspec.Struct, frozen=True):
@@ -162,15 +173,6 @@ class IscsiSession(msgspec.Struct, frozen=True):
         return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
 
     def acquire(self, host: Host) -> None:
-        self._write_records(host)
-        self._node(host, "--login")
-
-    def try_to_log_in(self, host: Host) -> Completed:
-        """What iscsiadm(8) says to a login that may fail."""
-        self._write_records(host)
-        return self._node(host, "--login", check=False)
-
-    def _write_records(self, host: Host) -> None:
         iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
         host.run([*iface, "--op", "new"])
         host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
@@ -179,6 +181,10 @@ class IscsiSession(msgspec.Struct, frozen=True):
         self._node(host, "--op", "new")
         for name, value in self.parameters.items():
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
+        done = self._node(host, "--login", check=False)
+        if done.status in NOT_REACHED:
+            raise NoAnswer(f"expected an answer of the portal {self._portal} within {LOGIN_S} s, none came")
+        done.require_success()
 
     def undo(self) -> tuple[Step, ...]:
         request = {
@@ -190,14 +196,6 @@ class IscsiSession(msgspec.Struct, frozen=True):
         }
         program = (programs.PYTHON, "-c", programs.source("logout"))
         return (Step(program, input=msgspec.json.encode(request).decode()),)
-
-
-def require_refusal(host: Host, session: IscsiSession) -> None:
-    """CommandFailed unless an iscsid takes the login to a portal where nobody listens, and is refused."""
-    done = session.try_to_log_in(host)
-    if done.status not in REFUSED:
-        done.require_success()
-        raise CommandFailed(f"{session.iqn} was expected not to be there, but iscsiadm logged in to it")
 
 
 def find_session(host: Host, iqn: str) -> str | None:

@@ -73,6 +73,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     log = folder / "events.jsonl"
     reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
+    begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.virtual_time else None
     with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
         while True:
@@ -97,7 +98,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
             hint=f"make room, then go on with: harness run --resume {plan.run_id}",
         )
     raise TestbedError(
-        f"the {plan.testbed} testbed ended without finishing the run: {runner.tail(console)}",
+        f"the {plan.testbed} testbed ended without finishing the run: {lab.last_words(console, begin)}",
         hint=f"its console is in {console}; go on with: harness run --resume {plan.run_id}",
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import initiator, ipsec, programs, target
+from harness import charon, initiator, ipsec, programs, target
 from harness.errors import CommandFailed, HarnessError, HostLost
 from harness.hosts import PRIVATE, Host
 from harness.initiator import IscsiSession
@@ -60,7 +60,8 @@ def of(host: Host, role: str, folder: Path) -> Iterator[Outcome]:
         yield outcome("an iSCSI target", lambda: _export(journal, host, tag))
     else:
         yield outcome("an iSCSI session", lambda: _log_in(journal, host, tag, folder))
-    yield outcome("an IKE daemon", lambda: _negotiate(host, folder))
+    port = ipsec.IKE_PORT if role == "target" else charon.ANY_PORT
+    yield outcome("an IKE daemon", lambda: _start_charon(host, folder, port))
     yield outcome("an ESP packet and its capture", lambda: _capture(host))
     for leak in journal.leaks:
         yield Outcome(what="to undo all that", error=CommandFailed(leak))
@@ -110,12 +111,19 @@ def _log_in(journal: Journal, host: Host, tag: str, folder: Path) -> str:
             initiator.iscsid(journal, host, initiator_iqn=name, chap_user=CHAP_USER, secret=secret, log=log)
         )
         if not _has_lio(host):
-            initiator.require_refusal(host, session)
-            return "iscsid, which answers (a whole session would take LIO here)"
+            return _be_refused(journal, host, session)
         stack.enter_context(_target(journal, host, tag, secret))
         stack.enter_context(journal.hold(host, session))
         disk = initiator.await_disk(host, session, serial=f"harness-{tag}-0")
         return f"an iSCSI session to itself, which was {disk.device}"
+
+
+def _be_refused(journal: Journal, host: Host, session: IscsiSession) -> str:
+    try:
+        with journal.hold(host, session):
+            raise CommandFailed(f"expected nobody at {LOOPBACK}:{PORT}, but somebody let us log in")
+    except initiator.NoAnswer:
+        return "iscsid, which answers (a whole session would take LIO here)"
 
 
 def _has_lio(host: Host) -> bool:
@@ -125,12 +133,10 @@ def _has_lio(host: Host) -> bool:
     return all(done.status == 0 for done in (python, *kernel))
 
 
-def _negotiate(host: Host, folder: Path) -> None:
-    with ipsec.charon(
-        host, PRIVATE / "charon-trial", log=folder / "charon.log", plugins=ipsec.BASE_PLUGINS
-    ) as daemon:
-        if not daemon.answers():
-            raise CommandFailed("charon was started, but does not answer")
+def _start_charon(host: Host, folder: Path, port: int) -> None:
+    place, log = PRIVATE / "charon-trial", folder / "charon.log"
+    with charon.running(host, place, log=log, plugins=charon.BASE_PLUGINS, port=port):
+        pass  # it has answered by now
 
 
 def _capture(host: Host) -> None:

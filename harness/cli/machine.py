@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from harness import doctor, lab, remote, testbed
-from harness import run as runner
 from harness.cli.console import err, out, tell_error, tell_recovery
 from harness.errors import HarnessError, TestbedError, UsageError
 from harness.journal import Journal
@@ -136,16 +135,17 @@ def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.M
 
 
 def build_kernel() -> None:
-    """Build the lab's own kernel from Debian's linux-source-6.1, unless it is there already.
+    """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
     It is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME) by all that went into it.
     """
     with bar("looking for what it needs", err) as report:
         found, new = kernel.build(report)
     built = found.built
+    source, _ = kernel.installed_source()
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
     out.print(
-        f"kernel {built.release} of {kernel.SOURCE_PACKAGE} {built.source_version} {took}: {found.folder}",
+        f"kernel {built.release} of {source.package} {built.source_version} {took}: {found.folder}",
         soft_wrap=True,
     )
     out.print(f"sha256 of linux: {built.sha256}", soft_wrap=True)
@@ -203,7 +203,7 @@ def lab_exec(
                     time.sleep(testbed.POLL_S)
             _copy(booted, shown)
             status = booted.exit_status()
-            last = "" if status is not None else runner.tail(console)
+            last = "" if status is not None else booted.last_words()
         finally:
             journal.end()
             for log in state.glob(f"{console.stem}*.log"):

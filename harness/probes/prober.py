@@ -68,7 +68,7 @@ class Prober:
         if not self.plan.virtual_time:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag, self._paths.made)
             stack.enter_context(self._paths.shared())
             columns = stack.enter_context(contextlib.ExitStack())
             for number, (order, question) in enumerate(todo, 1):

@@ -21,7 +21,9 @@ NOTHING_FOUND = 21
 """iscsiadm(8), exit status: no records, targets or sessions found."""
 NOT_CONNECTED = 32
 """include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESSION_NOT_CONNECTED."""
+SESSIONS = Path("/sys/class/iscsi_session")
 CONFIGURATION = Path("/etc/iscsi")
+MULTIPATHS = Path("/etc/multipath/wwids")
 
 NETLINK_ISCSI = 8
 STOP_CONN, DESTROY_CONN, DESTROY_SESSION = 18, 14, 12
@@ -32,7 +34,7 @@ EVENT_BYTES = 512
 
 def find_session(iqn: str) -> str:
     """The kernel's name of the session to a target, "" if there is none."""
-    for file in Path("/sys/class/iscsi_session").glob("*/targetname"):
+    for file in SESSIONS.glob("*/targetname"):
         try:
             if file.read_text().strip() == iqn:
                 return file.parent.name
@@ -136,6 +138,20 @@ def end(request: dict[str, str], session: str) -> None:
         sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status}){why}")
 
 
+def leave_multipath(session: str) -> None:
+    """Have multipathd let go of the session's disks, and cross them out of its list of disks to keep.
+
+    Where the user's configuration takes every disk (find_multipaths), it took these as well.
+    """
+    known = MULTIPATHS.read_text().split() if MULTIPATHS.exists() else []
+    for disk in SESSIONS.glob(f"{session}/device/target*/*:*"):
+        # As multipath names it: SPC's type of designator, then the designator.
+        name = (disk / "wwid").read_text().strip().replace("naa.", "3")
+        if f"/{name}/" in known:
+            for words in ("-f", name), ("-w", *(f"/dev/{block.name}" for block in disk.glob("block/*"))):
+                subprocess.run(["multipath", *words], stdin=subprocess.DEVNULL, capture_output=True)
+
+
 def main() -> None:
     request = json.load(sys.stdin)
     session = find_session(request["iqn"])
@@ -147,6 +163,8 @@ def main() -> None:
         iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
     if session:
         node(request, "--op", "new")
+        with contextlib.suppress(OSError):
+            leave_multipath(session)
         end(request, session)
     status = node(request, "--op", "delete")
     if status not in (0, NOTHING_FOUND):

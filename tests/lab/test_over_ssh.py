@@ -29,6 +29,12 @@ def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
     assert "a hop: carried " in done.out and "a hop: lost after " in done.out
 
 
+def test_ipsec_of_the_user_s_own_between_the_machines_is_left_alone_and_not_measured() -> None:
+    done = run_inside("inside.beside_ike")
+    assert done.status == 0, done
+    assert "a run: 4 cells" in done.out and "a killed run: left alone" in done.out
+
+
 @pytest.mark.long
 def test_the_whole_matrix_is_measured() -> None:
     done = run_inside("inside.over_ssh", "matrix")

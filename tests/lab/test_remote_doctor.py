@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.aside]
 def test_doctor_names_what_a_machine_lacks() -> None:
     done = run_inside("inside.remote_doctor", "doctor")
     assert done.status == 0, done
-    assert "missing: named" in done.out and "port 500: named" in done.out
+    assert "missing: named" in done.out and "the port: named" in done.out
     assert "tried: after " in done.out and "forbidden: found" in done.out
 
 

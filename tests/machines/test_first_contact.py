@@ -18,13 +18,6 @@ def test_bare_machines(stock: Site) -> None:
     assert not list((stock.folder / "results").glob("*")), "an empty folder of a run"
 
 
-def test_ready_machines(installed: Site) -> None:
-    with as_before(installed):
-        said = installed.harness("doctor", *TOGETHER)
-    assert said.status == 0, said.text
-    assert "the machines are ready" in said.out
-
-
 def test_the_whole_matrix(installed: Site) -> None:
     with as_before(installed):
         said = installed.harness(*wired(installed, "--link", "local", "--ipsec", "both", *SHORT))

@@ -11,7 +11,7 @@ import pytest
 
 from harness import initiator
 from harness.errors import CommandFailed
-from harness.initiator import IscsidService, IscsiSession
+from harness.initiator import IscsidService, IscsiSession, NoAnswer
 from harness.journal import Journal
 from tests.unit.fakes import Command, World
 
@@ -49,6 +49,16 @@ def test_a_session_under_another_name_is_not_taken(name: str) -> None:
     world.initiator = name
     with pytest.raises(CommandFailed, match=f"expected to be {OURS}'s, found {name or 'no name'}"):
         initiator.await_disk(host, SESSION, serial="harness-beef-0")
+
+
+@pytest.mark.parametrize(("status", "kind"), [(8, NoAnswer), (4, NoAnswer), (24, CommandFailed)])
+def test_a_portal_that_does_not_answer_is_told_from_one_that_refuses(status: int, kind: type) -> None:
+    node = ("iscsiadm", "--mode", "node", "--targetname", SESSION.iqn, "--portal", "198.18.0.2:3264")
+    login = (*node, "--interface", "harness-198.18.0.2-3264", "--login")
+    world = World(answers=[(login, (status, "", "iscsiadm: it failed"))])
+    with pytest.raises(CommandFailed) as caught:
+        SESSION.acquire(world.host("initiator"))
+    assert type(caught.value) is kind
 
 
 # Which iscsid

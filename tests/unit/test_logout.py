@@ -39,6 +39,9 @@ case "$*" in
 *"node "*"--op delete") exit "$(cat "$HERE/delete")";;
 esac
 """
+MULTIPATH = """\
+echo "multipath $*" >> "$HERE/said"
+"""
 ISCSID = """\
 echo "iscsid $*" >> "$HERE/said"
 trap 'echo "iscsid ends" >> "$HERE/said"; exit' TERM
@@ -72,6 +75,7 @@ class Machine:
             ("/sys/class/iscsi_session", "sessions"),
             ("/proc/net/unix", "unix"),
             ("/etc/iscsi", "etc"),
+            ("/etc/multipath/wwids", "wwids"),
             # Absent: a session of this machine's own kernel is never to be touched.
             ("/sys/class/iscsi_transport/tcp/handle", "handle"),
         ):
@@ -98,7 +102,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    for name, text in (("iscsiadm", ISCSIADM), ("iscsid", ISCSID)):
+    for name, text in (("iscsiadm", ISCSIADM), ("iscsid", ISCSID), ("multipath", MULTIPATH)):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "etc").mkdir()
@@ -114,6 +118,28 @@ def test_a_session_is_ended_by_the_iscsid_that_runs(machine: Machine) -> None:
     assert machine.log_out() == (0, "")
     assert machine.said == [*MADE, f"{NODE} --op new", f"{NODE} --logout", f"{NODE} --op delete", GONE]
     assert list((machine.here / "etc").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "steps"),
+    [("/360014ab/", ["multipath -f 360014ab", "multipath -w /dev/sdq"]), ("/360014ff/", [])],
+)
+def test_multipathd_lets_go_of_the_disk_that_it_took(machine: Machine, listed: str, steps: list[str]) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    disk = machine.here / "sessions/session1/device/target0:0:0/0:0:0:0"
+    (disk / "block/sdq").mkdir(parents=True)
+    (disk / "wwid").write_text("naa.60014ab\n", encoding="utf-8")
+    (machine.here / "wwids").write_text(f"# Valid WWIDs:\n/3600aaaa/\n{listed}\n", encoding="utf-8")
+    assert machine.log_out() == (0, "")
+    assert machine.said == [
+        *MADE,
+        f"{NODE} --op new",
+        *steps,
+        f"{NODE} --logout",
+        f"{NODE} --op delete",
+        GONE,
+    ]
 
 
 def test_without_an_iscsid_one_runs_meanwhile(machine: Machine) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import programs
+from harness.ipsec import IKE_PORT
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
     RESULTS,
@@ -42,9 +43,8 @@ mount --bind /root/modprobe "$(readlink -f "$(command -v modprobe)")"
 """In a mount namespace of one sshd alone, which so stands for a machine that lacks things."""
 
 MODPROBE = '#!/bin/sh\ncase "$*" in *target_core_mod*) exit 1 ;; esac\n'
-LISTEN_ON_500 = (
-    "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 500)); time.sleep(60)"
-)
+LISTEN = "import socket, sys, time; s = socket.socket(type=2); s.bind(('', int(sys.argv[1]))); time.sleep(60)"
+"""On the UDP port that is its argument."""
 
 
 def all_is_well() -> None:
@@ -141,13 +141,17 @@ def what_is_missing_is_named() -> None:
     print("missing: named")
 
 
-def another_ike_daemon_is_named() -> None:
-    argv = ["nsenter", "--net=/run/netns/nas", "--", programs.PYTHON, "-c", LISTEN_ON_500]
+def who_has_the_port_of_the_runs_own_ike_daemon_is_named() -> None:
+    argv = ["nsenter", "--net=/run/netns/nas", "--", programs.PYTHON, "-c", LISTEN, str(IKE_PORT)]
     with subprocess.Popen(argv) as process:
-        wait_for(lambda: ":01F4 " in sh("nsenter", *argv[1:3], "cat", "/proc/net/udp"), "it", deadline_s=20)
+        wait_for(
+            lambda: f":{IKE_PORT:04X} " in sh("nsenter", *argv[1:3], "cat", "/proc/net/udp"),
+            "it",
+            deadline_s=20,
+        )
         said = harness("doctor", *BOTH, status=2)
-        assert f"target    UDP port 500 is taken by python3 (process {process.pid})" in said, said
-        assert said.count("UDP port 500") == 1, said
+        assert f"target    UDP port {IKE_PORT} is taken by python3 (process {process.pid})" in said, said
+        assert said.count(f"UDP port {IKE_PORT}") == 1, said
         one = (
             "--repeats=1",
             "--workload=rand-read-4k",
@@ -158,9 +162,9 @@ def another_ike_daemon_is_named() -> None:
         said = harness(
             "run", *BOTH, f"--link=wired={nas.NIC}", "--backing=ramdisk", "--ipsec=on", *one, status=2
         )
-        assert "UDP port 500 is taken by python3" in said and "stop process" in said, said
+        assert f"UDP port {IKE_PORT} is taken by python3" in said and "another port" in said, said
         process.kill()
-    print("port 500: named")
+    print("the port: named")
 
 
 def agents() -> list[int]:
@@ -282,7 +286,7 @@ def main(part: str) -> None:
         if part == "doctor":
             all_is_well()
             what_is_missing_is_named()
-            another_ike_daemon_is_named()
+            who_has_the_port_of_the_runs_own_ike_daemon_is_named()
             what_forbids_is_found_by_trying()
         elif part == "power":
             what_a_power_loss_left_is_removed()

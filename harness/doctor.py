@@ -56,14 +56,14 @@ class Verdict(enum.StrEnum):
 class Finding:
     """One thing that was looked at, in a testbed or on a machine.
 
-    ``mend`` is a command or an advice, empty if there is nothing to do. It ``tells`` of what was tried there.
+    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried`` says that it was found by trying.
     """
 
     where: str
     verdict: Verdict
     text: str
     mend: str = ""
-    tells: bool = False
+    tried: bool = False
 
     @property
     def ok(self) -> bool:
@@ -259,7 +259,7 @@ def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
         text = f"tried, and undone again: {', '.join(went_well)}"
-        yield Finding(where=machine.name, verdict=Verdict.OK, text=text, tells=True)
+        yield Finding(where=machine.name, verdict=Verdict.OK, text=text, tried=True)
 
 
 def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:

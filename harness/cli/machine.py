@@ -68,7 +68,7 @@ def doctor_command(
         if finding.mend:
             out.print(f"{'':{width + 9}}mend it: {finding.mend}", markup=False, soft_wrap=True)
         healthy = healthy and (finding.ok or finding.where == "host")
-        if finding.tells:
+        if finding.tried:
             untried.discard(finding.where)
     if healthy and untried:
         out.print(f"nothing is missing, but it was not tried on the {' and the '.join(sorted(untried))}")

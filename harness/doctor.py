@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import counters, hops, lab, programs, remote
+from harness import counters, hops, lab, programs, remote, trial
 from harness import packages as further_packages
 from harness.errors import HarnessError, RequirementError
 from harness.escape import printable
@@ -56,13 +56,14 @@ class Verdict(enum.StrEnum):
 class Finding:
     """One thing that was looked at, in a testbed or on a machine.
 
-    ``mend`` is a command or an advice, empty if there is nothing to do.
+    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried`` says that it was found by trying.
     """
 
     where: str
     verdict: Verdict
     text: str
     mend: str = ""
+    tried: bool = False
 
     @property
     def ok(self) -> bool:
@@ -195,7 +196,10 @@ def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
 
 
 def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
-    """Look at everything that the machines need, each of which may be out of reach; nothing is changed."""
+    """Look at everything that the machines need, each of which may be out of reach, and try what is there.
+
+    What is tried is undone again.
+    """
     yield from _controller_findings(taking_part)
     for machine in taking_part:
         role = machine.role
@@ -208,7 +212,10 @@ def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
         except HarnessError as error:
             yield _refused(machine.name, error)
             continue
-        yield from judge(machine, facts, said)
+        found = list(judge(machine, facts, said))
+        yield from found
+        if all(finding.ok for finding in found):
+            yield from _try_out(machine, facts)
 
 
 def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
@@ -222,6 +229,37 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
     missing = [package for package in asked if facts.lacks(package)]
     if missing:
         yield _missing_packages(CONTROLLER, missing, facts)
+
+
+def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
+    """What comes of a run's parts on a machine that lacks nothing, unless that would meddle with a run's."""
+    if facts.busy or machine.role in facts.journals:
+        return
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="harness-") as folder,
+            remote.connect(
+                machine.address,
+                role=machine.role,
+                name=machine.name,
+                run_id="harness doctor",
+                log=Path(folder, "log"),
+            ) as host,
+        ):
+            outcomes = list(trial.of(host, machine.role, Path(folder)))
+    except HarnessError as error:
+        yield _refused(machine.name, error)
+        return
+    for outcome in outcomes:
+        if outcome.error is not None:
+            text = f"{outcome.what} was tried, and failed: {outcome.error.message}"
+            yield Finding(
+                where=machine.name, verdict=Verdict.MISSING, text=text, mend=outcome.error.hint or ""
+            )
+    went_well = [outcome.what for outcome in outcomes if outcome.error is None]
+    if went_well:
+        text = f"tried, and undone again: {', '.join(went_well)}"
+        yield Finding(where=machine.name, verdict=Verdict.OK, text=text, tried=True)
 
 
 def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
@@ -295,8 +333,6 @@ def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
             "a killed run has left things there, which the next one removes",
             "harness clean with the same --target and --initiator",
         )
-    if role == "initiator" and facts.has_iscsid:
-        yield finding(Verdict.NOTE, "iscsid is running, and will be used as it is")
     if role == "target" and facts.free_bytes is not None:
         yield finding(Verdict.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
     if facts.interfaces:

@@ -78,11 +78,13 @@ STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadS
 
 STOP = """
 export SYSTEMCTL_FORCE_BUS=1
+udevadm settle --timeout=10
 for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit; done
 systemctl stop --quiet "$@" || exit
 systemctl reset-failed --quiet "$@" || true
 """
-"""Not while there is a session: ours have ended by now, so it is somebody's who has come to need iscsid."""
+"""Not while there is a session: ours have ended by now, so it is somebody's who has come to need iscsid.
+Nor before udev has heard of our last disk, for which it would start the unit again."""
 
 
 class IscsidService(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
 from harness.schedule import Schedule
 from harness.state import lasting_folder
+from harness.target import mount_configfs
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
@@ -151,9 +152,7 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
             )
     if plan.probing:
         return
-    configfs = "/sys/kernel/config"
-    if taking_part.target.run(["test", "-d", f"{configfs}/target"], check=False).status != 0:
-        taking_part.target.run(["mount", "-t", "configfs", "configfs", configfs], check=False)
+    mount_configfs(taking_part.target)
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:

@@ -110,7 +110,6 @@ class Facts:
     absent: frozenset[str]
     has_modules: bool
     listeners: tuple[Listener, ...]
-    has_iscsid: bool
     free_bytes: int | None
     interfaces: tuple[str, ...]
     busy: Mapping[str, str] = field(default_factory=dict)
@@ -152,7 +151,6 @@ def parse_facts(text: str) -> Facts | None:
         absent=frozenset(found.get("absent", [])),
         has_modules="modules" not in found,
         listeners=tuple(_listener(line) for line in found.get("listener", [])),
-        has_iscsid="iscsid" in found,
         free_bytes=int(first("free")) * 1024 if first("free").isdecimal() else None,
         interfaces=tuple(found.get("interface", [])),
         busy=busy,

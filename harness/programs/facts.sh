@@ -35,7 +35,6 @@ main() {
         esac
     done
 
-    if grep -q '@ISCSIADM_ABSTRACT_NAMESPACE' /proc/net/unix; then echo 'iscsid running'; fi
     df -Pk /var/tmp 2>/dev/null | {
         read -r _
         read -r _ _ _ free _ && echo "free $free"

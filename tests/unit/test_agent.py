@@ -672,7 +672,7 @@ def test_a_connection_that_breaks_before_the_program_has_come_ends_it(state: Pat
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-@pytest.mark.parametrize("name", ["agent", "logout", "survey"])
+@pytest.mark.parametrize("name", ["agent", "esp", "logout", "survey"])
 def test_what_is_sent_needs_nothing_but_the_standard_library(name: str) -> None:
     imported = {
         module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,13 +12,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import cli, doctor, programs, remote, requirements
+from harness import cli, doctor, programs, remote, requirements, trial
 from harness.doctor import Machine, judge, machine_findings, machines, require
 from harness.errors import RequirementError, UsageError
 from harness.hosts import Host
 from harness.profiles import data_folder
 from harness.remote import Address
 from harness.requirements import parse_facts
+from harness.trial import Outcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
 from tests.unit.test_remote import SSH, UNSHARE, script
@@ -215,7 +217,6 @@ def test_who_listens_on_the_port_of_the_runs_own_ike_daemon(lines: str, who: str
         ),
         ("absent program:iw\n", LAPTOP, "--link wifi=IFACE is not possible -> apt-get install"),
         ("absent program:pki\n", LAPTOP, "--auth cert is not possible"),
-        ("iscsid running\n", LAPTOP, "iscsid is running"),
         ("journal agent-target-17.jsonl\n", NAS, "-> harness clean with the same --target"),
         ("busy target run-7\nlistener 9 charon-systemd\n", NAS, "in use by run run-7 (target) -> wait"),
     ],
@@ -230,13 +231,12 @@ def test_what_is_no_failure_is_a_note(lines: str, machine: Machine, note: str) -
 @pytest.mark.parametrize(
     "lines",
     [
-        "iscsid running\n",
         "journal agent-initiator-17.jsonl\n",
         "busy target r\njournal agent-target-1.jsonl\n",
     ],
 )
 def test_what_does_not_concern_the_role_is_not_said(lines: str) -> None:
-    assert not [line for line in said(FINE + lines) if "left" in line or "iscsid" in line]
+    assert not [line for line in said(FINE + lines) if "left" in line]
 
 
 def test_an_old_python_and_a_container() -> None:
@@ -437,16 +437,64 @@ def test_clean_of_a_machine_out_of_reach(state: Path, tools: Path) -> None:
     assert "initiator: NetworkNamespace own" in text, "the others are cleaned all the same"
 
 
-def test_the_command_ends_with_2_unless_all_is_there(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def trying(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Outcome]]:
+    """What comes of the trial of each role that is tried: well, unless a test says otherwise."""
+    outcomes: dict[str, list[Outcome]] = {}
+
+    def of(_host: Host, role: str, _folder: Path) -> list[Outcome]:
+        return outcomes.setdefault(role, [Outcome(what="a session"), Outcome(what="ESP")])
+
+    monkeypatch.setattr(trial, "of", of)
+    monkeypatch.setattr(remote, "connect", lambda *_, **words: contextlib.nullcontext(words["name"]))
+    return outcomes
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Each machine says this."""
+    facts = parse_facts(text)
+    monkeypatch.setattr(doctor, "look_at", lambda *_: (facts, ""))
+
+
+def test_the_command_ends_with_2_unless_all_is_there(
+    tools: Path, trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del tools
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2
     assert "missing target    " in text and "mend it: " in text and "the machines are not ready" in text
-    facts = parse_facts(FINE)
-    monkeypatch.setattr(doctor, "look_at", lambda *_: (facts, ""))
+    assert not trying, "what lacks something is not tried"
+    answering(monkeypatch, FINE)
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 0, text
+    assert text.count("tried, and undone again: a session, ESP\n") == 2
     assert text.endswith("the machines are ready: harness run\n")
-    del tools
+
+
+def test_a_machine_is_not_ready_when_what_was_tried_on_it_failed(
+    trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, FINE)
+    error = RequirementError("it was refused", hint="ask again")
+    trying["initiator"] = [Outcome(what="a session", error=error), Outcome(what="ESP")]
+    status, text = command("doctor", "--target", "ssh://nas")
+    assert status == 2, text
+    assert "missing initiator a session was tried, and failed: it was refused\n" in text
+    assert "mend it: ask again\n" in text
+    assert "initiator tried, and undone again: ESP\n" in text
+    assert text.endswith("the machines are not ready\n")
+
+
+@pytest.mark.parametrize("line", ["busy target run-7\n", "journal agent-target-17.jsonl\n"])
+def test_a_machine_in_use_or_with_leftovers_is_not_tried(
+    trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    answering(monkeypatch, FINE + line)
+    status, text = command("doctor", "--target", "ssh://nas", "--initiator", "local")
+    assert status == 0, text
+    untried = ["target"] if "journal" in line else ["initiator", "target"]
+    assert text.endswith(f"nothing is missing, but it was not tried on the {' and the '.join(untried)}\n")
+    assert "target" not in trying and "ready" not in text
 
 
 def test_the_list_is_what_gets_installed(tmp_path: Path) -> None:

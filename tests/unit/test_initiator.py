@@ -123,6 +123,9 @@ esac
 """
 
 
+UDEVADM = '#!/bin/sh\necho "udevadm $1" >> "$HERE/said"; exit 1'
+
+
 @dataclass
 class Machine:
     """A systemctl(1) that writes down what it is told, and a folder of sessions."""
@@ -148,23 +151,25 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    (tmp_path / "systemctl").write_text(SYSTEMCTL, encoding="utf-8")
-    (tmp_path / "systemctl").chmod(0o755)
+    for name, text in (("systemctl", SYSTEMCTL), ("udevadm", UDEVADM)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
     (tmp_path / "sessions").mkdir()
     return Machine(tmp_path)
 
 
+SETTLED = "udevadm settle"
 STOPPED = "stop --quiet iscsid.socket iscsid.service"
 
 
 def test_units_are_stopped_and_no_failure_of_theirs_stays(machine: Machine) -> None:
-    assert machine.undo() == (0, [STOPPED, "reset-failed --quiet iscsid.socket iscsid.service"])
+    assert machine.undo() == (0, [SETTLED, STOPPED, "reset-failed --quiet iscsid.socket iscsid.service"])
 
 
 def test_a_unit_that_does_not_stop_is_told(machine: Machine) -> None:
-    assert machine.undo(stopped=5) == (5, [STOPPED])
+    assert machine.undo(stopped=5) == (5, [SETTLED, STOPPED])
 
 
 def test_an_iscsid_that_somebody_has_come_to_need_goes_on(machine: Machine) -> None:
     (machine.here / "sessions" / "session4").mkdir()
-    assert machine.undo() == (0, [])
+    assert machine.undo() == (0, [SETTLED])

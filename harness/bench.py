@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from harness import (
     calibration,
     conditions,
     counters,
+    disturbance,
     environment,
     guard,
     initiator,
@@ -29,12 +31,13 @@ from harness import (
     leftovers,
     links,
     measure,
+    neighbours,
     overtime,
     sanity,
     wireless,
 )
 from harness.backing import Storage
-from harness.beside import Beside
+from harness.beside import Beside, Others
 from harness.columns import Columns, Hosts
 from harness.errors import (
     CellInvalid,
@@ -142,6 +145,7 @@ class Bench:
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
         self._observer = counters.Observer()
+        self._watch = neighbours.watch(plan, folder.path, hosts.all)
         self._alongside: Alongside | None = None
 
     def execute(self, schedule: Schedule) -> None:
@@ -186,7 +190,9 @@ class Bench:
             if plan.probes or not plan.virtual_time:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:
-                self._alongside = Alongside(plan, self.folder, journal=self.journal, observer=self._observer)
+                self._alongside = Alongside(
+                    plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
+                )
             self._facts |= environment.describe(self.hosts.all, self.hosts.hops)
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -463,14 +469,17 @@ class Bench:
             beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
+        others: list[Others] = []
+        during = partial(neighbours.noted, self._watch, others)
         watched = self._observer.watch()
         if lanes:
             done = measure.over_lanes(
-                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env
+                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env, during=during
             )
         elif local is not None:
             path = local.storage.path
-            done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+            with during():
+                done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:
@@ -484,10 +493,13 @@ class Bench:
                 interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
                 unseen=dict(counted.unseen),
             )
-            record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
-        record = self._sane(measure.summarise(done, workload, record), up)
+        record = measure.summarise(done, workload, record)
+        taken = disturbance.of_measurement(others, record.fio_ns)
+        beside = msgspec.structs.replace(beside, others=taken)
+        record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)
+        record = self._sane(record, up)
         return msgspec.structs.replace(
             record,
             raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),

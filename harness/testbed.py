@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import lab, recovery
+from harness import lab, neighbours, recovery
 from harness import run as runner
 from harness.errors import RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
@@ -183,7 +183,8 @@ def _in_lab(
             storage_bytes=storage_bytes,
             kernel=chosen,
         )
-    with booting as booted:
+    watching = contextlib.nullcontext() if plan.virtual_time else neighbours.looking(folder)
+    with booting as booted, watching:
         yield booted.process
 
 
@@ -192,10 +193,13 @@ def _on_host(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     del plan, journal
+    # Who else uses the machine is seen in its own procfs, which is kept beside that of the namespace.
+    keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
+    outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
     # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
-    spaces = [*PRIVATE_MOUNTS, "--pid", "--fork", "--kill-child", "--mount-proc"]
+    spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with _unwinding([*spaces, *_command(str(folder), str(inner))], console) as process:
+    with _unwinding([*outer, *spaces, *_command(str(folder), str(inner))], console) as process:
         yield process
 
 

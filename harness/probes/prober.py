@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters, environment, leftovers, links
+from harness import counters, environment, leftovers, links, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
@@ -57,6 +57,7 @@ class Prober:
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
         self._observer = counters.Observer()
+        self._watch = neighbours.watch(plan, folder.path, hosts.all)
         self._facts: dict[str, object] = {}
 
     def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
@@ -92,7 +93,9 @@ class Prober:
             is_protected=question.column.ipsec != IPSEC_OFF,
         )
         record = msgspec.structs.replace(record, esp=up.esp)
-        return judged.measure(record, way, observer=self._observer, folder=self.folder.path)
+        return judged.measure(
+            record, way, observer=self._observer, watch=self._watch, folder=self.folder.path
+        )
 
     def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:
         """The path of a column, or why there is none, which is tried once."""

@@ -1,0 +1,291 @@
+"""Who else uses the machines of a run: looked at from outside of the lab, or on each machine itself.
+
+A lab knows nothing of the machine below it. So whoever booted it looks at its processes there, many times a
+second, and leaves the last look in a file of the run's folder, which the lab reads (``hostfs``). On real
+machines a program looks (``programs/neighbours.py``) whenever it is asked to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness import disturbance, programs
+from harness.beside import Others
+from harness.disturbance import Core, Look
+from harness.hosts import Host
+from harness.model import Plan, TestbedKind
+from harness.programs import neighbours as looks
+
+Done = Callable[[], tuple[Others, ...]]
+Watch = Callable[[], Done]
+"""Begin to watch; what is returned says what others took until it is called."""
+
+
+LIVE = "machine.live"
+"""The file in a run's folder that has the last look, while a lab is up."""
+
+INTERVAL_S = 0.1
+"""Between two looks at a lab: a thousandth of a second's work each."""
+
+PATIENCE_S = 2.0
+"""How long a look is waited for. Whoever looks has to get a processor as well."""
+
+MACHINES_PROC = Path("/run/harness/proc")
+"""Where the testbed ``host``, which has a process namespace of its own, finds the machine's processes."""
+
+
+def unwatched() -> Done:
+    """Begin to watch nobody, of whom nothing is known."""
+    return tuple
+
+
+@contextlib.contextmanager
+def noted(watch: Watch, found: list[Others]) -> Iterator[None]:
+    """Add to ``found`` what others took for the length of the context."""
+    done = watch()
+    yield
+    found += done()
+
+
+def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
+    """What watches the machines of a run; ``folder`` is the run's."""
+    if plan.virtual_time:  # which stands still meanwhile
+        return unwatched
+    if plan.testbed is TestbedKind.LAB:
+        return FromOutside(folder / LIVE, tuple(dict.fromkeys(host.name for host in hosts)))
+    kernels: dict[object, list[Host]] = {}
+    for host in hosts:
+        kernels.setdefault(host.kernel, []).append(host)
+    proc = str(MACHINES_PROC) if plan.testbed is TestbedKind.HOST else "/proc"
+    return OnMachines([(same[0], tuple(host.name for host in same)) for same in kernels.values()], proc)
+
+
+class OnMachines:
+    """Asks each machine itself, by a program that runs there."""
+
+    def __init__(self, machines: Sequence[tuple[Host, tuple[str, ...]]], proc: str) -> None:
+        self._machines, self._proc = machines, proc
+
+    def __call__(self) -> Done:
+        first = [self._look(host) for host, _ in self._machines]
+
+        def done() -> tuple[Others, ...]:
+            found = []
+            for (host, names), was in zip(self._machines, first, strict=True):
+                now = self._look(host)
+                use = disturbance.between(was, now, names) if was is not None and now is not None else None
+                found += [use] if use is not None else []
+            return tuple(found)
+
+        return done
+
+    def _look(self, host: Host) -> Look | None:
+        argv = [programs.PYTHON, "-I", "-S", "-", self._proc]
+        told = host.run(argv, input=programs.source("neighbours"), check=False)
+        return _decode(told.stdout.encode()) if told.status == 0 else None
+
+
+class FromOutside:
+    """Reads what whoever booted the lab sees of it. Nothing is known where nobody looks."""
+
+    def __init__(self, file: Path, hosts: tuple[str, ...]) -> None:
+        self._file, self._hosts = file, hosts
+
+    def __call__(self) -> Done:
+        first, began = self._last(), time.monotonic()
+
+        def done() -> tuple[Others, ...]:
+            if first is None:
+                return ()
+            # The two clocks are not the same, but as fast. The last look may be as old as the first was.
+            passed_s = time.monotonic() - began - INTERVAL_S
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                last = self._last()
+                is_fresh = last is not None and (last.at_ns - first.at_ns) / 1e9 >= passed_s
+                if is_fresh or time.monotonic() > deadline:
+                    break
+                time.sleep(INTERVAL_S / 5)
+            use = disturbance.between(first, last, self._hosts) if last is not None and is_fresh else None
+            return (use,) if use is not None else ()
+
+        return done
+
+    def _last(self) -> Look | None:
+        for _ in range(5):
+            try:
+                look = _decode(self._file.read_bytes())
+            except OSError:
+                return None
+            if look is not None:
+                return look
+        return None
+
+
+def _decode(data: bytes) -> Look | None:
+    """A look; None for what is none, or was read while it was written."""
+    try:
+        look = msgspec.json.decode(data, type=Look)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return look if look.at_ns == look.until_ns else None
+
+
+@contextlib.contextmanager
+def looking(folder: Path) -> Iterator[None]:
+    """Look at the lab that this process boots for the length of the context, in a thread of its own: what the
+    run tells may have to wait for whoever reads it. ``folder`` is the run's."""
+    file = folder / LIVE
+    end = threading.Event()
+    sampler = Sampler()
+
+    def look_on() -> None:
+        # Never through a link that lies there, and never into what somebody else has open.
+        file.unlink(missing_ok=True)
+        live = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        try:
+            longest = 0
+            while True:
+                data = msgspec.json.encode(sampler.look())
+                longest = max(longest, len(data))
+                os.pwrite(live, data.ljust(longest), 0)
+                if end.wait(INTERVAL_S):
+                    return
+        finally:
+            os.close(live)
+
+    def look_as_long_as_possible() -> None:
+        # A full disk, or a machine without these files, ends a run in a better place, or not at all.
+        with contextlib.suppress(OSError, ValueError):
+            look_on()
+
+    thread = threading.Thread(target=look_as_long_as_possible, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+@dataclass(kw_only=True)
+class _Bound:
+    """What programs that are bound to one processor have done by now."""
+
+    ran_ns: int = 0
+    waited_ns: int = 0
+    switches: int = 0
+
+
+class Sampler:
+    """Adds up what this process and all its descendants do: each ends sooner or later, with its counters.
+
+    Those that are bound to one processor are the lab's kernels, and what runs in them.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._cores: dict[int, _Bound] = {}
+        self._siblings: dict[int, tuple[int, ...]] = {}
+        self._ours_ns = 0
+
+    def look(self) -> Look:
+        """The machine now."""
+        at_ns = time.monotonic_ns()
+        self._add_up()
+        ticks, count = looks.processors("/proc")
+        idle = [looks.TICK_NS * (times[3] + times[4]) for times in ticks]
+        stolen = [looks.TICK_NS * sum(times[7:8]) for times in ticks]
+        cores = [
+            self._core(number, bound, idle, stolen)
+            for number, bound in self._cores.items()
+            if number < len(ticks)
+        ]
+        return Look(
+            at_ns=at_ns,
+            processors=count,
+            idle_ns=sum(idle),
+            stolen_ns=tuple(stolen),
+            ours_ns=self._ours_ns,
+            cores=tuple(cores),
+            pressure_ns=looks.pressure_ns(),
+            throttled_ns=looks.throttled_ns(),
+            until_ns=at_ns,
+        )
+
+    def _add_up(self) -> None:
+        """What has come on top since the last time, of all threads that there are now."""
+        seen = {}
+        me = str(os.getpid())
+        processes = [me]
+        for pid in processes:
+            bound = self._bound(pid) if pid != me else None
+            for thread in _threads(pid):
+                processes += looks.read(f"{thread}/children").split()
+                # Ran, waited, and how often it ran; a kernel without them has no such file.
+                values = [int(word) for word in looks.read(f"{thread}/schedstat").split()]
+                if len(values) != 3:
+                    continue
+                was = self._seen.get(thread, (0, 0, 0))
+                now = seen[thread] = (values[0], values[1], values[2])
+                # Another of the same number began anew.
+                ran, waited, switches = (b - a if now >= was else b for a, b in zip(was, now, strict=True))
+                self._ours_ns += ran
+                if bound is not None:
+                    core = self._cores.setdefault(bound, _Bound())
+                    core.ran_ns += ran
+                    core.waited_ns += waited
+                    core.switches += switches
+        self._seen = seen
+
+    def _bound(self, pid: str) -> int | None:
+        """The one processor that a process may run on; None if there are several."""
+        try:
+            allowed = os.sched_getaffinity(int(pid))
+        except OSError:
+            return None
+        return next(iter(allowed)) if len(allowed) == 1 else None
+
+    def _core(self, number: int, bound: _Bound, idle: Sequence[int], stolen: Sequence[int]) -> Core:
+        if number not in self._siblings:
+            self._siblings[number] = _hyperthreads(number)
+        siblings = [n for n in self._siblings[number] if n < len(idle) and n not in self._cores]
+        return Core(
+            number=number,
+            idle_ns=idle[number],
+            stolen_ns=stolen[number],
+            ran_ns=bound.ran_ns,
+            waited_ns=bound.waited_ns,
+            switches=bound.switches,
+            siblings=len(siblings),
+            siblings_idle_ns=sum(idle[n] for n in siblings),
+        )
+
+
+def _threads(pid: str) -> list[str]:
+    folder = f"/proc/{pid}/task"
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(folder)]  # noqa: PTH208 -- ten times a second
+    except OSError:  # it has ended
+        return []
+
+
+def _hyperthreads(number: int) -> tuple[int, ...]:
+    """The other hyperthreads of a processor's core, as far as a hypervisor tells: ``0,4`` or ``0-1``
+    (sysfs)."""
+    text = looks.read(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list").strip()
+    found: set[int] = set()
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(found - {number}))

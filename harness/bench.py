@@ -88,6 +88,12 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
 
+PATIENCE_S = 60.0
+"""How long a run waits in all until others have calmed down, to measure again what they disturbed."""
+
+LOOK_S = 0.5
+"""How long others are looked at to see whether they have."""
+
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
     """The link of a lane as it was made, and what real interfaces tell of themselves."""
@@ -146,6 +152,7 @@ class Bench:
         self._measured_locally: dict[str, list[Record]] = {}
         self._observer = counters.Observer()
         self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._patience_s = PATIENCE_S
         self._alongside: Alongside | None = None
 
     def execute(self, schedule: Schedule) -> None:
@@ -154,16 +161,44 @@ class Bench:
         Raises HarnessError only where the run as a whole cannot go on.
         """
         with self.shared():
-            for number, (order, cell) in enumerate(schedule, 1):
+            number = 0
+            for order, cell in schedule:
+                if schedule.is_again(cell) and not self._await_calm():
+                    schedule.give_up()
+                    continue
+                number += 1
                 self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
                 record = self._save(self.measure(cell, order))
                 schedule.take(record)
                 self.emit(
-                    CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
+                    CellEnded(
+                        cell.key,
+                        record.status,
+                        record.reason,
+                        record.fio_ns,
+                        record.started_unix_s,
+                        disturbance.told(record),
+                    )
                 )
                 if self._lost is not None:
                     raise self._lost
             self.emit(Phase("taking everything down"))
+
+    def _await_calm(self) -> bool:
+        """Wait until others leave room for a measurement; False if they do not for as long as the run can
+        wait."""
+        is_told = False
+        while self._patience_s > 0:
+            others: list[Others] = []
+            with neighbours.noted(self._watch, others):
+                time.sleep(LOOK_S)
+            if disturbance.is_calm(others):
+                return True
+            self._patience_s -= LOOK_S
+            if not is_told:
+                self.emit(Phase("waiting until other processes have calmed down"))
+            is_told = True
+        return False
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:

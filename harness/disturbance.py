@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from harness.beside import Others
-from harness.model import Clock, Status
+from harness.model import Clock, Plan, Status
 
 THRESHOLD = 0.10
 """Of its time; what was taken more from is disturbed. A figure is to be told apart from its
@@ -44,6 +44,13 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
+
+
+class Disturbed(msgspec.Struct, frozen=True):
+    """What part of a measurement others took, and who did, in words."""
+
+    share: float
+    cause: str
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +202,18 @@ def counting(records: Iterable[R]) -> list[R]:
 def quiet(records: Iterable[R]) -> list[R]:
     """Of repeats those that conclusions can be drawn from: ok and not disturbed."""
     return [record for record in records if record.status is Status.OK and not is_disturbed(record)]
+
+
+def is_final(record: Record, plan: Plan) -> bool:
+    """Whether what was measured need not be measured again."""
+    return record.status is Status.OK and not (plan.retries and is_disturbed(record))
+
+
+def told(record: Record) -> Disturbed | None:
+    """What is to be said of a figure that counts, if it was disturbed."""
+    if record.status is not Status.OK or not is_disturbed(record):
+        return None
+    return Disturbed(share(record) or 0.0, cause(record))
 
 
 def cause(record: Record) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters, environment, leftovers, links, neighbours
+from harness import counters, disturbance, environment, leftovers, links, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
@@ -76,7 +76,16 @@ class Prober:
                 self.emit(CellStarted(question.key, number, len(todo)))
                 record = self._make(question, order, columns)
                 store.save(self.folder, record)
-                self.emit(CellEnded(question.key, record.status, record.reason, 0, record.started_unix_s))
+                self.emit(
+                    CellEnded(
+                        question.key,
+                        record.status,
+                        record.reason,
+                        0,
+                        record.started_unix_s,
+                        disturbance.told(record),
+                    )
+                )
             self.emit(Phase("taking everything down"))
 
     def _make(self, question: Question, order: int, columns: contextlib.ExitStack) -> ProbeRecord:

@@ -216,6 +216,15 @@ def told(record: Record) -> Disturbed | None:
     return Disturbed(share(record) or 0.0, cause(record))
 
 
+def summary(records: Iterable[Record]) -> str:
+    """Of several measurements of one cell, what disturbed them most; "" for none that was."""
+    found = [disturbed for record in records if (disturbed := told(record)) is not None]
+    if not found:
+        return ""
+    worst = max(found, key=lambda disturbed: disturbed.share)
+    return f"disturbed: others took up to {worst.share:.0%} of the time ({worst.cause})"
+
+
 def cause(record: Record) -> str:
     """Who disturbed a measurement: ``other processes had 63 % of the processors``."""
     use = worst(record)

@@ -18,14 +18,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import lab, neighbours, recovery
+from harness import environment, lab, neighbours, recovery
 from harness import run as runner
-from harness.errors import RequirementError, TestbedError
+from harness.errors import HarnessError, RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
+from harness.hosts import NamespaceHost
 from harness.journal import Journal
 from harness.lab import kernel
+from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
+from harness.results import RunFolder
 from harness.units import format_size, unknown_name
 
 AUTO = "auto"
@@ -183,9 +186,18 @@ def _in_lab(
             storage_bytes=storage_bytes,
             kernel=chosen,
         )
+    _note_machine(RunFolder(folder))
     watching = contextlib.nullcontext() if plan.virtual_time else neighbours.looking(folder)
     with booting as booted, watching:
         yield booted.process
+
+
+def _note_machine(folder: RunFolder) -> None:
+    """Write down what the machine is, which nobody in the lab can know."""
+    # A full disk, or a damaged file of the run that goes on, ends a run in a better place.
+    with contextlib.suppress(HarnessError, OSError):
+        facts = environment.describe_machine(NamespaceHost(name=MACHINE))
+        folder.save_environment({**folder.load_environment(), MACHINE: facts})
 
 
 @contextlib.contextmanager

@@ -128,7 +128,7 @@ def measure(experiment: Experiment, folder: Path, repeats: int, runtime: str) ->
     words = [*WORDS, f"--repeats={repeats}", f"--runtime={runtime}", f"--retries={experiment.retries}"]
     words += [f"--workload={name}" for name in WORKLOADS]
     with (
-        tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as scratch,  # noqa: S108
+        tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as scratch,
         put_in(experiment, Path(scratch)),
     ):
         done = subprocess.run(
@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     quiet = [experiment.name for experiment in EXPERIMENTS if experiment.is_quiet]
     asked = [e for e in EXPERIMENTS if not chosen.only or e.name in chosen.only or e.name == quiet[0]]
     found: dict[str, list[Record]] = {}
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:  # noqa: S108
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         for experiment in asked:
             folder = (chosen.results or Path(scratch)).resolve() / experiment.folder
             if not folder.is_dir():

@@ -167,7 +167,8 @@ def of_measurement(others: Iterable[Others], measured_ns: int) -> tuple[Others, 
 def is_calm(others: Iterable[Others]) -> bool:
     """Whether there is room for a run on all machines: a processor that nobody else needs."""
     return all(
-        (1 - (use.processors or 0.0)) * use.cores - (use.stolen or 0.0) >= 1 - THRESHOLD for use in others
+        (use.stolen or 0.0) <= THRESHOLD and (1 - (use.processors or 0.0)) * use.cores >= 1 - THRESHOLD
+        for use in others
     )
 
 
@@ -222,7 +223,7 @@ def summary(records: Iterable[Record]) -> str:
     if not found:
         return ""
     worst = max(found, key=lambda disturbed: disturbed.share)
-    return f"disturbed: others took up to {worst.share:.0%} of the time ({worst.cause})"
+    return f"disturbed: others took up to {percent(worst.share)} of the time ({worst.cause})"
 
 
 def cause(record: Record) -> str:
@@ -233,7 +234,12 @@ def cause(record: Record) -> str:
     where = f"on the {' and '.join(use.hosts)} " if len(record.others) > 1 else ""
     half = use.taken / 2
     if (use.stolen or 0.0) >= half:
-        return f"{where}the hypervisor gave {use.stolen:.0%} of a processor to other machines"
+        return f"{where}the hypervisor gave {percent(use.stolen)} of a processor to other machines"
     if (use.throttled or 0.0) >= half:
-        return f"{where}the limit of a control group held it back for {use.throttled:.0%} of the time"
-    return f"{where}other processes had {use.processors or 0.0:.0%} of the processors"
+        return f"{where}the limit of a control group held it back for {percent(use.throttled)} of the time"
+    return f"{where}other processes had {percent(use.processors)} of the processors"
+
+
+def percent(part: float | None) -> str:
+    """``63 %``."""
+    return f"{100 * (part or 0.0):.0f} %"

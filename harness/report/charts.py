@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import bounds, distributions
+from harness import bounds, distributions, disturbance
 from harness.distributions import Distribution
 from harness.histogram import Histogram
 from harness.model import LINK_LOCAL, LinkProfile, Status
@@ -87,9 +87,8 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         return "not measured"
     parts = [marked_value(cell, metric) + (f" {metric.unit}" if cell.value is not None else "")]
     if cell.is_disturbed:
-        parts.append(
-            f"disturbed, not to be used: others took {cell.disturbed:.0%} of the time ({cell.cause})"
-        )
+        taken = disturbance.percent(cell.disturbed)
+        parts.append(f"disturbed, not to be used: others took {taken} of the time ({cell.cause})")
     if cell.low is not None and cell.high is not None and cell.n > 1:
         kind = "95 % interval of the median" if cell.n >= 6 else "lowest and highest"
         parts.append(f"{kind}: {number(cell.low, metric)} to {number(cell.high, metric)}")

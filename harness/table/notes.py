@@ -134,8 +134,9 @@ def _disturbed(
         most, cause, worst = max(found)
         cells = _named([place for _, _, place in found])
         yield (
-            f"{DISTURBED_SIGN}: disturbed, not to be used ({cells}): others took up to {most:.0%} of the "
-            f"time (in {worst} {cause}). 'harness run --resume' measures again."
+            f"{DISTURBED_SIGN}: disturbed, not to be used ({cells}): others took up to "
+            f"{disturbance.percent(most)} of the time (in {worst} {cause}). 'harness run --resume' measures "
+            "again."
         )
 
 

@@ -20,6 +20,7 @@ import msgspec
 from harness import disturbance, programs
 from harness.beside import Others
 from harness.disturbance import Core, Look
+from harness.errors import CommandFailed, RequirementError
 from harness.hosts import Host
 from harness.model import Plan, TestbedKind
 from harness.programs import neighbours as looks
@@ -89,7 +90,10 @@ class OnMachines:
 
     def _look(self, host: Host) -> Look | None:
         argv = [programs.PYTHON, "-I", "-S", "-", self._proc]
-        told = host.run(argv, input=programs.source("neighbours"), check=False)
+        try:
+            told = host.run(argv, input=programs.source("neighbours"), check=False)
+        except (CommandFailed, RequirementError):
+            return None  # what is not known of others is no reason to lose a figure
         return _decode(told.stdout.encode()) if told.status == 0 else None
 
 

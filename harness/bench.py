@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -37,7 +36,7 @@ from harness import (
     wireless,
 )
 from harness.backing import Storage
-from harness.beside import Beside, Others
+from harness.beside import Beside
 from harness.columns import Columns, Hosts
 from harness.errors import (
     CellInvalid,
@@ -189,10 +188,9 @@ class Bench:
         wait."""
         is_told = False
         while self._patience_s > 0:
-            others: list[Others] = []
-            with neighbours.noted(self._watch, others):
+            with self._watch() as watching:
                 time.sleep(LOOK_S)
-            if disturbance.is_calm(others):
+            if disturbance.is_calm(watching.taken()):
                 return True
             self._patience_s -= LOOK_S
             if not is_told:
@@ -504,16 +502,15 @@ class Bench:
             beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
-        others: list[Others] = []
-        during = partial(neighbours.noted, self._watch, others)
+        watching = self._watch()
         watched = self._observer.watch()
         if lanes:
             done = measure.over_lanes(
-                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env, during=during
+                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env, during=watching
             )
         elif local is not None:
             path = local.storage.path
-            with during():
+            with watching:
                 done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)
@@ -531,8 +528,7 @@ class Bench:
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
         record = measure.summarise(done, workload, record)
-        taken = disturbance.of_measurement(others, record.fio_ns)
-        beside = msgspec.structs.replace(beside, others=taken)
+        beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns))
         record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)
         record = self._sane(record, up)
         return msgspec.structs.replace(

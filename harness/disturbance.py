@@ -75,9 +75,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """A machine at one moment: its counters since it started, None for those that it does not have.
 
     ``at_ns`` is its monotonic clock, and so is ``until_ns``, which ends what is written: one that differs was
-    read while it was written. ``idle_ns`` is of all processors together, ``stolen_ns`` of each. ``ours_ns``
-    is processor time that is explained: the run's own programs', and where the run is on the machine's own
-    kernel also the kernel's. ``cores`` are empty where the run's programs are bound to none.
+    read while it was written. ``idle_ns`` is of all processors together, ``stolen_ns`` of each, or of all
+    where ``cores`` have their own. ``ours_ns`` is processor time that is explained: the run's own programs',
+    and where the run is on the machine's own kernel also the kernel's. ``cores`` are empty where the run's
+    programs are bound to none.
     """
 
     at_ns: int
@@ -149,19 +150,6 @@ def _anywhere(use: Others, last: Look) -> Others:
     taken = min(waited, others * use.cores) + (use.stolen or 0.0)
     taken += min(use.throttled or 0.0, waited) + HYPERTHREAD * (beside or 0.0)
     return msgspec.structs.replace(use, taken=min(1.0, taken), waited=min(1.0, waited), beside=beside)
-
-
-def of_measurement(others: Iterable[Others], measured_ns: int) -> tuple[Others, ...]:
-    """``taken`` as a part of the time that was measured, in which all of it may have been.
-
-    It was watched for longer, from before a tool began until after its end.
-    """
-    return tuple(
-        use
-        if use.taken is None or not measured_ns
-        else msgspec.structs.replace(use, taken=min(1.0, use.taken * max(1.0, use.wall_ns / measured_ns)))
-        for use in others
-    )
 
 
 def is_calm(others: Iterable[Others]) -> bool:

@@ -100,7 +100,7 @@ def over_lanes(
     protected: bool,
     timeout_s: float,
     env: Mapping[str, str] | None = None,
-    during: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    during: contextlib.AbstractContextManager[object] | None = None,
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
@@ -123,7 +123,7 @@ def over_lanes(
             if lane.aloft is not None
         }
         before = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
-        with during():
+        with during or contextlib.nullcontext():
             if len(lanes) == 1:
                 (lane,) = lanes
                 done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)

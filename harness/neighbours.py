@@ -8,6 +8,7 @@ machines a program looks (``programs/neighbours.py``) whenever it is asked to.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -25,16 +26,15 @@ from harness.hosts import Host
 from harness.model import Plan, TestbedKind
 from harness.programs import neighbours as looks
 
-Done = Callable[[], tuple[Others, ...]]
-Watch = Callable[[], Done]
-"""Begin to watch; what is returned says what others took until it is called."""
-
-
 LIVE = "machine.live"
-"""The file in a run's folder that has the last look, while a lab is up."""
+"""The file in a run's folder that has the last looks, while a lab is up."""
+
+SLOTS = 64
+SLOT_BYTES = 4096
+"""The file is so many looks, of so many bytes each: one after the other is written over the oldest."""
 
 INTERVAL_S = 0.1
-"""Between two looks at a lab: a thousandth of a second's work each."""
+"""Between two looks at a lab: each is two thousandths of a second's work."""
 
 PATIENCE_S = 2.0
 """How long a look is waited for. Whoever looks has to get a processor as well."""
@@ -43,50 +43,64 @@ MACHINES_PROC = Path("/run/harness/proc")
 """Where the testbed ``host``, which has a process namespace of its own, finds the machine's processes."""
 
 
-def unwatched() -> Done:
-    """Begin to watch nobody, of whom nothing is known."""
-    return tuple
+class Watching(contextlib.AbstractContextManager["Watching"]):
+    """Watches who else uses the machines of a run for the length of a context. This one knows nothing."""
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.end()
+
+    def end(self) -> None:
+        """What is watched has come to its end."""
+
+    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+        """What others took of each machine; ``measured_ns`` is how long what counts took, which came last."""
+        del measured_ns
+        return ()
 
 
-@contextlib.contextmanager
-def noted(watch: Watch, found: list[Others]) -> Iterator[None]:
-    """Add to ``found`` what others took for the length of the context."""
-    done = watch()
-    yield
-    found += done()
+Watch = Callable[[], Watching]
 
 
 def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
     """What watches the machines of a run; ``folder`` is the run's."""
     if plan.virtual_time:  # which stands still meanwhile
-        return unwatched
+        return Watching
     if plan.testbed is TestbedKind.LAB:
-        return FromOutside(folder / LIVE, tuple(dict.fromkeys(host.name for host in hosts)))
+        names = tuple(dict.fromkeys(host.name for host in hosts))
+        return lambda: FromOutside(folder / LIVE, names)
     kernels: dict[object, list[Host]] = {}
     for host in hosts:
         kernels.setdefault(host.kernel, []).append(host)
     proc = str(MACHINES_PROC) if plan.testbed is TestbedKind.HOST else "/proc"
-    return OnMachines([(same[0], tuple(host.name for host in same)) for same in kernels.values()], proc)
+    machines = [(same[0], tuple(host.name for host in same)) for same in kernels.values()]
+    return lambda: OnMachines(machines, proc)
 
 
-class OnMachines:
+class OnMachines(Watching):
     """Asks each machine itself, by a program that runs there."""
 
     def __init__(self, machines: Sequence[tuple[Host, tuple[str, ...]]], proc: str) -> None:
         self._machines, self._proc = machines, proc
+        self._looks: list[list[Look | None]] = []
 
-    def __call__(self) -> Done:
-        first = [self._look(host) for host, _ in self._machines]
+    def __enter__(self) -> OnMachines:
+        self._looks = [[self._look(host) for host, _ in self._machines]]
+        return self
 
-        def done() -> tuple[Others, ...]:
-            found = []
-            for (host, names), was in zip(self._machines, first, strict=True):
-                now = self._look(host)
-                use = disturbance.between(was, now, names) if was is not None and now is not None else None
-                found += [use] if use is not None else []
-            return tuple(found)
+    def end(self) -> None:
+        self._looks.append([self._look(host) for host, _ in self._machines])
 
-        return done
+    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+        del measured_ns  # it was looked at twice alone
+        if len(self._looks) < 2:
+            return ()
+        found = (
+            disturbance.between(first, last, names)
+            for (_, names), first, last in zip(self._machines, *self._looks, strict=True)
+            if first is not None and last is not None
+        )
+        return tuple(use for use in found if use is not None)
 
     def _look(self, host: Host) -> Look | None:
         argv = [programs.PYTHON, "-I", "-S", "-", self._proc]
@@ -97,41 +111,55 @@ class OnMachines:
         return _decode(told.stdout.encode()) if told.status == 0 else None
 
 
-class FromOutside:
+class FromOutside(Watching):
     """Reads what whoever booted the lab sees of it. Nothing is known where nobody looks."""
 
     def __init__(self, file: Path, hosts: tuple[str, ...]) -> None:
         self._file, self._hosts = file, hosts
+        self._looks: list[Look] = []
+        self._began = 0.0
 
-    def __call__(self) -> Done:
-        first, began = self._last(), time.monotonic()
+    def __enter__(self) -> FromOutside:
+        self._looks = self._read()[-1:]
+        self._began = time.monotonic()
+        return self
 
-        def done() -> tuple[Others, ...]:
-            if first is None:
-                return ()
-            # The two clocks are not the same, but as fast. The last look may be as old as the first was.
-            passed_s = time.monotonic() - began - INTERVAL_S
-            deadline = time.monotonic() + PATIENCE_S
-            while True:
-                last = self._last()
-                is_fresh = last is not None and (last.at_ns - first.at_ns) / 1e9 >= passed_s
-                if is_fresh or time.monotonic() > deadline:
-                    break
-                time.sleep(INTERVAL_S / 5)
-            use = disturbance.between(first, last, self._hosts) if last is not None and is_fresh else None
-            return (use,) if use is not None else ()
+    def end(self) -> None:
+        if not self._looks:
+            return
+        (first,) = self._looks
+        # The two clocks are not the same, but as fast. The last look may be as old as the first was.
+        passed_s = time.monotonic() - self._began - INTERVAL_S
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            later = [look for look in self._read() if look.at_ns > first.at_ns]
+            if later and (later[-1].at_ns - first.at_ns) / 1e9 >= passed_s:
+                self._looks = [first, *later]
+                return
+            if time.monotonic() > deadline:
+                return
+            time.sleep(INTERVAL_S / 5)
 
-        return done
+    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+        if not self._looks:
+            return ()
+        last = self._looks[-1]
+        # What counts ended somewhat before the last look.
+        begins_ns = last.at_ns - measured_ns - INTERVAL_S * 1e9 if measured_ns else self._looks[0].at_ns
+        before = [look for look in self._looks if look.at_ns <= begins_ns]
+        use = disturbance.between(before[-1] if before else self._looks[0], last, self._hosts)
+        return (use,) if use is not None else ()
 
-    def _last(self) -> Look | None:
-        for _ in range(5):
-            try:
-                look = _decode(self._file.read_bytes())
-            except OSError:
-                return None
-            if look is not None:
-                return look
-        return None
+    def _read(self) -> list[Look]:
+        """The looks that are kept, the oldest first."""
+        try:
+            data = self._file.read_bytes()
+        except OSError:
+            return []
+        slots = (data[at : at + SLOT_BYTES] for at in range(0, len(data), SLOT_BYTES))
+        return sorted(
+            (look for slot in slots if (look := _decode(slot)) is not None), key=lambda look: look.at_ns
+        )
 
 
 def _decode(data: bytes) -> Look | None:
@@ -156,11 +184,10 @@ def looking(folder: Path) -> Iterator[None]:
         file.unlink(missing_ok=True)
         live = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
-            longest = 0
-            while True:
-                data = msgspec.json.encode(sampler.look())
-                longest = max(longest, len(data))
-                os.pwrite(live, data.ljust(longest), 0)
+            for slot in itertools.cycle(range(SLOTS)):
+                # Blanks up to the slot's end: what was there before may have been longer.
+                data = msgspec.json.encode(sampler.look()).ljust(SLOT_BYTES)
+                os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
                 if end.wait(INTERVAL_S):
                     return
         finally:
@@ -219,7 +246,7 @@ class Sampler:
             at_ns=at_ns,
             processors=count,
             idle_ns=sum(idle),
-            stolen_ns=tuple(stolen),
+            stolen_ns=(sum(stolen),),
             ours_ns=self._ours_ns,
             cores=tuple(cores),
             pressure_ns=looks.pressure_ns(),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters, ipsec, neighbours
-from harness.beside import InterfaceUse, Others
+from harness import counters, ipsec
+from harness.beside import InterfaceUse
 from harness.counters import Traffic
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.hosts import Host
@@ -93,8 +93,7 @@ def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: 
     esp_before = _esp_bytes(path) if _uses_esp(record) else {}
     interfaces = _watch_interfaces(path)
     counted = observer.watch()
-    others: list[Others] = []
-    with neighbours.noted(watch, others):
+    with watch() as watching:
         outcome = MEASURES[type(record.probe)](record.probe, way)
     seen, grown = counted(), interfaces()
     esp = None
@@ -111,7 +110,7 @@ def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: 
         figures=outcome.figures,
         processors=seen.processors,
         interfaces=(*grown, *seen.interfaces),
-        others=tuple(others),
+        others=watching.taken(),
         unseen=dict(seen.unseen),
         esp_bytes=esp,
     )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from harness.beside import Beside, Others
 from harness.disturbance import HANDOVER_NS, THRESHOLD, Core, Look
 from harness.hosts import NamespaceHost
 from harness.model import Clock, Record, Status
-from harness.neighbours import LIVE, FromOutside, OnMachines, Sampler, looking
+from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, looking
 from tests.unit.results_folder import made_plan
 from tests.unit.test_table import record
 
@@ -164,16 +164,6 @@ def disturbed(taken: float | None, **changes: Any) -> Record:
     return record(**changes, beside=Beside(others=(others(taken, **more),)))
 
 
-def test_what_was_taken_is_related_to_what_was_measured() -> None:
-    (use,) = disturbance.of_measurement([others(0.2)], round(1.6 * S))
-    assert use.taken == pytest.approx(0.25)
-    (most,) = disturbance.of_measurement([others(0.9)], S)
-    assert most.taken == 1.0
-    assert disturbance.of_measurement([others(0.2), others(None)], 0) == (others(0.2), others(None))
-    (longer,) = disturbance.of_measurement([others(0.2)], 3 * S)
-    assert longer.taken == pytest.approx(0.2)
-
-
 @pytest.mark.parametrize(
     ("processors", "stolen", "cores", "calm"),
     [
@@ -253,72 +243,108 @@ class Outside:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / LIVE
-        self.began = time.monotonic()
+        self.file.write_bytes(b"")
+        self.slot = 0
 
-    def look(self, seconds: float, **changes: Any) -> None:
-        look = after(seconds, {"ran_ns": seconds / 2, "waited_ns": seconds / 2}, idle_ns=seconds)
-        self.file.write_bytes(msgspec.json.encode(msgspec.structs.replace(look, **changes)) + b"   ")
+    def look(self, seconds: float, waited: float = 0.5, **changes: Any) -> None:
+        """At so many seconds: the lab ran for half of them, and waited for others so long in all."""
+        look = after(seconds, {"ran_ns": seconds / 2, "waited_ns": waited}, idle_ns=seconds)
+        text = msgspec.json.encode(msgspec.structs.replace(look, **changes)).ljust(SLOT_BYTES)
+        with self.file.open("r+b") as file:
+            file.seek(self.slot * SLOT_BYTES)
+            file.write(text)
+        self.slot = (self.slot + 1) % SLOTS
 
 
 def test_a_lab_reads_what_is_seen_of_it_outside(tmp_path: Path) -> None:
     outside = Outside(tmp_path)
-    outside.look(1)
-    done = FromOutside(tmp_path / LIVE, HOSTS)()
-    outside.look(3)
-    (use,) = done()
+    outside.look(1, waited=0.2)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        outside.look(2, waited=0.2)
+        outside.look(3, waited=1.2)
+    (use,) = watching.taken()
     assert use.taken == pytest.approx(0.5) and use.wall_ns == 2 * S
+
+
+def test_what_others_took_while_a_tool_started_is_left_out(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
+    for tenth in range(SLOTS + 10):  # the oldest are written over
+        outside.look(tenth / 10, waited=0.2)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        outside.look(7.8, waited=0.6)
+        outside.look(8.4, waited=0.6)
+        outside.look(8.9, waited=0.9)
+    (use,) = watching.taken(S)
+    assert use.wall_ns == pytest.approx(1.1 * S) and use.waited == pytest.approx(0.3 / 1.1)
+    (whole,) = watching.taken()
+    assert whole.wall_ns == pytest.approx(1.6 * S) and whole.waited == pytest.approx(0.7 / 1.6)
+    (longer,) = watching.taken(5 * S)
+    assert longer == whole
 
 
 def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path) -> None:
     outside = Outside(tmp_path)
     outside.look(1)
-    done = FromOutside(tmp_path / LIVE, HOSTS)()
-    time.sleep(0.2)
-    threading.Timer(0.1, outside.look, [1.4]).start()
-    (use,) = done()
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        time.sleep(0.2)
+        threading.Timer(0.1, outside.look, [1.4]).start()
+    (use,) = watching.taken()
     assert use.wall_ns == pytest.approx(0.4 * S)
 
 
 def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "PATIENCE_S", 0.1)
-    assert FromOutside(tmp_path / LIVE, HOSTS)()() == ()
+
+    def watched(look: Callable[[], None]) -> tuple[Others, ...]:
+        with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+            time.sleep(0.2)
+            look()
+        return watching.taken()
+
+    assert watched(lambda: None) == (), "there is no file"
     outside = Outside(tmp_path)
-    outside.look(1)
-    done = FromOutside(tmp_path / LIVE, HOSTS)()
-    time.sleep(0.2)
-    assert done() == (), "who looked does so no more"
-    outside.look(5, until_ns=1)
-    assert done() == (), "it was read while it was written"
+    assert watched(lambda: outside.look(1)) == (), "it began too late"
+    assert watched(lambda: None) == (), "who looked does so no more"
+    assert watched(lambda: outside.look(5, until_ns=1)) == (), "it was read while it was written"
     outside.file.write_bytes(b'{"at_ns": ')
-    assert FromOutside(tmp_path / LIVE, HOSTS)()() == ()
+    assert watched(lambda: None) == ()
+
+
+def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path) -> None:
+    Outside(tmp_path).look(1)
+    began = time.monotonic()
+    with pytest.raises(KeyError), FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        time.sleep(0.2)
+        raise KeyError
+    assert time.monotonic() - began < neighbours.PATIENCE_S / 2 and watching.taken() == ()
 
 
 @pytest.fixture
-def bound() -> Iterator[int]:
+def bound() -> Iterator[None]:
     """A process of ours that is always busy, bound to one processor as a lab is."""
-    core = max(os.sched_getaffinity(0))
-    with subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) as process:
-        yield core
+    core = str(max(os.sched_getaffinity(0)))
+    with subprocess.Popen(["taskset", "-c", core, sys.executable, "-c", "while True: pass"]) as process:
+        yield
         process.send_signal(signal.SIGKILL)
 
 
-def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path, bound: int) -> None:
+@pytest.mark.usefixtures("bound")
+def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     (tmp_path / LIVE).symlink_to(elsewhere)
     with looking(tmp_path):
         deadline = time.monotonic() + 10
-        seen: list[Look] = []
-        while time.monotonic() < deadline and not (seen and seen[-1].cores and seen[-1].cores[0].ran_ns):
-            time.sleep(0.05)
-            with pytest.MonkeyPatch.context():
-                seen += [look] if (look := FromOutside(tmp_path / LIVE, HOSTS)._last()) else []
-        watched = FromOutside(tmp_path / LIVE, HOSTS)()
-        time.sleep(0.5)
-        (use,) = watched()
-    (core,) = seen[-1].cores
-    assert core.number == bound and core.ran_ns > 0
+        while time.monotonic() < deadline:
+            with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+                time.sleep(0.5)
+            # It is there from the first look on, and bound a moment later.
+            if (found := watching.taken()) and found[0].taken is not None and found[0].beside is None:
+                break
+        (use,) = found
+        assert (tmp_path / LIVE).stat().st_size <= SLOTS * SLOT_BYTES
     assert use.taken is not None and 0 <= use.taken <= 1 and use.wall_ns > 0.3 * S
+    assert use.cores == os.cpu_count()
     assert list(tmp_path.iterdir()) == [elsewhere] and elsewhere.read_text() == "mine"
 
 
@@ -341,19 +367,20 @@ def test_what_has_ended_is_counted_on() -> None:
 
 def test_a_machine_explains_what_is_the_kernels_and_our_own() -> None:
     host = NamespaceHost(name="target")
-    watched = OnMachines([(host, ("target",))], "/proc")()
-    until = time.monotonic() + 0.6
-    while time.monotonic() < until:
-        pass
-    (use,) = watched()
+    with OnMachines([(host, ("target",))], "/proc") as watching:
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            pass
+    (use,) = watching.taken()
     assert use.hosts == ("target",) and use.wall_ns > 0.5 * S
     assert use.processors is not None and 0 <= use.processors <= 1
     assert use.taken is not None
 
 
 def test_a_machine_without_such_files_is_not_known(tmp_path: Path) -> None:
-    watched = OnMachines([(NamespaceHost(name="target"), ("target",))], str(tmp_path / "none"))()
-    assert watched() == ()
+    with OnMachines([(NamespaceHost(name="target"), ("target",))], str(tmp_path / "none")) as watching:
+        time.sleep(0.01)
+    assert watching.taken() == ()
 
 
 def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...] = (0, 0, 0, 0)) -> Path:

@@ -26,6 +26,7 @@ from harness.export import ExportFormat, encode
 from harness.journal import Journal
 from harness.machine import MACHINE, machine_of, machines_of
 from harness.model import Column, Record, Status
+from harness.neighbours import Watch, Watching
 from harness.overtime import of_cell as course
 from harness.probes.records import ProbeRecord
 from harness.progress import Outcome
@@ -315,7 +316,7 @@ def test_the_end_of_a_run_names_what_disturbed_it() -> None:
     assert outcome.exit_code == 0
 
 
-def composed(tmp_path: Path, watch: Any) -> tuple[Bench, list[Event]]:
+def composed(tmp_path: Path, watch: Watch) -> tuple[Bench, list[Event]]:
     world, told = World(), list[Event]()
     hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
     plan = made_plan(columns=(Column("local"),))
@@ -337,10 +338,12 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
     monkeypatch.setattr(composer, "LOOK_S", 0.01)
     parts = iter([0.9, 0.9, 0.1, *[0.9] * 10_000])
 
-    def watch() -> Any:
-        return lambda: (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
+    class Busy(Watching):
+        def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+            del measured_ns
+            return (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
 
-    bench, told = composed(tmp_path, watch)
+    bench, told = composed(tmp_path, Busy)
     bench._patience_s = 0.1
     assert bench._await_calm(), "the third look"
     assert [event.text for event in told if hasattr(event, "text")] == [
@@ -354,23 +357,13 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     """The first cell is disturbed twice, and its third attempt is not."""
     taken = iter([0.5, *[0.0] * 5, 0.6, *[0.0] * 100])
 
-    def watch(*_: object) -> Any:
-        def begin() -> Any:
-            return lambda: (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
+    class Spoilers(Watching):
+        def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+            del measured_ns
+            return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
-        return begin
-
-    monkeypatch.setattr("harness.neighbours.watch", watch)
-    monkeypatch.setattr(composer, "LOOK_S", 0.0)
-    # To look whether it is calm is to look at others as well.
-    calm = Bench._await_calm
-
-    def await_calm(bench: Bench) -> bool:
-        with monkeypatch.context() as quiet:
-            quiet.setattr(bench, "_watch", lambda: lambda: ())
-            return calm(bench)
-
-    monkeypatch.setattr(Bench, "_await_calm", await_calm)
+    monkeypatch.setattr("harness.neighbours.watch", lambda *_: Spoilers)
+    monkeypatch.setattr(Bench, "_await_calm", lambda _bench: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]
     first = cells[0].key

@@ -8,6 +8,7 @@ machines a program looks (``programs/neighbours.py``) whenever it is asked to.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -20,6 +21,7 @@ import msgspec
 
 from harness import disturbance, programs
 from harness.beside import Others
+from harness.counters import BOOT_ID
 from harness.disturbance import Core, Look
 from harness.errors import CommandFailed, RequirementError
 from harness.hosts import Host
@@ -69,46 +71,67 @@ def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
     if plan.testbed is TestbedKind.LAB:
         names = tuple(dict.fromkeys(host.name for host in hosts))
         return lambda: FromOutside(folder / LIVE, names)
+    proc = MACHINES_PROC if plan.testbed is TestbedKind.HOST else Path("/proc")
+    # Not before somebody is watched: hosts are asked which machines they are.
+    machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
+    return lambda: OnMachines(machines())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Machine:
+    """One machine of a run: who is asked, for all hosts that it is, and what programs there are the run's."""
+
+    host: Host
+    names: tuple[str, ...]
+    argv: tuple[str, ...]
+
+    def look(self) -> Look | None:
+        try:
+            told = self.host.run(self.argv, input=programs.source("neighbours"), check=False)
+        except (CommandFailed, RequirementError):
+            return None  # what is not known of others is no reason to lose a figure
+        return _decode(told.stdout.encode()) if told.status == 0 else None
+
+
+def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
+    """The machines that hosts are: two may be one, with a process namespace of the run's for each."""
     kernels: dict[object, list[Host]] = {}
     for host in hosts:
-        kernels.setdefault(host.kernel, []).append(host)
-    proc = str(MACHINES_PROC) if plan.testbed is TestbedKind.HOST else "/proc"
-    machines = [(same[0], tuple(host.name for host in same)) for same in kernels.values()]
-    return lambda: OnMachines(machines, proc)
+        (boot,) = host.read_files([BOOT_ID])
+        kernels.setdefault(boot.strip() or host.kernel, []).append(host)
+    for same in kernels.values():
+        asked = (host.run(["readlink", "/proc/self/ns/pid"], check=False).stdout.strip() for host in same)
+        yield _Machine(
+            host=same[0],
+            names=tuple(host.name for host in same),
+            argv=(programs.PYTHON, "-I", "-S", "-", str(proc), *dict.fromkeys(filter(None, asked))),
+        )
 
 
 class OnMachines(Watching):
     """Asks each machine itself, by a program that runs there."""
 
-    def __init__(self, machines: Sequence[tuple[Host, tuple[str, ...]]], proc: str) -> None:
-        self._machines, self._proc = machines, proc
+    def __init__(self, machines: Sequence[_Machine]) -> None:
+        self._machines = machines
         self._looks: list[list[Look | None]] = []
 
     def __enter__(self) -> OnMachines:
-        self._looks = [[self._look(host) for host, _ in self._machines]]
+        self._looks = [[machine.look() for machine in self._machines]]
         return self
 
     def end(self) -> None:
-        self._looks.append([self._look(host) for host, _ in self._machines])
+        self._looks.append([machine.look() for machine in self._machines])
 
     def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
         del measured_ns  # it was looked at twice alone
         if len(self._looks) < 2:
             return ()
         found = (
-            disturbance.between(first, last, names)
-            for (_, names), first, last in zip(self._machines, *self._looks, strict=True)
+            disturbance.between(first, last, machine.names)
+            for machine, first, last in zip(self._machines, *self._looks, strict=True)
             if first is not None and last is not None
         )
         return tuple(use for use in found if use is not None)
-
-    def _look(self, host: Host) -> Look | None:
-        argv = [programs.PYTHON, "-I", "-S", "-", self._proc]
-        try:
-            told = host.run(argv, input=programs.source("neighbours"), check=False)
-        except (CommandFailed, RequirementError):
-            return None  # what is not known of others is no reason to lose a figure
-        return _decode(told.stdout.encode()) if told.status == 0 else None
 
 
 class FromOutside(Watching):

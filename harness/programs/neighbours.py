@@ -1,10 +1,10 @@
 """One look at the processors of the machine that it runs on: which time is explained, and who waited.
 
-    neighbours.py [PROC]
+    neighbours.py PROC [NAMESPACE...]
 
-PROC is where a procfs with all of the machine's processes is mounted, /proc if nothing is said. It prints one
-JSON object, with the fields of ``harness.disturbance.Look``. Explained is what the kernel does by itself
-(interrupts, its threads), and what is done by this program's process namespace, which is the run's own.
+PROC is where a procfs with all of the machine's processes is mounted. It prints one JSON object, with the
+fields of ``harness.disturbance.Look``. Explained is what the kernel does by itself (interrupts, its threads),
+and what is done in the process namespaces that are named, which are the run's own (``pid:[4026531836]``).
 Times are in nanoseconds, and as fine as the machine counts them: ticks, mostly of 10 ms (proc(5), stat).
 """
 
@@ -40,9 +40,8 @@ def processors(proc: str) -> tuple[list[list[int]], int]:
     return each[1:], max(1, len(each) - 1)
 
 
-def explained_ticks(proc: str) -> int:
-    """Of all kernel threads, and of all processes in our namespace, with their children that have ended."""
-    ours = str(Path("/proc/self/ns/pid").readlink())
+def explained_ticks(proc: str, ours: list[str]) -> int:
+    """Of all kernel threads, and of all processes in our namespaces, with their children that have ended."""
     ticks = 0
     for name in os.listdir(proc):  # noqa: PTH208 -- a Path for each process would take longer than this
         if not name.isdecimal():
@@ -54,7 +53,7 @@ def explained_ticks(proc: str) -> int:
             continue
         if int(fields[6]) & KERNEL_THREAD:
             ticks += int(fields[11]) + int(fields[12])
-        elif namespace(proc, name) == ours:
+        elif namespace(proc, name) in ours:
             ticks += sum(int(field) for field in fields[11:15])
     return ticks
 
@@ -90,7 +89,7 @@ def throttled_ns() -> int | None:
     return found
 
 
-def look(proc: str) -> dict[str, Any]:
+def look(proc: str, *ours: str) -> dict[str, Any]:
     at_ns = time.monotonic_ns()
     each, count = processors(proc)
     interrupts = sum(ticks for times in each for ticks in times[5:7])
@@ -99,7 +98,7 @@ def look(proc: str) -> dict[str, Any]:
         "processors": count,
         "idle_ns": TICK_NS * sum(ticks for times in each for ticks in times[3:5]),
         "stolen_ns": [TICK_NS * sum(times[7:8]) for times in each],
-        "ours_ns": TICK_NS * (interrupts + explained_ticks(proc)),
+        "ours_ns": TICK_NS * (interrupts + explained_ticks(proc, list(ours))),
         "pressure_ns": pressure_ns(),
         "throttled_ns": throttled_ns(),
         "is_hyperthreaded": read(SMT).strip() == "1",
@@ -108,4 +107,4 @@ def look(proc: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(look(*sys.argv[1:] or ["/proc"])) + "\n")
+    sys.stdout.write(json.dumps(look(*sys.argv[1:])) + "\n")

@@ -20,7 +20,7 @@ from harness.beside import Beside, Others
 from harness.disturbance import HANDOVER_NS, THRESHOLD, Core, Look
 from harness.hosts import NamespaceHost
 from harness.model import Clock, Record, Status
-from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, looking
+from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, _machines, looking
 from tests.unit.results_folder import made_plan
 from tests.unit.test_table import record
 
@@ -367,18 +367,19 @@ def test_what_has_ended_is_counted_on() -> None:
 
 def test_a_machine_explains_what_is_the_kernels_and_our_own() -> None:
     host = NamespaceHost(name="target")
-    with OnMachines([(host, ("target",))], "/proc") as watching:
+    with OnMachines(list(_machines([host, NamespaceHost(name="initiator")], Path("/proc")))) as watching:
         until = time.monotonic() + 0.6
         while time.monotonic() < until:
             pass
     (use,) = watching.taken()
-    assert use.hosts == ("target",) and use.wall_ns > 0.5 * S
+    assert use.hosts == ("target", "initiator") and use.wall_ns > 0.5 * S
     assert use.processors is not None and 0 <= use.processors <= 1
     assert use.taken is not None
 
 
 def test_a_machine_without_such_files_is_not_known(tmp_path: Path) -> None:
-    with OnMachines([(NamespaceHost(name="target"), ("target",))], str(tmp_path / "none")) as watching:
+    machines = list(_machines([NamespaceHost(name="target")], tmp_path / "none"))
+    with OnMachines(machines) as watching:
         time.sleep(0.01)
     assert watching.taken() == ()
 
@@ -394,15 +395,16 @@ def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...
 def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
     from harness.programs import neighbours as program
 
-    ours = Path("/proc/self/ns/pid").readlink()
+    ours = ["pid:[7]", "pid:[8]"]
     (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
     write_process(tmp_path, 2, flags=program.KERNEL_THREAD, ticks=(0, 5, 0, 0)).symlink_to("pid:[1]")
-    write_process(tmp_path, 10, ticks=(1, 2, 3, 4)).symlink_to(ours)
+    write_process(tmp_path, 10, ticks=(1, 2, 3, 4)).symlink_to(ours[0])
+    write_process(tmp_path, 13, ticks=(0, 0, 0, 5)).symlink_to(ours[1])
     write_process(tmp_path, 11, ticks=(100, 100, 100, 100)).symlink_to("pid:[1]")
     (tmp_path / "12").mkdir()
-    assert program.explained_ticks(str(tmp_path)) == 5 + 1 + 2 + 3 + 4
-    told = program.look(str(tmp_path))
-    assert told["ours_ns"] == (15 + 6 + 7 + 1 + 1) * program.TICK_NS
+    assert program.explained_ticks(str(tmp_path), ours) == 5 + 1 + 2 + 3 + 4 + 5
+    told = program.look(str(tmp_path), *ours)
+    assert told["ours_ns"] == (20 + 6 + 7 + 1 + 1) * program.TICK_NS
     assert told["idle_ns"] == (4 + 5 + 1 + 1) * program.TICK_NS
     assert told["stolen_ns"] == [8 * program.TICK_NS, program.TICK_NS] and told["processors"] == 2
     assert msgspec.convert(told, Look).pressure_ns == told["pressure_ns"]
@@ -425,7 +427,7 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 
 def test_the_program_stands_by_itself() -> None:
     done = subprocess.run(
-        [programs.PYTHON, "-I", "-S", "-"],
+        [programs.PYTHON, "-I", "-S", "-", "/proc"],
         input=programs.source("neighbours"),
         capture_output=True,
         text=True,

@@ -56,6 +56,8 @@ def record_of_the_path() -> None:
         assert record["testbed"] == "machines"
         moved = record["read"]["bytes"]
         assert min(record["proof"]["link_bytes_initiator"], record["proof"]["link_bytes_target"]) > moved
+        others = {tuple(use["hosts"]): use["taken"] for use in record["beside"]["others"]}
+        assert set(others) == {("initiator", "target")} and None not in others.values(), others
     secured = found["wired+aes128gcm16.rand-read-4k.r1"]["proof"]
     assert secured["cleartext_segments"] == 0 and secured["esp_packets_sampled"] > 0, secured
     environment = json.loads((newest_run() / "environment.json").read_bytes())

@@ -56,7 +56,7 @@ class Verdict(enum.StrEnum):
 class Finding:
     """One thing that was looked at, in a testbed or on a machine.
 
-    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried`` says that it was found by trying.
+    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried``: it was found by trying.
     """
 
     where: str

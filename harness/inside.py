@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from harness import doctor, hops, interfaces, recovery, remote
+from harness import disturbance, doctor, hops, interfaces, recovery, remote
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -22,7 +22,7 @@ from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, Status, TestbedKind
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
 from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
@@ -160,7 +160,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     plan = folder.load_plan()
     # What was measured before is read first: a damaged record ends a run before anything is brought up.
     schedule = Schedule(plan, folder.load_records())
-    probed = {record.key for record in store.load(folder) if record.status is Status.OK}
+    probed = {record.key for record in store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import testbed
+from harness import disturbance, testbed
 from harness.cli.console import (
     Interrupted,
     carry_out,
@@ -23,7 +23,7 @@ from harness.cli.console import (
     tell_start,
 )
 from harness.errors import UsageError
-from harness.model import IkeAuth, IpsecMode, Plan, Security, Status
+from harness.model import IkeAuth, IpsecMode, Plan, Security
 from harness.plan import KernelChoice, Kernels, Request
 from harness.probes import planning, store
 from harness.probes.prober import questions
@@ -171,7 +171,7 @@ def probe(
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
-    done = {record.key for record in store.load(folder) if record.status is Status.OK}
+    done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
     lines = ["nothing is left to probe"]

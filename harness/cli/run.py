@@ -84,6 +84,13 @@ def run(
             help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
         ),
     ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            help="How often a cell that other processes disturbed is measured again, once they are calm.",
+            show_default=str(DEFAULTS.retries),
+        ),
+    ] = None,
     runtime: Annotated[
         str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
     ] = None,
@@ -233,7 +240,8 @@ def run(
         ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; nothing is measured twice.")
+        str | None,
+        typer.Option(metavar="RUN", help="Finish a run: measure what it lacks, and what was disturbed."),
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
@@ -252,6 +260,7 @@ def run(
         "confidence": confidence,
         "max_repeats": max_repeats,
         "max_time": max_time,
+        "retries": retries,
         "runtime": runtime,
         "seed": seed,
         "size": size,
@@ -330,6 +339,9 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
     print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
+    if outcome.disturbed and made.retries:
+        again = shlex.quote(str(folder.path))
+        err.print(f"measure them again on a quieter machine: harness run --resume {again}", soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
 

@@ -1,4 +1,4 @@
-"""docs/machines.md, walked: what its reader types is typed here, in the page's order, on two stock machines."""
+"""docs/machines.md, walked: what its reader types is typed here, in the page's order, on stock machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import subprocess
 
 from tests.machines.images import ROOT
-from tests.machines.runs import SHORT, as_before
+from tests.machines.runs import SHORT, as_before, cells, proved
 from tests.machines.site import Site
 
 PAGE = ROOT / "docs" / "machines.md"
@@ -38,6 +38,11 @@ def test_every_command(installed: Site) -> None:
                 check=False,
             )
             assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+    found = cells(installed)
+    assert len(found) == 24
+    for name, cell in found.items():
+        assert cell["status"] == "ok", f"{name}: {cell['reason']}"
+        assert cell["ipsec"] == "off" or proved(cell), cell["proof"]
     assert (installed.folder / "report.html").stat().st_size > 0
 
 

@@ -30,9 +30,10 @@ store = lio.FileIOStorageObject("own", dev="/root/own.img", size=16 << 20, wwn="
 target = lio.Target(lio.FabricModule("iscsi"), "{OWN_IQN}", mode="create")
 group = lio.TPG(target, 1, mode="create")
 group.set_attribute("authentication", 0)
-lio.LUN(group, 0, store)
+lun = lio.LUN(group, 0, store)
 lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
-lio.NodeACL(group, "iqn.2003-01.org.example:client", mode="create")
+acl = lio.NodeACL(group, "iqn.2003-01.org.example:client", mode="create")
+lio.MappedLUN(acl, 0, lun)
 group.enable = True
 """
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -116,6 +117,8 @@ def last_words(console: Path, begin: int = 0) -> str:
 
 class ScratchFolder(msgspec.Struct, frozen=True):
     """A private folder for what the lab needs on the machine while it runs."""
+
+    lasting: ClassVar[bool] = True
 
     path: str
 

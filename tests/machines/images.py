@@ -1,7 +1,8 @@
 """Disks of stock machines: Debian as its installer leaves it, with nothing of this project on it.
 
-``python -m tests.machines.images bookworm trixie`` makes what is not in the cache yet. It takes mmdebstrap,
-and root or subordinate user ids (subuid(5)), so that files belong to whom they belong on a machine.
+``python -m tests.machines.images uml bookworm trixie`` makes what is not in the cache yet (``qemu``: with
+Debian's kernel). It takes mmdebstrap, and root or subordinate user ids (subuid(5)), so that files belong to
+whom they belong on a machine.
 
 A machine can reach no mirror, so its disk has one: the packages that `harness doctor` can name stand in a
 folder, which is the one source of its apt. They are not installed.
@@ -10,6 +11,7 @@ folder, which is the one source of its apt. They are not installed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import io
 import os
@@ -23,6 +25,8 @@ from pathlib import Path
 
 from harness.lab import kernel
 from harness.requirements import packages
+from tests.lab.cli import ON_CI
+from tests.lab.conftest import build_kernel
 
 ROOT = Path(__file__).parents[2]
 SUITES = ("bookworm", "trixie")
@@ -38,9 +42,29 @@ INSTALLED = (
 ON_THE_MIRROR = ("strongswan", "targetcli-fb", "network-manager", "ufw", "hostapd", "wpasupplicant")
 """What users have for themselves, beside what doctor names."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What machines are made of: what their disk and their two interfaces are called, and what boots them."""
+
+    name: str
+    root: str
+    interfaces: tuple[str, str]
+    packages: tuple[str, ...] = ()
+
+
+UML = Hardware(name="uml", root="/dev/ubda", interfaces=("vec0", "vec1"))
+"""User-mode kernels of our own: fast."""
+
+QEMU = Hardware(
+    name="qemu", root="/dev/vda", interfaces=("enp0s2", "enp0s3"), packages=("linux-image-amd64",)
+)
+"""Debian's kernel and its modules: whole."""
+
+HARDWARE = {hardware.name: hardware for hardware in (UML, QEMU)}
 DISK_BYTES = 4 << 30
 HOME_NETWORK, STORAGE_NETWORK = "192.0.2", "198.51.100"
-"""RFC 5737. Each machine has an interface in both: `vec0` and `vec1`, with its place in NAMES plus ten."""
+"""RFC 5737. Each machine has an interface in both, whose last number is its place in NAMES plus ten."""
 
 AS_ROOT = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
 """A wrapper for who is not root: files belong to a range of users that is this user's."""
@@ -61,7 +85,8 @@ set -eu
 mkdir root identity
 tar --extract --numeric-owner --xattrs --xattrs-include='*' --file="$1" --directory=root
 tar --extract --file=- --directory=identity
-cp --recursive --no-preserve=ownership identity/modules/. root/usr/lib/modules/
+if [ -d identity/modules ]; then cp -r --no-preserve=ownership identity/modules/. root/usr/lib/modules/; fi
+if [ -e root/vmlinuz ]; then cp root/vmlinuz root/initrd.img .; fi
 rm -f root/etc/ssh/ssh_host_* root/etc/machine-id root/var/lib/dbus/machine-id root/etc/resolv.conf
 chroot root useradd --create-home --shell /bin/bash --groups sudo admin
 chroot root useradd --create-home --shell /bin/bash guest
@@ -84,18 +109,18 @@ each machine's own files, and the kernel's modules."""
 IDENTITY = {
     "etc/hostname": "{name}\n",
     "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 {name}\n{others}",
-    "etc/fstab": "/dev/ubda / ext4 errors=remount-ro 0 1\n",
+    "etc/fstab": "{root} / ext4 errors=remount-ro 0 1\n",
     "etc/machine-id": "",
     "etc/network/interfaces": """\
 auto lo
 iface lo inet loopback
 
-auto vec0
-iface vec0 inet static
+auto {home_interface}
+iface {home_interface} inet static
     address {home}/24
 
-auto vec1
-iface vec1 inet static
+auto {storage_interface}
+iface {storage_interface} inet static
     address {storage}/24
 """,
     "etc/ssh/ssh_host_ed25519_key": "{host_key}",
@@ -115,10 +140,14 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Disks:
-    """The disks of one suite, in the cache, and the keys that open the machines."""
+    """The disks of one suite, in the cache, and the keys that open the machines.
+
+    Beside those of QEMU stand ``vmlinuz`` and ``initrd.img``.
+    """
 
     folder: Path
     suite: str
+    hardware: Hardware
 
     def disk(self, name: str) -> Path:
         return self.folder / f"{name}.ext4"
@@ -135,12 +164,16 @@ class Disks:
         return (self.folder / "complete").exists()
 
 
-def disks(suite: str) -> Disks:
-    """Where the disks of a suite are, or will be once ``make`` was called."""
-    own = kernel.own_kernel()
-    recipe = (suite, INSTALLED, _wanted(), MIRROR, DISKS, IDENTITY, str(own.binary))
+def disks(suite: str, hardware: Hardware = UML) -> Disks:
+    """Where the disks of a suite are, or will be once ``make`` was called.
+
+    Raises RequirementError if the lab's own kernel, which UML's machines boot, has not been built.
+    """
+    own = kernel.own_kernel().modules if hardware is UML else ""
+    recipe = (suite, hardware, INSTALLED, _wanted(), MIRROR, DISKS, IDENTITY, str(own))
     key = hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]
-    return Disks(folder=cache_folder() / f"{suite}-{key}", suite=suite)
+    folder = cache_folder() / f"{suite}-{hardware.name}-{key}"
+    return Disks(folder=folder, suite=suite, hardware=hardware)
 
 
 def _wanted() -> list[str]:
@@ -154,21 +187,24 @@ def address(name: str, network: str) -> str:
     return f"{network}.{10 + NAMES.index(name)}"
 
 
-def make(suite: str) -> Disks:
+def make(suite: str, hardware: Hardware = UML) -> Disks:
     """The disks of a suite, made if they are not in the cache."""
-    wanted = disks(suite)
+    wanted = disks(suite, hardware)
     if wanted.exists():
         return wanted
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    with _work_folder(cache) as work:
+    with _alone(cache / "lock"), _work_folder(cache) as work:
+        if wanted.exists():  # by whoever was at it before us
+            return wanted
         _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "user", "-f", str(work / "id_ed25519")])
-        archive = _archive(suite, cache)
+        archive = _archive(suite, hardware, cache)
         identities = io.BytesIO()
         with tarfile.open(fileobj=identities, mode="w") as tar:
             for name in NAMES:
-                _add_identity(tar, name, work)
-            tar.add(kernel.own_kernel().modules, "modules")
+                _add_identity(tar, name, hardware, work)
+            if hardware is UML:
+                tar.add(kernel.own_kernel().modules, "modules")
         _run(
             [*AS_ROOT, "sh", "-c", DISKS, "sh", str(archive), " ".join(NAMES), str(DISK_BYTES)],
             cwd=work,
@@ -179,9 +215,10 @@ def make(suite: str) -> Disks:
     return wanted
 
 
-def _archive(suite: str, cache: Path) -> Path:
+def _archive(suite: str, hardware: Hardware, cache: Path) -> Path:
     """The root that all machines of a suite begin with."""
-    names = (*INSTALLED, "|", *_wanted())
+    installed = (*INSTALLED, *hardware.packages)
+    names = (*installed, "|", *_wanted())
     key = hashlib.sha256(f"{' '.join(names)}{MIRROR}".encode()).hexdigest()[:12]
     archive = cache / f"{suite}-{key}.tar"
     if not archive.exists():
@@ -193,24 +230,16 @@ def _archive(suite: str, cache: Path) -> Path:
             "--variant=important",
             "--format=tar",
             "--skip=cleanup/apt",
-            f"--include={','.join(INSTALLED)}",
+            f"--include={','.join(installed)}",
         ]
-        _run(
-            [
-                "sh",
-                str(ROOT / "tools/make-root.sh"),
-                suite,
-                str(unfinished),
-                *words,
-                f'--customize-hook=sh {hook} "$1"',
-            ]
-        )
+        words.append(f'--customize-hook=sh {hook} "$1"')
+        _run(["sh", str(ROOT / "tools/make-root.sh"), suite, str(unfinished), *words])
         hook.unlink()
         unfinished.rename(archive)
     return archive
 
 
-def _add_identity(tar: tarfile.TarFile, name: str, work: Path) -> None:
+def _add_identity(tar: tarfile.TarFile, name: str, hardware: Hardware, work: Path) -> None:
     """A machine's own files, with a host key made for it."""
     key = work / f"{name}.key"
     _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"root@{name}", "-f", str(key)])
@@ -221,6 +250,9 @@ def _add_identity(tar: tarfile.TarFile, name: str, work: Path) -> None:
     facts = {
         "name": name,
         "others": others,
+        "root": hardware.root,
+        "home_interface": hardware.interfaces[0],
+        "storage_interface": hardware.interfaces[1],
         "home": address(name, HOME_NETWORK),
         "storage": address(name, STORAGE_NETWORK),
         "host_key": key.read_text(encoding="utf-8"),
@@ -235,6 +267,14 @@ def _add_identity(tar: tarfile.TarFile, name: str, work: Path) -> None:
         tar.addfile(entry, io.BytesIO(data))
     key.unlink()
     key.with_name(f"{key.name}.pub").unlink()
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until nobody else makes disks; the lock ends with its process, however that ends."""
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager
@@ -254,5 +294,8 @@ def _run(argv: list[str], *, cwd: Path | None = None, input: bytes | None = None
 
 
 if __name__ == "__main__":
-    for suite in sys.argv[1:] or SUITES:
-        print(f"{suite}: {make(suite).folder}")  # noqa: T201
+    chosen = HARDWARE[sys.argv[1]]
+    if chosen is UML and ON_CI:
+        build_kernel()
+    for suite in sys.argv[2:] or SUITES:
+        print(f"{suite}: {make(suite, chosen).folder}")  # noqa: T201

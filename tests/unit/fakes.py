@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import leftovers
+from harness.charon import Charon
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
 from harness.ipsec import REQID
@@ -95,15 +97,16 @@ class FakeHost(NamespaceHost):
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
     ) -> Iterator[None]:
-        thing = f"daemon {Path(argv[0]).name} of {self.name} {self.netns or ''} {log}"
+        del env
+        # charon is started in a mount namespace, its program last.
+        program = argv[-1] if argv[0] == "unshare" else argv[0]
+        thing = f"daemon {Path(program).name} of {self.name} {self.netns or ''} {log}"
         self.world.run(self, Command(self.name, ("daemon", *argv)), deadline_s)
         self.world.make(thing)
         if output is not None:
             output.write_bytes(PCAP_HEADER)
             self.world.captures[output] = argv[-1]
         try:
-            if env is not None and "STRONGSWAN_CONF" in env:
-                self.world.sockets.add(str(Path(env["STRONGSWAN_CONF"]).parent / "vici"))
             if not ready():
                 raise CommandFailed(f"waited {deadline_s:g} s in vain for {argv[0]}")
             yield
@@ -142,7 +145,8 @@ class World:
     history: list[tuple[str, str]] = field(default_factory=list)
     """("+" or "-", thing), in order."""
     secret_files: dict[str, str] = field(default_factory=dict)
-    sockets: set[str] = field(default_factory=set)
+    told: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    """What each host's charons were told: host, command, message."""
     captures: dict[Path, str] = field(default_factory=dict)
     moved_bytes: int = 0
     esp_bytes: int = 0
@@ -150,6 +154,8 @@ class World:
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
     serial: str = ""
+    initiator: str = ""
+    """By which sessions go."""
     kernel_messages: list[str] = field(default_factory=list)
     """What the kernel will have said when it is asked next."""
     _steps: int = 0
@@ -171,6 +177,21 @@ class World:
     def remove(self, thing: str) -> None:
         del self.things[thing]
         self.history.append(("-", thing))
+
+    def ask(
+        self, charon: Charon, command: str, message: dict[str, Any] | None = None, *, within_s: float = 0
+    ) -> None:
+        """In place of ``Charon.ask``."""
+        host = charon.host
+        assert isinstance(host, FakeHost)
+        text = json.dumps(message or {}, default=bytes.decode)
+        self.told.append((host.name, command, json.loads(text)))
+        try:
+            status, _, said = self.run(host, Command(host.name, ("vici", command), text), within_s)
+        except OSError as error:
+            raise CommandFailed(str(error)) from error
+        if status:
+            raise CommandFailed(f"charon on the {host.name} did not carry out `{command}`: {said}")
 
     def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
         """Carry out a step, or fail it. ``harness.run.run`` raises CommandFailed if a command hangs."""
@@ -199,8 +220,6 @@ class World:
         match argv:
             case ["test", "-e", "/sys/module/brd"]:
                 return DONE if "module brd" in self.things else NO
-            case ["test", "-S", path]:
-                return DONE if path in self.sockets else NO
             case ["modprobe", "--first-time", "brd", *_]:
                 self.make("module brd")
             case ["modprobe", "-r", "brd"]:
@@ -242,15 +261,20 @@ class World:
                 self._remove_if_there(_state(netns, source, destination, number), DONE)
             case ["ip", "-s", "xfrm", "state", *_]:
                 return 0, self._states(netns), ""
-            case ["swanctl", "--initiate", "--child", name, *_]:
-                self._initiate(name)
+            case ["ip", "xfrm", "policy", "list"]:
+                return 0, self._policies(netns), ""
+            case ["vici", "initiate"]:
+                self._initiate(json.loads(text)["child"])
             case ["/usr/bin/python3", "-c", program]:
                 return (
                     self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
                 )
-            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
+            case ["iscsiadm", "--mode", "iface", "--interface", _, *words]:
+                if words[:4] == ["--op", "update", "--name", "iface.initiatorname"]:
+                    self.initiator = words[-1]
+            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
                 return self._iscsiadm(iqn, words)
-            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script:
+            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
                 return self._sysfs(word)
             case ["fio", *_]:
                 return self._fio(text)
@@ -263,12 +287,13 @@ class World:
         return DONE
 
     def _initiate(self, name: str) -> None:
-        """charon's states and policies on both ends, by the addresses in the initiator's configuration."""
-        (conf,) = (t for p, t in self.secret_files.items() if p.endswith("charon-initiator/swanctl.conf"))
-        words = conf[conf.index(f" {name} {{") :].split()
-        near, far, reqid, priority = (
-            words[words.index(key) + 2] for key in ("local_addrs", "remote_addrs", "reqid", "priority")
+        """charon's states and policies on both ends, as the initiator's connection says."""
+        conn = next(
+            m[name] for h, c, m in self.told[::-1] if (h, c) == ("initiator", "load-conn") and name in m
         )
+        (near,), (far,) = conn["local_addrs"], conn["remote_addrs"]
+        child = conn["children"][name]
+        reqid, priority = str(child["reqid"]), str(child["priority"])
         target = next(t.split()[1] for t in self.things if t == f"netns {name}")
         for netns in (None, target):
             for source, destination, way in ((near, far, "out"), (far, near, "in"), (far, near, "fwd")):
@@ -276,6 +301,15 @@ class World:
                 self.make(_policy(netns, [*selector, "priority", priority]))
             for source, destination in ((near, far), (far, near)):
                 self.make(_state(netns, source, destination, reqid))
+
+    def _policies(self, netns: str | None) -> str:
+        text = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tsocket in priority 0 ptype main \n"
+        for thing in self.things:
+            if thing.startswith(f"policy {netns} "):
+                selector, _, rest = thing.removeprefix(f"policy {netns} ").partition(" dir ")
+                way, _, priority = rest.partition(" priority ")
+                text += f"{selector} \n\tdir {way} action block priority {priority or 20000} ptype main \n"
+        return text
 
     def _states(self, netns: str | None) -> str:
         text = state_text("10.0.0.1", "10.0.0.2", spi=1, reqid=1)
@@ -344,6 +378,8 @@ class World:
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
         if path.endswith("vpd_pg80"):
             return self.serial
+        if path.endswith("/initiatorname"):
+            return f"{self.initiator}\n"
         if path.endswith("/state"):
             return "LOGGED_IN\n" if any(thing.startswith("session ") for thing in self.things) else ""
         return "262144\n" if path.endswith("/size") else ""
@@ -353,6 +389,7 @@ def _asks(argv: tuple[str, ...]) -> bool:
     """Whether an exit status other than 0 is an answer and no error."""
     return (
         argv[0] in ("test", "mountpoint")
+        or argv == ("vici", "stats")
         or argv[:3] == ("ip", "link", "show")
         or (argv[:2] == ("sh", "-c") and argv[2].startswith(("test", "grep")))
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import Any
+
 from tests.lab.inside.kernel import (
     RESULTS,
     differences,
@@ -19,6 +22,27 @@ PATHS = (
 )
 
 
+def taken_by_others(record: dict[str, Any]) -> float:
+    """What others took of the one machine that there is."""
+    (use,) = record["beside"]["others"]
+    assert use["hosts"] == ["initiator", "target"] and use["taken"] is not None, use
+    return float(use["taken"])
+
+
+def beside_a_loop() -> None:
+    """On this one processor, a loop takes about half; what the run does itself is none of it."""
+    run = (*RUN, "--workload=rand-read-4k", "--size=32M", "--link=local", f"--results={RESULTS}")
+    harness(*run)
+    alone = max(map(taken_by_others, records(newest_run()).values()))
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as loop:
+        said = harness(*run)
+        loop.kill()
+    beside = [taken_by_others(record) for record in records(newest_run()).values()]
+    print(f"others took at most {alone:.2f} alone, and {beside} beside a loop")
+    assert alone < min(beside) and min(beside) > 0.3, (alone, beside)
+    assert "3 of 3 cells disturbed" in said and "other processes had" in said, said
+
+
 def main() -> None:
     make_the_user_s_own()
     before = snapshot()
@@ -28,6 +52,7 @@ def main() -> None:
     assert {record["testbed"] for record in found.values()} == {"host"}
     assert {record["status"] for record in found.values()} == {"ok"}
     assert found["wired+aes128gcm16.seq-read-256k.r1"]["proof"]["cleartext_segments"] == 0
+    beside_a_loop()
     said = harness(*PATHS, "--workload=seq-read-256k", "--size=32M", f"--results={RESULTS}")
     assert "3 cells (3 ok)" in said, said
     changed = differences(before, snapshot())

@@ -138,7 +138,7 @@ class Bench:
         self.journal = journal
         self.private = private
         self.chap_secret = secrets.token_hex(8)
-        self._nonce = secrets.token_hex(8)
+        self._nonce = secrets.token_hex(6)
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._storage: list[Storage] = []
         self._local: LocalDisk | None = None

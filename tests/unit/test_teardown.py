@@ -83,7 +83,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
     events: list[Event] = []
     error: BaseException | None = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secrets, "token_hex", lambda _count: CHAP_SECRET)
+        patch.setattr(secrets, "token_hex", lambda count: CHAP_SECRET[: 2 * count])
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, none of which has to survive a power cut.
         patch.setattr(os, "fsync", lambda _file: None)
@@ -227,7 +227,7 @@ def test_the_initiator_starts_no_session_by_itself_and_gives_up_soon(tmp_path: P
     assert "node.startup = manual" in conf
     assert "node.session.auth.authmethod = CHAP" in conf
     assert "node.session.initial_login_retry_max = 1" in conf
-    name = f"InitiatorName=iqn.2026-11.net.storage-harness:{TAG}.initiator\n"
+    name = f"InitiatorName=iqn.2026-11.net.storage-harness:{TAG}.initiator.{CHAP_SECRET[:12]}\n"
     assert world.secret_files["/etc/iscsi/initiatorname.iscsi"] == name
 
 

@@ -31,6 +31,9 @@ CHANGING = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir"
 }
 """Python's audit events of what changes a file, and which of their arguments name it."""
 
+SINKS = ("/dev/null", "/dev/zero", "/dev/full")
+"""May be written to, if they are asked for; not replaced."""
+
 STARTING = (
     "subprocess.Popen",
     "os.exec",
@@ -68,8 +71,13 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open":
         path, _, flags = arguments
-        if isinstance(path, str | bytes) and isinstance(flags, int) and flags & WRITING:
-            _about_to_write(_seen, os.path.realpath(os.fsdecode(path)))
+        writes = isinstance(flags, int) and flags & WRITING
+        if (
+            writes
+            and isinstance(path, str | bytes)
+            and (place := os.path.realpath(os.fsdecode(path))) not in SINKS
+        ):
+            _about_to_write(_seen, place)
     elif event in CHANGING:
         for number in CHANGING[event]:
             if isinstance(path := arguments[number], str | bytes | os.PathLike):
@@ -85,7 +93,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _about_to_write(seen: Seen, place: str) -> None:
     # The machine must not suffer from what is looked for: a device that is replaced by a file is gone.
-    if not place.startswith((f"{seen.folder}/", "/proc/self/fd/")) and place != "/dev/null":
+    if not place.startswith((f"{seen.folder}/", "/proc/self/fd/")):
         seen.written.append(place)
         raise PermissionError(1, "Operation not permitted", place)
 

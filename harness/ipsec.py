@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
 from harness.undo import Step
+from harness.witness import REQID, Report
 
 CHARON = "/usr/sbin/charon-systemd"
 BASE_PLUGINS = (
@@ -35,9 +35,6 @@ BARRIER_PRIORITY = 4_000_000
 """Behind every policy of charon's (a lower number comes first)."""
 
 POLICY_PRIORITY = 300_000
-REQID = 0x48000000
-"""With the path's index added: what marks charon's policies and states as ours, beside others'."""
-
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
 the kernel keeps one policy for a selector, and the barrier has that of the very port."""
@@ -130,63 +127,6 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
 
 def _delete_policy(selector: tuple[str, ...]) -> Step:
     return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EspState:
-    """One xfrm state (an SA of one direction) and its lifetime counters."""
-
-    spi: str
-    source: str
-    destination: str
-    bytes: int
-    packets: int
-    algorithm: str
-    mode: str
-    reqid: int
-
-
-_STATE = re.compile(
-    r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
-    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\S* mode (?P<mode>\w+)\n"
-    r"(?P<body>.*?)(?=^src |\Z)",
-    re.MULTILINE | re.DOTALL,
-)
-_CURRENT = re.compile(r"lifetime current:\s+(\d+)\(bytes\), (\d+)\(packets\)")
-_ALGORITHM = re.compile(r"^\s+(?:aead|enc|auth-trunc) (\S+)", re.MULTILINE)
-
-
-def parse_states(text: str) -> list[EspState]:
-    """Read the output of ``ip -s xfrm state list nokeys``."""
-    states = []
-    for match in _STATE.finditer(text):
-        current = _CURRENT.search(match["body"])
-        if current is None:
-            continue
-        states.append(
-            EspState(
-                spi=match["spi"],
-                source=match["source"],
-                destination=match["destination"],
-                bytes=int(current[1]),
-                packets=int(current[2]),
-                algorithm=" + ".join(name.strip("\"'") for name in _ALGORITHM.findall(match["body"])),
-                mode=match["mode"],
-                reqid=int(match["reqid"]),
-            )
-        )
-    return states
-
-
-def read_states(host: Host, path: LinkPath) -> list[EspState]:
-    """The ESP states of a path, both directions, that a host has now."""
-    states = parse_states(host.run(["ip", "-s", "xfrm", "state", "list", "nokeys"]).stdout)
-    ends = {path.initiator_address, path.target_address}
-    return [
-        state
-        for state in states
-        if {state.source, state.destination} == ends and state.reqid == REQID + path.index
-    ]
 
 
 @dataclass(kw_only=True)
@@ -379,8 +319,8 @@ def tunnel(
     proposal: Proposal,
     mode: IpsecMode,
     credentials: Credentials,
-) -> Iterator[dict[str, str]]:
-    """Negotiate one CHILD_SA between the ends of a link; yields what was negotiated.
+) -> Iterator[None]:
+    """Negotiate one CHILD_SA between the ends of a link, and keep it for the length of the context.
 
     The barrier is not made here: it has to stand before this begins and after it ends.
     """
@@ -397,7 +337,7 @@ def tunnel(
         ends[0].swanctl(
             "--initiate", "--child", name, "--timeout", str(IKE_DEADLINE_S), timeout_s=IKE_DEADLINE_S + 10
         )
-        yield negotiated(path, proposal, mode)
+        yield
     finally:
         for daemon in ends:
             daemon.connections.pop(name, None)
@@ -406,25 +346,26 @@ def tunnel(
             ends[0].swanctl("--terminate", "--ike", name, "--timeout", "5", check=False)
 
 
-def negotiated(path: LinkPath, proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
-    """What the kernel now encrypts with: algorithm, mode, and the drivers that do it (/proc/crypto).
+def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
+    """What the kernels of both ends now encrypt with: algorithm, mode, and ``host``'s drivers (/proc/crypto).
 
-    Raises CommandFailed if the states in the kernel are not what was asked for.
+    Raises CommandFailed if the states in the kernels are not what was asked for.
     """
-    (crypto,) = path.initiator.read_files(["/proc/crypto"])
-    states = read_states(path.initiator, path)
-    if not states:
-        raise CommandFailed("charon reported a CHILD_SA, but the kernel has no ESP state for it")
-    state = states[-1]
-    if state.mode != mode.value or not all(name in state.algorithm for name in proposal.kernel_algorithms):
-        raise CommandFailed(
-            f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
-            f"{state.algorithm} in {state.mode} mode"
-        )
+    for report in reports:
+        if len({state.source for state in report.states}) != 2:
+            raise CommandFailed("charon reported a CHILD_SA, but a kernel has no ESP state for it")
+        for state in report.states:
+            # By name: "aes" is in many of them.
+            if (sorted(state.algorithms), state.mode) != (sorted(proposal.kernel_algorithms), mode.value):
+                raise CommandFailed(
+                    f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
+                    f"{' + '.join(state.algorithms)} in {state.mode} mode"
+                )
+    (crypto,) = host.read_files(["/proc/crypto"])
     return {
         "proposal": proposal.name,
-        "algorithm": state.algorithm,
-        "mode": state.mode,
+        "algorithm": " + ".join(proposal.kernel_algorithms),
+        "mode": mode.value,
         "drivers": ", ".join(drivers(crypto, proposal.kernel_algorithms)),
     }
 

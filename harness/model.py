@@ -420,10 +420,13 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
-    ``esp_bytes`` is the smaller of the two ends' ESP payload counters for the direction that fio
-    moved data in; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
+    ``esp_bytes`` is the smaller of the two ends' ESP payload counters, both directions added up and over all
+    security associations; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
     link saw outside ESP; ``esp_packets_sampled`` the ESP packets in that capture (one in
-    ``esp_sampling``). Interface counters are of the link, both directions added up.
+    ``esp_sampling``), of which ``esp_packets_due`` had to be there. ``control_frames`` is IKE, ARP and their
+    like in the captures, ``other_frames`` what is neither. ``unaccounted_frames`` and ``unaccounted_bytes``
+    are what an interface carried beyond all of that, at the end and in the direction where it was most.
+    Interface counters are of the link, both directions added up.
     """
 
     link_bytes_initiator: int
@@ -432,8 +435,13 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     esp_bytes_initiator: int = 0
     esp_bytes_target: int = 0
     esp_packets_sampled: int = 0
+    esp_packets_due: int = 0
     esp_sampling: int = 1
     cleartext_segments: int = 0
+    control_frames: int = 0
+    other_frames: int = 0
+    unaccounted_frames: int = 0
+    unaccounted_bytes: int = 0
     rekeys: int = 0
     tcp_retransmits: int | None = None
     air: AirProof | None = None

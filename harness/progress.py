@@ -20,7 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from harness.events import CellEnded, CellStarted, Ended, Event, Failed, Phase
+from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 from harness.model import Status
 from harness.units import format_duration
 
@@ -61,6 +61,11 @@ class Outcome:
                 self.fio_ns += event.fio_ns
                 if self.first_fio_unix_s is None and event.fio_ns:
                     self.first_fio_unix_s = event.fio_started_unix_s
+            case CellWithdrawn():
+                self.counts[Status.OK] = self.counts.get(Status.OK, 0) - 1
+                self.counts[Status.INVALID] = self.counts.get(Status.INVALID, 0) + 1
+                if not self.counts[Status.OK]:
+                    del self.counts[Status.OK]
             case Failed():
                 self.failure = event
             case Ended():
@@ -153,6 +158,8 @@ def follow(
                 case CellEnded():
                     progress.advance(task)
                     _tell_cell(event, progress.console, console.is_terminal)
+                case CellWithdrawn():
+                    _tell(event.key, Status.INVALID, event.reason, progress.console)
     outcome.ended_unix_s = time.time()
     return outcome
 
@@ -161,6 +168,9 @@ def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
     """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
     if event.status is Status.OK and is_terminal:
         return
-    reason = f": {escape(event.reason)}" if event.reason else ""
-    style = STYLES[event.status]
-    console.print(f"{escape(event.key)} [{style}]{event.status}[/]{reason}", highlight=False, soft_wrap=True)
+    _tell(event.key, event.status, event.reason, console)
+
+
+def _tell(key: str, status: Status, reason: str | None, console: Console) -> None:
+    words = f": {escape(reason)}" if reason else ""
+    console.print(f"{escape(key)} [{STYLES[status]}]{status}[/]{words}", highlight=False, soft_wrap=True)

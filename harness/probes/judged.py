@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters, ipsec
+from harness import counters
 from harness.beside import InterfaceUse
 from harness.counters import Traffic
 from harness.errors import HarnessError, HostLost, RequirementError
@@ -19,6 +19,7 @@ from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
 from harness.probes.records import ProbeRecord
 from harness.probes.tools import UNPROTECTED, Outcome, Way
+from harness.witness import Witnesses
 
 NET_DEV = "/proc/net/dev"
 
@@ -86,16 +87,15 @@ def measure(record: ProbeRecord, way: Way, *, observer: counters.Observer, folde
 
 def _measure(record: ProbeRecord, way: Way, observer: counters.Observer) -> ProbeRecord:
     path = way.path
-    ends = {"initiator": path.initiator, "target": path.target}
-    esp_before = _esp_bytes(path) if _uses_esp(record) else {}
+    witnesses = way.witnesses if _uses_esp(record) else None
+    esp_before = _esp_bytes(witnesses) if witnesses is not None else ()
     interfaces = _watch_interfaces(path)
     counted = observer.watch()
     outcome = MEASURES[type(record.probe)](record.probe, way)
     seen, grown = counted(), interfaces()
     esp = None
-    if _uses_esp(record):
-        after = _esp_bytes(path)
-        esp = min(after[end] - esp_before[end] for end in ends)
+    if witnesses is not None:
+        esp = min(now - was for was, now in zip(esp_before, _esp_bytes(witnesses), strict=True))
         if esp < outcome.moved_bytes:
             outcome.refuse(f"{outcome.moved_bytes} bytes were moved, but ESP carried only {esp}")
     return msgspec.structs.replace(
@@ -116,12 +116,9 @@ def _uses_esp(record: ProbeRecord) -> bool:
     return record.is_protected and not isinstance(record.probe, Cipher)
 
 
-def _esp_bytes(path: LinkPath) -> dict[str, int]:
-    """What all ESP states of a path have carried so far, both directions, by end."""
-    return {
-        end: sum(state.bytes for state in ipsec.read_states(host, path))
-        for end, host in (("initiator", path.initiator), ("target", path.target))
-    }
+def _esp_bytes(witnesses: Witnesses) -> tuple[int, ...]:
+    """What all security associations of a path have carried so far; the initiator's first."""
+    return tuple(sum(state.bytes for state in report.states) for report in witnesses.look())
 
 
 def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:

@@ -160,7 +160,7 @@ def _in_lab(
     if plan.lab_kernel is LabKernel.OWN:
         chosen = kernel.own_kernel()
         if plan.virtual_time:
-            chosen = dataclasses.replace(chosen, options=kernel.VIRTUAL_TIME)
+            chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     initiators = len(plan.machines.initiators) if plan.machines else 1
     storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
     if plan.kernels_apart:

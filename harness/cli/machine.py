@@ -177,7 +177,7 @@ def lab_exec(
             raise UsageError(
                 "virtual time needs the lab's own kernel, but Debian's was chosen", hint="add --kernel own"
             )
-        chosen = dataclasses.replace(chosen, options=kernel.VIRTUAL_TIME)
+        chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     with exclusive("harness lab exec") as state:
         journal = Journal(state / "journal-lab-exec.jsonl")
         console = state / "lab-exec.log"

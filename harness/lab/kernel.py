@@ -93,7 +93,13 @@ class Cached:
 
     @property
     def kernel(self) -> lab.Kernel:
-        return lab.Kernel(binary=self.folder / "linux", modules=self.folder / "modules", sets_any_xstate=True)
+        return lab.Kernel(
+            binary=self.folder / "linux",
+            modules=self.folder / "modules",
+            # Its links carry what a run sends, and no router's or neighbour's solicitation.
+            options=("ipv6.disable=1",),
+            sets_any_xstate=True,
+        )
 
 
 def cache_folder() -> Path:

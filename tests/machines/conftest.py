@@ -1,0 +1,89 @@
+"""Stock machines for the tests: one site for each suite, with what `harness doctor` says installed on it.
+
+HARNESS_HARDWARE is `uml` (unless it is set) or `qemu`. What is missing to have a site is named in the skip's
+reason; where the environment variable CI is set, that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness.errors import RequirementError
+from tests.lab.cli import ON_CI
+from tests.machines.images import HARDWARE, SUITES, UML, Hardware, disks
+from tests.machines.runs import TOGETHER
+from tests.machines.site import Machine, Said, Site, site
+
+ROLES = {"target": "nas", "initiator": "client", "initiator2": "client2"}
+
+
+def lacking(suite: str, hardware: Hardware) -> str:
+    """What is missing for machines of a suite, "" if they can be switched on."""
+    try:
+        if not disks(suite, hardware).exists():
+            return f"no disks of {suite}: python -m tests.machines.images {hardware.name} {suite}"
+    except RequirementError as error:
+        return f"{error.message}; {error.hint}"
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        return (
+            "a network namespace of its own: sh tests/lab/apart.sh FOLDER unshare --net pytest tests/machines"
+        )
+    return ""
+
+
+def chosen() -> tuple[str, ...]:
+    """The suites to try: HARNESS_SUITES (names with commas between), or all."""
+    return tuple(os.environ.get("HARNESS_SUITES", ",".join(SUITES)).split(","))
+
+
+@pytest.fixture(scope="session", params=chosen())
+def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Two machines as an installer leaves them, and nothing done on them yet."""
+    suite: str = request.param
+    hardware = HARDWARE[os.environ.get("HARNESS_HARDWARE", UML.name)]
+    if reason := lacking(suite, hardware):
+        if ON_CI:
+            pytest.fail(f"stock machines have to run on CI, but there is {reason}", pytrace=False)
+        pytest.skip(reason)
+    with site(disks(suite, hardware), tmp_path_factory.mktemp(suite)) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def installed(stock: Site) -> Site:
+    """The same machines with what doctor said to install, by the commands that it printed."""
+    install(stock, *TOGETHER)
+    return stock
+
+
+def install(on: Site, *words: str) -> None:
+    """Ask doctor, and type on each machine what it says; on all of them at once, for it takes minutes."""
+    todo: dict[str, list[str]] = {}
+    for role, command in commands(on.harness("doctor", *words)):
+        todo.setdefault(role, []).append(command)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda role: _type(on.machines[ROLES[role]], todo[role]), todo))
+
+
+def _type(machine: Machine, lines: list[str]) -> None:
+    """Type commands, each of which may ask whether to go on."""
+    for line in lines:
+        done = machine.run(line, input="y\n", timeout_s=1800)
+        assert done.status == 0, f"{machine.name}: {line}: {done.text[-2000:]}"
+
+
+def commands(doctor: Said) -> list[tuple[str, str]]:
+    """What doctor says to type, and on which machine, in its order."""
+    found, where = [], ""
+    for line in doctor.out.splitlines():
+        if match := re.match(r"(?:ok|note|missing) +(\S+)", line):
+            where = match[1]
+        if (match := re.match(r" +mend it: (.*)", line)) and where in ROLES:
+            found.append((where, match[1]))
+    return found

@@ -1,0 +1,149 @@
+"""Runs between stock machines: how they are asked for, what they measured, and what they left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.machines import snapshot as snapshot_program
+from tests.machines.site import Machine, Said, Site
+
+TOGETHER = ("--target", "ssh://root@nas", "--initiator", "ssh://root@client")
+SHORT = ("--size", "64M", "--repeats", "1", "--runtime", "0.3s")
+ONE = ("--workload", "rand-read-4k", "--no-probes", *SHORT)
+LONG = ("--workload", "rand-read-4k", "--no-probes", "--size", "64M", "--repeats", "100", "--runtime", "0.5s")
+"""To be broken into: it ends when it is ended."""
+
+SETTLE_S = 30.0
+"""How long a machine may take to put away what a run's connections were."""
+
+Snapshot = dict[str, list[str]]
+Cells = dict[str, dict[str, Any]]
+
+
+def snapshot(machine: Machine) -> Snapshot:
+    """What a machine is like now."""
+    program = Path(snapshot_program.__file__).read_text(encoding="utf-8")
+    found: Snapshot = json.loads(machine.sh("python3 -", input=program))
+    return found
+
+
+def snapshots(of: Site) -> dict[str, Snapshot]:
+    """What the machines that are on are like now."""
+    return {name: snapshot(machine) for name, machine in of.machines.items()}
+
+
+STAYS: Mapping[str, re.Pattern[str]] = {
+    # docs/machines.md, section 4: the kernel keeps what was loaded.
+    "modules": re.compile(r"(?:brd|algif_aead|af_alg)$"),
+}
+"""What a run may leave, as the documentation says."""
+
+
+def differences(before: dict[str, Snapshot], of: Site) -> dict[str, list[str]]:
+    """What has come (+) and gone (-) on each machine, once it has settled; empty if nothing has."""
+    end = time.monotonic() + SETTLE_S
+    while True:
+        changed: dict[str, list[str]] = {}
+        for name, now in snapshots(of).items():
+            for what, lines in before[name].items():
+                stays = STAYS.get(what)
+                came = [line for line in now[what] if line not in lines]
+                came = [f"+{line}" for line in came if stays is None or not stays.match(line)]
+                gone = [f"-{line}" for line in lines if line not in now[what]]
+                if came or gone:
+                    changed[f"{name}: {what}"] = came + gone
+        if not changed or time.monotonic() > end:
+            return changed
+        time.sleep(2)
+
+
+@contextlib.contextmanager
+def as_before(of: Site) -> Iterator[None]:
+    """Nothing on the machines is another thing afterwards."""
+    before = snapshots(of)
+    yield
+    changed = differences(before, of)
+    assert not changed, json.dumps(changed, indent=1)
+
+
+def newest_run(of: Site) -> Path:
+    return max((of.folder / "results").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+
+
+def cells(of: Site) -> Cells:
+    """The records of the newest run, by cell."""
+    return {file.stem: json.loads(file.read_bytes()) for file in (newest_run(of) / "cells").glob("*.json")}
+
+
+def wired(of: Site, *words: str) -> tuple[str, ...]:
+    """The words of a short run over the storage network."""
+    return ("run", *TOGETHER, "--link", f"wired={of.wire}", *words)
+
+
+def good(of: Site, said: Said) -> Cells:
+    """The cells of a run that has to have gone well: each is ok, and what was protected is proved."""
+    assert said.status == 0, said.text
+    found = cells(of)
+    for name, cell in found.items():
+        assert cell["status"] == "ok", f"{name}: {cell['reason']}"
+        if cell["ipsec"] != "off":
+            assert cell["proof"]["cleartext_segments"] == 0 and cell["proof"]["esp_bytes"] > 0, cell["proof"]
+    return found
+
+
+def refused(said: Said, *words: str) -> str:
+    """What a run that was refused said: one sentence and a hint, with these words in it."""
+    assert said.status == 2, said.text
+    assert "Traceback" not in said.text
+    for word in words:
+        assert word in said.text, said.text
+    return said.text
+
+
+@contextlib.contextmanager
+def started(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that goes on beside us. What it says is in ``started.log`` of the site's folder."""
+    with (of.folder / "started.log").open("w") as log:
+        process = subprocess.Popen(
+            of.command(*words), stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True, cwd=of.folder
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(what: Callable[[], bool], for_what: str, *, deadline_s: float = 120) -> None:
+    end = time.monotonic() + deadline_s
+    while not what():
+        assert time.monotonic() < end, f"waited {deadline_s:g} s for {for_what}"
+        time.sleep(0.2)
+
+
+def is_measuring(of: Site, before: set[Path]) -> bool:
+    """Whether a run that was not there before has a cell that is ok."""
+    new = set((of.folder / "results").glob("*")) - before
+    return any('"ok"' in file.read_text() for folder in new for file in (folder / "cells").glob("*.json"))
+
+
+@contextlib.contextmanager
+def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A run, from when it has measured its first cell."""
+    before = set((of.folder / "results").glob("*"))
+    with started(of, *words) as process:
+        wait_for(lambda: is_measuring(of, before) or process.poll() is not None, "a measured cell")
+        assert process.poll() is None, told(of)
+        yield process
+
+
+def told(of: Site) -> str:
+    """What the run that was started last has said."""
+    return (of.folder / "started.log").read_text(encoding="utf-8")

@@ -1,0 +1,381 @@
+"""A site: stock machines that are switched on, a switch for each of their two networks, and us beside them.
+
+    sh tests/lab/apart.sh FOLDER unshare --net python -m tests.machines.site uml bookworm [COMMAND...]
+
+gives you a shell beside two of them. Whoever imports this sits in such a network namespace, where the
+switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels with Debian's
+own systemd as their first process; what is known of them is known over ssh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.lab import kernel
+from tests.machines.images import HARDWARE, HOME_NETWORK, NAMES, QEMU, Disks, address, disks
+
+SWITCHES = ("home", "storage")
+"""By the number of a machine's interface that is plugged into it."""
+
+HOME, STORAGE = 0, 1
+HERE_HOST = 1
+"""Our own place in the home network."""
+
+MEMORY_MIB = 768
+QEMU_MEMORY_MIB = 1280
+BOOT_DEADLINE_S = 600.0
+SHUTDOWN_DEADLINE_S = 120.0
+SSH_CONFIG = Path("/etc/ssh/ssh_config")
+
+
+def sh(*argv: str, input: str | None = None) -> str:
+    """What a command here prints; a failure shows its words."""
+    done = subprocess.run(argv, input=input, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a command on a machine, or a harness here, answered."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+EXIT_BY_ITSELF = b"\xb0\x10\xba\xf4\x00\xee".ljust(510, b"\0") + b"\x55\xaa"
+"""A boot sector: mov al, 16; mov dx, 0xf4; out dx, al. QEMU's isa-debug-exit makes it the status 33."""
+
+
+@functools.cache
+def has_kvm() -> bool:
+    """Whether KVM runs a guest here. Some machines have /dev/kvm, and nothing ever comes of it."""
+    with tempfile.NamedTemporaryFile() as sector:
+        sector.write(EXIT_BY_ITSELF)
+        sector.flush()
+        argv = [
+            "qemu-system-x86_64",
+            "-accel",
+            "kvm",
+            "-cpu",
+            "host",
+            "-m",
+            "16",
+            "-nodefaults",
+            "-display",
+            "none",
+        ]
+        argv += ["-device", "isa-debug-exit", "-drive", f"file={sector.name},format=raw"]
+        try:
+            return subprocess.run(argv, capture_output=True, timeout=3, check=False).returncode == 33
+        except subprocess.TimeoutExpired:
+            return False
+
+
+@dataclass(kw_only=True)
+class Machine:
+    """One machine: it keeps its disk when it is switched off, as machines do."""
+
+    name: str
+    folder: Path
+    disks: Disks
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def disk(self) -> Path:
+        return self.disks.disk(self.name)
+
+    @property
+    def changes(self) -> Path:
+        """What it has written to its disk since that was new."""
+        return self.folder / f"{self.name}.cow"
+
+    @property
+    def console(self) -> Path:
+        return self.folder / f"{self.name}.console.log"
+
+    def tap(self, index: int) -> str:
+        """The other end of its first or second interface, which is here."""
+        return f"{self.name}-{SWITCHES[index]}"
+
+    def switch_on(self) -> None:
+        """Start it; ``await_ssh`` tells when it can be used."""
+        assert self.process is None
+        number = NAMES.index(self.name) + 10
+        macs = [f"02:00:00:00:{index:02x}:{number:02x}" for index in (0, 1)]
+        argv = self._qemu(macs) if self.disks.hardware is QEMU else self._uml(macs)
+        console = self.console.open("ab")
+        with console:
+            # The console has to be a pipe: the kernel cannot poll a regular file.
+            copy = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=console)
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=copy.stdin,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TMPDIR": "/dev/shm"},
+                start_new_session=True,
+            )
+        assert copy.stdin is not None
+        copy.stdin.close()
+
+    def _uml(self, macs: list[str]) -> list[str]:
+        """The command of a user-mode kernel: its changes to the disk in a file that grows, NICs on taps."""
+        place = self.folder / f"{self.name}.uml"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        # gro=1: room for frames of 64 KiB, as the other end sends them. They would be dropped.
+        wires = [
+            f"{nic}:transport=tap,ifname={self.tap(index)},mac={macs[index]},gro=1"
+            for index, nic in enumerate(self.disks.hardware.interfaces)
+        ]
+        return [
+            *("setpriv", "--pdeathsig", "KILL"),
+            *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
+            # The kernel must not be process 1 of its namespace: see lab.sandbox().
+            *("sh", "-c", '"$@"; exit $?', "sh"),
+            *(str(kernel.own_kernel().binary), f"mem={MEMORY_MIB}M", f"ubd0={self.changes},{self.disk}"),
+            *("root=/dev/ubda", "rw", "rootfstype=ext4", "con=null", "con0=null,fd:1"),
+            *(f"uml_dir={place}/", "umid=machine", "lsm=apparmor", "panic=-1", *wires),
+        ]
+
+    def _qemu(self, macs: list[str]) -> list[str]:
+        """The command of a virtual machine, by the processor's help where that is to be had."""
+        if not self.changes.exists():
+            sh(
+                "qemu-img",
+                "create",
+                "-q",
+                "-f",
+                "qcow2",
+                "-F",
+                "raw",
+                "-b",
+                str(self.disk),
+                str(self.changes),
+            )
+        # Without these, Debian's kernels stop at their first page tables under TCG.
+        processor = "host" if has_kvm() else "max,la57=off,smap=off,smep=off"
+        networks = [
+            word
+            for index, mac in enumerate(macs)
+            for word in (
+                *("-netdev", f"tap,id=net{index},ifname={self.tap(index)},script=no,downscript=no"),
+                *("-device", f"virtio-net-pci,netdev=net{index},mac={mac},addr={index + 2}"),
+            )
+        ]
+        return [
+            *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35"),
+            *("-accel", "kvm" if has_kvm() else "tcg", "-cpu", processor, "-m", str(QEMU_MEMORY_MIB)),
+            *("-display", "none", "-nodefaults", "-no-user-config", "-serial", "stdio", "-monitor", "none"),
+            *(
+                "-kernel",
+                str(self.disks.folder / "vmlinuz"),
+                "-initrd",
+                str(self.disks.folder / "initrd.img"),
+            ),
+            *("-append", f"root={self.disks.hardware.root} rw console=ttyS0 quiet panic=-1"),
+            *("-drive", f"file={self.changes},if=virtio,format=qcow2,cache=unsafe", *networks),
+        ]
+
+    def await_ssh(self) -> None:
+        """Until systemd says that it is up, whatever became of single units."""
+        end = time.monotonic() + BOOT_DEADLINE_S
+        while True:
+            said = self.run("systemctl is-system-running --wait", timeout_s=BOOT_DEADLINE_S)
+            if said.out.strip() in ("running", "degraded"):
+                return
+            assert self.process is not None and self.process.poll() is None, self.last_words()
+            assert time.monotonic() < end, f"{said.text}\n{self.last_words()}"
+            time.sleep(0.5)
+
+    def last_words(self) -> str:
+        return f"the console of {self.name}: {self.console.read_text(errors='replace')[-2000:]}"
+
+    def run(
+        self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300
+    ) -> Said:
+        """Have a shell on it carry out a script, as somebody who logs in."""
+        argv = ["ssh", "-o", "ConnectTimeout=5", f"{user}@{self.name}", script]
+        done = subprocess.run(
+            argv,
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+        return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+
+    def sh(self, script: str, *, user: str = "root", input: str | None = None) -> str:
+        """The same for what has to go well; its output."""
+        said = self.run(script, user=user, input=input)
+        assert said.status == 0, f"{self.name}: {script}: {said.text}"
+        return said.out
+
+    def switch_off(self) -> None:
+        """Shut it down in order."""
+        self.run("systemctl poweroff", timeout_s=60)
+        self._await_end(SHUTDOWN_DEADLINE_S)
+
+    def cut_the_power(self) -> None:
+        """It stops where it is: what was not on its disk is lost."""
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._await_end(20)
+
+    def _await_end(self, deadline_s: float) -> None:
+        assert self.process is not None
+        self.process.wait(deadline_s)
+        self.process = None
+
+    def reset(self) -> None:
+        """Off and on again, without warning."""
+        self.cut_the_power()
+        self.switch_on()
+        self.await_ssh()
+
+    def unplug(self, index: int = STORAGE) -> None:
+        """Pull the cable of its first or second interface."""
+        sh("ip", "link", "set", self.tap(index), "down")
+
+    def plug_in(self, index: int = STORAGE) -> None:
+        sh("ip", "link", "set", self.tap(index), "up")
+
+
+@dataclass(kw_only=True)
+class Site:
+    """The machines of one suite, and a harness beside them that reaches them by their names."""
+
+    disks: Disks
+    folder: Path
+    machines: dict[str, Machine] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def plugged_in(self, name: str) -> Iterator[Machine]:
+        """A machine that is plugged in and switched on, for the length of the context."""
+        machine = Machine(name=name, folder=self.folder, disks=self.disks)
+        taps = {machine.tap(index): switch for index, switch in enumerate(SWITCHES)}
+        commands = [
+            command
+            for tap, switch in taps.items()
+            for command in (
+                f"tuntap add dev {tap} mode tap",
+                f"link set {tap} master {switch}",
+                f"link set {tap} up",
+            )
+        ]
+        sh("ip", "-batch", "-", input="\n".join(commands))
+        self.machines[name] = machine
+        machine.switch_on()
+        try:
+            yield machine
+        finally:
+            del self.machines[name]
+            if machine.process is not None:
+                machine.cut_the_power()
+            sh("ip", "-batch", "-", input="\n".join(f"link delete {tap}" for tap in taps))
+
+    @property
+    def wire(self) -> str:
+        """What the machines call their interface in the storage network."""
+        return self.disks.hardware.interfaces[STORAGE]
+
+    def command(self, *words: str) -> list[str]:
+        """What our user types here."""
+        return [str(Path(sys.executable).with_name("harness")), *words]
+
+    def harness(self, *words: str, timeout_s: float = 900) -> Said:
+        """Our own command line, to its end, in the site's folder."""
+        done = subprocess.run(
+            self.command(*words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=timeout_s,
+            check=False,
+            cwd=self.folder,
+        )
+        return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+
+
+@contextlib.contextmanager
+def site(disks: Disks, folder: Path, names: Sequence[str] = NAMES[:2]) -> Iterator[Site]:
+    """Switches and machines, all of them on and reachable; the power goes when the context ends."""
+    found = Site(disks=disks, folder=folder)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_switches())
+        stack.enter_context(_ssh(disks, folder))
+        for name in names:
+            stack.enter_context(found.plugged_in(name))
+        for machine in found.machines.values():
+            machine.await_ssh()
+        yield found
+
+
+@contextlib.contextmanager
+def _switches() -> Iterator[None]:
+    commands = ["link set lo up"]
+    for switch in SWITCHES:
+        commands += [f"link add {switch} type bridge", f"link set {switch} up"]
+    commands.append(f"address add {HOME_NETWORK}.{HERE_HOST}/24 dev {SWITCHES[HOME]}")
+    sh("ip", "-batch", "-", input="\n".join(commands))
+    try:
+        yield
+    finally:
+        sh("ip", "-batch", "-", input="\n".join(f"link delete {switch}" for switch in SWITCHES))
+
+
+@contextlib.contextmanager
+def _ssh(disks: Disks, folder: Path) -> Iterator[None]:
+    """Names, keys and known hosts for ssh(1), in a file that we mount over the system's own."""
+    known = folder / "known_hosts"
+    known.write_text("".join(f"{name} {disks.host_key(name)}\n" for name in NAMES), encoding="utf-8")
+    key = folder / "id_ed25519"
+    shutil.copy(disks.user_key, key)
+    key.chmod(0o600)
+    hosts = "".join(
+        f"Host {name}\n    HostName {address(name, HOME_NETWORK)}\n    HostKeyAlias {name}\n"
+        for name in NAMES
+    )
+    config = folder / "ssh_config"
+    config.write_text(
+        f"{hosts}Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n"
+        f"    UserKnownHostsFile {known}\n    StrictHostKeyChecking yes\n    BatchMode yes\n",
+        encoding="utf-8",
+    )
+    sh("mount", "--bind", str(config), str(SSH_CONFIG))
+    try:
+        yield
+    finally:
+        sh("umount", str(SSH_CONFIG))
+
+
+def main(hardware: str, suite: str, *command: str) -> int:
+    """A site for as long as a command runs: your shell, unless you name one."""
+    chosen = disks(suite, HARDWARE[hardware])
+    with tempfile.TemporaryDirectory(prefix="site-") as folder, site(chosen, Path(folder)):
+        return subprocess.run(command or (os.environ.get("SHELL", "sh"),), cwd=folder, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

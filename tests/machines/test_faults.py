@@ -1,0 +1,170 @@
+"""What breaks in the middle of a run between stock machines; afterwards they are as before, or it is named.
+
+Each fault comes while cells over IPsec are measured.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.machines.runs import (
+    LONG,
+    ONE,
+    TOGETHER,
+    as_before,
+    cells,
+    differences,
+    good,
+    measuring,
+    newest_run,
+    snapshots,
+    told,
+    wired,
+)
+from tests.machines.site import HOME, STORAGE, Site
+
+pytestmark = pytest.mark.long
+
+UNDONE_S = 60
+"""So soon a machine that was cut off has undone everything (docs/machines.md, section 4)."""
+
+
+def resume(site: Site) -> None:
+    """The rest of a run that was broken into, cut short by asking for no more than is there."""
+    run = newest_run(site).name
+    said = site.harness("run", "--resume", run, "--plan")
+    assert said.status == 0, said.text
+
+
+def kill(site: Site, name: str, *programs: str) -> None:
+    """Kill the run's own programs of a name on a machine: those that the machine itself runs are spared."""
+    spare = "systemctl show --property MainPID --value strongswan iscsid"
+    for program in programs:
+        site.machines[name].sh(
+            f"own=$({spare} | tr '\\n' ' '); for p in $(pgrep -x {program}); do "
+            'case " $own " in *" $p "*) ;; *) kill -KILL $p ;; esac; done'
+        )
+
+
+@pytest.mark.parametrize("name", ["nas", "client"])
+def test_a_killed_charon(installed: Site, name: str) -> None:
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        kill(installed, name, "charon-systemd")
+        time.sleep(6)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) in (1, 130), told(installed)
+    for cell in cells(installed).values():
+        assert cell["status"] != "ok" or cell["proof"]["cleartext_segments"] == 0, cell
+
+
+def test_a_killed_iscsid(installed: Site) -> None:
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        installed.machines["client"].sh("pkill -KILL -x iscsid")
+        time.sleep(3)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) in (1, 130), told(installed)
+
+
+def test_a_killed_harness(installed: Site) -> None:
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        run.kill()
+        run.wait()
+        time.sleep(UNDONE_S / 3)
+    resume(installed)
+
+
+@pytest.mark.parametrize("name", ["nas", "client"])
+def test_a_killed_agent(installed: Site, name: str) -> None:
+    """What the agent had written down, `clean` undoes."""
+    before = snapshots(installed)
+    with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        # Process 1 of its process namespace, under the unshare(1) that made it: killed with all its children.
+        installed.machines[name].sh("pkill -KILL -f 'unshare .*--kill-child'")
+        assert run.wait(180) == 1, told(installed)
+    assert "was lost" in told(installed) and "--resume" in told(installed), told(installed)
+    said = installed.harness("clean", *TOGETHER)
+    assert said.status == 0, said.text
+    changed = differences(before, installed)
+    assert not changed, changed
+
+
+@pytest.mark.parametrize("name", ["nas", "client"])
+def test_a_cut_connection(installed: Site, name: str) -> None:
+    """The machine's sshd closes it."""
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        installed.machines[name].run(
+            "pkill -KILL -f 'sshd(-session)?: root@notty'"  # and this very one with it
+        )
+        assert run.wait(180) == 1, told(installed)
+        assert "was lost" in told(installed), told(installed)
+
+
+@pytest.mark.parametrize("network", [HOME, STORAGE])
+def test_a_cable_that_is_out_for_five_seconds(installed: Site, network: int) -> None:
+    with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        nas = installed.machines["nas"]
+        nas.unplug(network)
+        time.sleep(5)
+        nas.plug_in(network)
+        time.sleep(15)
+        assert run.poll() is None, told(installed)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) == 130, told(installed)
+    assert any(cell["status"] == "ok" for cell in cells(installed).values())
+
+
+@pytest.mark.parametrize("network", [HOME, STORAGE])
+def test_a_cable_that_stays_out(installed: Site, network: int) -> None:
+    """Over it nothing can be undone from here: the machine does it, and the rest is named."""
+    before = snapshots(installed)
+    nas = installed.machines["nas"]
+    with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        nas.unplug(network)
+        try:
+            time.sleep(40)
+            run.send_signal(signal.SIGINT)
+            run.wait(240)
+        finally:
+            nas.plug_in(network)
+    assert run.returncode in (1, 130), told(installed)
+    installed.harness("clean", *TOGETHER)
+    changed = differences(before, installed)
+    assert not changed, changed
+
+
+RESETS: dict[str, tuple[str, ...]] = {
+    "target": ("nas",),
+    "initiator": ("client",),
+    "both": ("nas", "client"),
+}
+
+
+@pytest.mark.parametrize("which", RESETS)
+def test_a_reset(installed: Site, which: str) -> None:
+    """The power fails: what was on the disk is found by `clean`, and the run can be gone on with."""
+    before = snapshots(installed)
+    with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
+        for name in RESETS[which]:
+            installed.machines[name].cut_the_power()
+        assert run.wait(240) == 1, told(installed)
+        for name in RESETS[which]:
+            installed.machines[name].switch_on()
+        for name in RESETS[which]:
+            installed.machines[name].await_ssh()
+    if "nas" in RESETS[which]:
+        assert installed.machines["nas"].sh("ls /var/tmp | grep harness").strip()
+    said = installed.harness("clean", *TOGETHER)
+    assert said.status == 0, said.text
+    if "nas" in RESETS[which]:
+        assert "/var/tmp/" in said.text, said.text
+    changed = {what: lines for what, lines in differences(before, installed).items() if "modules" not in what}
+    assert not changed, changed
+    resume(installed)
+
+
+def test_after_all_that(installed: Site) -> None:
+    """They are still machines that measure."""
+    good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))

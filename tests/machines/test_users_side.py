@@ -1,0 +1,391 @@
+"""What users have beside us on their machines, and ask of us; nothing is left there, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.machines.conftest import install
+from tests.machines.images import STORAGE_NETWORK, address
+from tests.machines.runs import (
+    LONG,
+    ONE,
+    TOGETHER,
+    as_before,
+    cells,
+    good,
+    measuring,
+    refused,
+    snapshots,
+    wait_for,
+    wired,
+)
+from tests.machines.site import STORAGE, Machine, Site, sh
+
+pytestmark = pytest.mark.long
+
+
+@contextlib.contextmanager
+def meanwhile(machine: Machine, do: str, undo: str) -> Iterator[None]:
+    """Something of the user's, for the length of the context."""
+    machine.sh(do)
+    try:
+        yield
+    finally:
+        machine.sh(undo)
+
+
+# How IPsec is asked for
+
+
+@pytest.mark.parametrize("mode", ["transport", "tunnel"])
+@pytest.mark.parametrize("auth", ["psk", "cert"])
+def test_ipsec(installed: Site, mode: str, auth: str) -> None:
+    with as_before(installed):
+        said = installed.harness(
+            *wired(installed, "--ipsec", "on", "--ipsec-mode", mode, "--auth", auth, *ONE)
+        )
+    (cell,) = good(installed, said).values()
+    assert cell["ipsec_mode"] == mode
+
+
+def test_jumbo_frames(installed: Site) -> None:
+    def mtu(size_bytes: int) -> None:
+        for machine in installed.machines.values():
+            sh("ip", "link", "set", machine.tap(STORAGE), "mtu", str(size_bytes))
+            machine.sh(f"ip link set {installed.wire} mtu {size_bytes}")
+
+    mtu(9000)
+    try:
+        good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+    finally:
+        mtu(1500)
+
+
+def test_two_initiators(installed: Site) -> None:
+    words = (*TOGETHER, "--initiator", "ssh://root@client2")
+    with installed.plugged_in("client2") as second:
+        second.await_ssh()
+        install(installed, *words)
+        with as_before(installed):
+            said = installed.harness(
+                *("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "both", *ONE)
+            )
+        found = good(installed, said)
+        assert {cell["initiators"] for cell in found.values()} == {1, 2}
+
+
+# WiFi
+
+RADIOS = """
+apt-get install -y --no-install-recommends hostapd wpasupplicant iw >/dev/null 2>&1
+modprobe mac80211_hwsim radios=3
+ip netns add air
+for n in 1 2; do
+    iw phy $(cat /sys/class/net/wlan$n/phy80211/name) set netns name air
+    cat >/root/ap$n.conf <<END
+interface=wlan$n
+bridge=br0
+ssid=own
+channel=$((n * 5 - 4))
+hw_mode=g
+wpa=2
+wpa_key_mgmt=WPA-PSK
+rsn_pairwise=CCMP
+wpa_passphrase=the user's own
+ctrl_interface=/run/hostapd
+END
+done
+ip address flush dev {wire}
+ip link set {wire} netns air
+ip netns exec air sh -c '
+ip link add br0 type bridge; ip link set {wire} master br0; ip link set {wire} up; ip link set br0 up
+hostapd -B /root/ap1.conf /root/ap2.conf'
+cat >/root/station.conf <<END
+ctrl_interface=/run/wpa_supplicant
+network={{
+    ssid="own"
+    psk="the user's own"
+    scan_freq=2412 2437
+}}
+END
+wpa_supplicant -B -i wlan0 -c /root/station.conf
+ip address add {here}/24 dev wlan0
+"""
+
+
+def test_wifi_and_a_roam(installed: Site) -> None:
+    """A station, and two access points on the wire to the target; it changes over in the middle of a cell."""
+    client, here = installed.machines["client"], address("client", STORAGE_NETWORK)
+    client.sh(RADIOS.format(wire=installed.wire, here=here))
+    words = ("run", *TOGETHER, "--link", "wifi=wlan0", "--ipsec", "both")
+    try:
+        wait_for(
+            lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out, "the association", deadline_s=60
+        )
+        good(installed, installed.harness(*words, *ONE))
+        with measuring(installed, *words[:-2], "--ipsec", "off", *LONG) as run:
+            client.sh(
+                "now=$(iw dev wlan0 link | awk '/Connected/ {print $3}'); wpa_cli -i wlan0 scan; sleep 3; "
+                "for b in $(wpa_cli -i wlan0 scan_results | awk '/own/ {print $1}'); do "
+                "[ $b = $now ] || wpa_cli -i wlan0 roam $b; done"
+            )
+            time.sleep(4)
+            run.send_signal(signal.SIGINT)
+            run.wait(60)
+        bad = [cell["reason"] for cell in cells(installed).values() if cell["status"] == "invalid"]
+        assert bad and all("access point" in reason or "associat" in reason for reason in bad), bad
+    finally:
+        client.reset()
+
+
+# Who may log in
+
+
+def test_a_user_who_may_use_sudo(installed: Site) -> None:
+    words = ("--target", "ssh://admin@nas", "--initiator", "ssh://admin@client")
+    with as_before(installed):
+        said = installed.harness("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "on", *ONE)
+    good(installed, said)
+
+
+def test_a_user_who_may_not(installed: Site) -> None:
+    words = ("--target", "ssh://guest@nas", "--initiator", "ssh://root@client")
+    with as_before(installed):
+        said = installed.harness("run", *words, "--link", f"wired={installed.wire}", *ONE)
+    refused(said, "root", "sudo")
+
+
+def test_a_hop(installed: Site) -> None:
+    """A router needs no root and nothing of ours; here the target's own guest plays it."""
+    said = installed.harness(
+        *wired(installed, "--hop", "ssh://guest@nas", "--ipsec", "off", *ONE[:2], *ONE[3:])
+    )
+    (cell,) = good(installed, said).values()
+    assert any("hop" in use["hosts"] for use in cell["beside"]["processors"]), cell["beside"]
+
+
+# Disks
+
+LOOP = "truncate -s 96M /var/tmp/disk.img && losetup /dev/loop7 /var/tmp/disk.img"
+NO_LOOP = "losetup -d /dev/loop7; rm /var/tmp/disk.img"
+USES = {
+    "mounted": ("mkfs.ext4 -q /dev/loop7 && mount /dev/loop7 /mnt", "umount /mnt", "mounted"),
+    "ext4": ("mkfs.ext4 -q /dev/loop7", "true", "ext4"),
+    "lvm": ("pvcreate -q /dev/loop7 && vgcreate -q own /dev/loop7", "vgremove -qf own", "LVM"),
+    "md": (
+        "mdadm --create /dev/md7 --run --level=1 --raid-devices=2 --metadata=1.2 /dev/loop7 missing",
+        "mdadm --stop /dev/md7",
+        "md",
+    ),
+    "swap": ("mkswap -q /dev/loop7 && swapon /dev/loop7", "swapoff /dev/loop7", "swap"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("end", ["target", "initiator"])
+def test_a_disk_that_is_in_use(installed: Site, end: str, use: str) -> None:
+    """Refused on either end, in a sentence, before anything is made; not a byte of it is another."""
+    machine = installed.machines["nas" if end == "target" else "client"]
+    do, undo, word = USES[use]
+    option = "--backing" if end == "target" else "--local-device"
+    with meanwhile(machine, f"modprobe loop; {LOOP}", NO_LOOP), meanwhile(machine, do, undo):
+        machine.sh("sync; echo 3 > /proc/sys/vm/drop_caches")
+        digest = machine.sh("sha256sum /dev/loop7")
+        words = wired(installed, "--link", "local", option, "/dev/loop7", *ONE)
+        said = installed.harness(*words)
+        refused(said, "/dev/loop7", word)
+        assert "making and filling" not in said.text
+        machine.sh("sync; echo 3 > /proc/sys/vm/drop_caches")
+        assert machine.sh("sha256sum /dev/loop7") == digest
+
+
+def test_a_free_disk(installed: Site) -> None:
+    nas = installed.machines["nas"]
+    with meanwhile(nas, f"modprobe loop; {LOOP}", NO_LOOP):
+        good(
+            installed, installed.harness(*wired(installed, "--backing", "/dev/loop7", "--ipsec", "on", *ONE))
+        )
+
+
+# Firewalls
+
+FIREWALL = """nft -f - <<'END'
+table inet own {{
+    chain input {{
+        type filter hook input priority filter; policy accept;
+        {rule} drop
+    }}
+}}
+END
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("ip protocol esp", ("ESP", "firewall")),
+        ("tcp dport 3260-3400", ("TCP", "firewall")),
+        ("udp dport 500", ("UDP", "500")),
+    ],
+)
+def test_a_firewall(installed: Site, rule: str, words: tuple[str, ...]) -> None:
+    """What it drops is said before fio, in a sentence."""
+    nas = installed.machines["nas"]
+    ipsec = "off" if "tcp" in rule else "on"
+    with (
+        as_before(installed),
+        meanwhile(nas, FIREWALL.format(rule=rule), "nft delete table inet own"),
+    ):
+        said = installed.harness(*wired(installed, "--ipsec", ipsec, *ONE))
+    assert said.status == 1, said.text
+    (cell,) = cells(installed).values()
+    assert cell["status"] != "ok"
+    for word in words:
+        assert word in cell["reason"], cell["reason"]
+
+
+# The user's own
+
+OWN_STRONGSWAN = """
+cat >/etc/swanctl/conf.d/own.conf <<'END'
+connections {{
+    own {{
+        local_addrs = {local}
+        remote_addrs = {remote}
+        version = 2
+        local {{
+            auth = psk
+        }}
+        remote {{
+            auth = psk
+        }}
+        children {{
+            own {{
+                local_ts = dynamic[icmp]
+                remote_ts = dynamic[icmp]
+                mode = transport
+            }}
+        }}
+    }}
+}}
+secrets {{
+    ike-own {{
+        secret = "the user's own"
+    }}
+}}
+END
+systemctl restart strongswan && swanctl --load-all
+"""
+OWN_TARGET = """
+truncate -s 16M /var/tmp/own.img
+python3 - <<'END'
+import rtslib_fb as lio
+store = lio.FileIOStorageObject("own", dev="/var/tmp/own.img", size=16 << 20, wwn="own-serial")
+target = lio.Target(lio.FabricModule("iscsi"), "iqn.2003-01.org.example:own", mode="create")
+group = lio.TPG(target, 1, mode="create")
+lio.LUN(group, 0, store)
+lio.NetworkPortal(group, "0.0.0.0", 3260, mode="create")
+group.set_attribute("generate_node_acls", "1")
+group.set_attribute("authentication", "0")
+group.enable = True
+END
+"""
+NO_TARGET = """
+python3 - <<'END'
+import rtslib_fb as lio
+lio.Target(lio.FabricModule("iscsi"), "iqn.2003-01.org.example:own", mode="lookup").delete()
+lio.FileIOStorageObject("own").delete()
+END
+rm /var/tmp/own.img
+"""
+
+
+def test_the_user_s_own_ipsec(installed: Site) -> None:
+    """A connection between the same machines, up before and after, that encrypts their pings."""
+    nas, client = installed.machines["nas"], installed.machines["client"]
+    ends = {name: address(name, STORAGE_NETWORK) for name in ("nas", "client")}
+    remove = "rm /etc/swanctl/conf.d/own.conf; systemctl restart strongswan"
+    with (
+        meanwhile(nas, OWN_STRONGSWAN.format(local=ends["nas"], remote=ends["client"]), remove),
+        meanwhile(client, OWN_STRONGSWAN.format(local=ends["client"], remote=ends["nas"]), remove),
+    ):
+        client.sh("swanctl --initiate --child own --timeout 10")
+        own = client.sh("swanctl --list-sas --raw")
+        states = {name: found["xfrm states"] for name, found in snapshots(installed).items()}
+        good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+        client.sh(f"ping -c 2 -W 2 {ends['nas']}")
+        assert client.sh("swanctl --list-sas --raw").count("ESTABLISHED") == own.count("ESTABLISHED") == 1
+        spis = {name: [line for line in lines if "spi" in line] for name, lines in states.items()}
+        for name, found in snapshots(installed).items():
+            assert [line for line in found["xfrm states"] if "spi" in line] == spis[name]
+
+
+def test_the_user_s_own_target_and_session(installed: Site) -> None:
+    """On port 3260 of every address, and logged in to; both are the same afterwards."""
+    nas, client = installed.machines["nas"], installed.machines["client"]
+    there = address("nas", STORAGE_NETWORK)
+    node = f"iscsiadm -m node -T iqn.2003-01.org.example:own -p {there}"
+    login = f"iscsiadm -m discovery -t st -p {there} && {node} --login"
+    logout = f"{node} --logout; {node} --op delete; rm -rf /etc/iscsi/send_targets/*; systemctl stop iscsid"
+    with meanwhile(nas, OWN_TARGET, NO_TARGET), meanwhile(client, login, logout):
+        with as_before(installed):
+            good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+        assert "LOGGED_IN" in client.sh("cat /sys/class/iscsi_session/*/state")
+
+
+RESTART = "systemctl restart multipathd"
+
+
+def test_multipathd_that_takes_every_disk(installed: Site) -> None:
+    """`find_multipaths no` would put a map over our disks; it is kept away or said."""
+    client = installed.machines["client"]
+    write = "printf 'defaults {\\n    find_multipaths no\\n}\\n' >/etc/multipath.conf; " + RESTART
+    remove = "rm /etc/multipath.conf; " + RESTART
+    with meanwhile(client, write, remove):
+        said = installed.harness(*wired(installed, "--ipsec", "off", *ONE))
+        (cell,) = cells(installed).values()
+        assert cell["status"] == "ok" or "multipath" in cell["reason"], said.text
+        client.sh("multipath -F; true")
+
+
+# Who configures the network
+
+NETWORKD = "/etc/systemd/network/own.network"
+
+
+@pytest.mark.parametrize("manager", ["NetworkManager", "systemd-networkd"])
+def test_who_configures_the_network(installed: Site, manager: str) -> None:
+    """An interface that another program has configured keeps its address, and the run its link."""
+    client, wire = installed.machines["client"], installed.wire
+    here = address("client", STORAGE_NETWORK)
+    take = f"ifdown --force {wire}; ip address flush dev {wire}; ip link set {wire} down"
+    give = f"ip address flush dev {wire}; ifup --force {wire}"
+    ways = {
+        "NetworkManager": (
+            "apt-get install -y --no-install-recommends network-manager >/dev/null 2>&1; "
+            "sed -i 's/managed=false/managed=true/' /etc/NetworkManager/NetworkManager.conf; "
+            f"cp /etc/network/interfaces /root/interfaces; sed -i '/{wire}/,$d' /etc/network/interfaces; "
+            "systemctl restart NetworkManager; "
+            f"nmcli connection add type ethernet ifname {wire} con-name own ipv4.method manual "
+            f"ipv4.addresses {here}/24; nmcli connection up own",
+            "nmcli connection delete own; systemctl disable --now NetworkManager; "
+            "mv /root/interfaces /etc/network/interfaces",
+        ),
+        "systemd-networkd": (
+            f"printf '[Match]\\nName={wire}\\n[Network]\\nAddress={here}/24\\n' >{NETWORKD}; "
+            "systemctl start systemd-networkd",
+            f"systemctl stop systemd-networkd systemd-networkd.socket; rm {NETWORKD}",
+        ),
+    }
+    do, undo = ways[manager]
+    with meanwhile(client, f"{take}; {do}", f"{undo}; {give}"):
+        wait_for(
+            lambda: here in client.sh(f"ip address show {wire}"), f"the address by {manager}", deadline_s=60
+        )
+        with as_before(installed):
+            good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))

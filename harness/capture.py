@@ -27,7 +27,7 @@ from harness import run
 from harness.errors import CommandFailed
 from harness.hosts import Daemon, Host
 from harness.links import LinkPath
-from harness.model import LinkProfile
+from harness.model import End, LinkProfile
 
 SNAP_BYTES = 96
 """Of each frame: two VLAN tags, IPv6 and its hop-by-hop options, and what tells one packet from another."""
@@ -58,6 +58,7 @@ are captured before they are split. A power of two could be stepped over for eve
 
 LOOK_DEADLINE_S = 10.0
 POLL_S = 0.002
+ASK_AGAIN_S = 0.05
 
 _COUNTS = re.compile(
     r"(\d+) packets? captured\W+(\d+) packets? received by filter\W+(\d+) packets? dropped by kernel"
@@ -69,7 +70,7 @@ class Seen:
     """Frames that one end sent since the last look, and why that cannot be relied on (``fault``).
 
     ``esp`` are the sequence numbers of the ESP packets sampled, by SPI. ``cleartext`` counts the portal's TCP
-    segments. ``control`` is what comes before any protection: IKE, ARP and its like, also of other senders.
+    segments. ``control`` is what comes before any protection: IKE, ARP and their like, also what it received.
     ``other`` is the rest. ``clear_bytes`` is the length of all frames that are not ESP.
     """
 
@@ -113,26 +114,30 @@ def sampling(profile: LinkProfile) -> int:
     return min(MOST_SPARSE, 1 << (sparse.bit_length() - 1))
 
 
-def expression(path: LinkPath, *, protected: bool, one_in: int) -> str:
-    """The pcap-filter(7) of a column, at either end.
+def expression(path: LinkPath, end: End, *, protected: bool, one_in: int) -> str:
+    """The pcap-filter(7) of a column at one end.
 
-    Where others use the link as well, only the portal's traffic is looked at: a capture of an SSH connection
-    that carries the capture would never end. ``outbound`` is the kernel's own word for what the host sends.
+    What it sends is told by its address. (`outbound` would say it of all frames, but libpcap filters the first
+    ones once more by itself, and cannot tell it of those.) Where others use the link as well, only the portal's
+    traffic is looked at: a capture of the SSH connection that carries the capture would never end.
     """
-    ends = f"ip host {path.initiator_address} and ip host {path.target_address}"
+    own, peer = path.initiator_address, path.target_address
+    if end == "target":
+        own, peer = peer, own
+    sent = f"ip src host {own} and ip dst host {peer}"
     # Fragments behind the first have no ports (RFC 791, section 3.2).
     portal = f"(tcp port {path.port} or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
     if not protected:
         # Of every connection the first and the last segments, and of the others a sample.
         sample = f"(tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0 or ip[4:2] % {PRIMES[one_in]} = 0)"
-        clear = f"({ends} and tcp port {path.port} and {sample})"
-        return f"outbound and {clear}" if path.is_shared else f"outbound and (ip proto 50 or {clear})"
+        clear = f"(tcp port {path.port} and {sample})"
+        return f"{sent} and {clear}" if path.is_shared else f"{sent} and (ip proto 50 or {clear})"
     # The sequence number is the second word of ESP, behind an IP header of 20 bytes.
     sample = f"(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & {one_in - 1:#x} = 0)"
     if path.is_shared:
         # `vlan` has all that follows it look behind a tag, so it comes last.
-        return f"outbound and (({ends} and ({sample} or {portal})) or (vlan and {ends} and {portal}))"
-    return f"(outbound and (not ip proto 50 or {sample})) or (inbound and not ({ends}))"
+        return f"({sent} and ({sample} or {portal})) or (vlan and {sent} and {portal})"
+    return f"not (ip src host {peer} and ip dst host {own}) and (not ip proto 50 or {sample})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,9 +302,10 @@ class Tap:
         while self.frames < captured or received - captured > self._passed_by:
             if time.monotonic() > until:
                 raise CommandFailed(f"of {received} frames {self.frames} came within {LOOK_DEADLINE_S:g} s")
-            time.sleep(POLL_S)
+            is_behind = self.frames >= captured
+            time.sleep(ASK_AGAIN_S if is_behind else POLL_S)
             seen.add(self.read())
-            if self.frames >= captured:
+            if is_behind:
                 self.ask()
                 captured, received, dropped = self._counts()
 
@@ -359,7 +365,7 @@ def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Captur
     # A column that comes up again, after a bad cell or in a resumed run, gets files of its own: in those of
     # before, old frames would be taken for new ones.
     number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
-    ends: tuple[tuple[str, Host, str], ...] = (
+    ends: tuple[tuple[End, Host, str], ...] = (
         ("initiator", path.initiator, path.initiator_iface),
         ("target", path.target, path.target_iface),
     )
@@ -367,11 +373,11 @@ def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Captur
         addresses=(IPv4Address(path.initiator_address).packed, IPv4Address(path.target_address).packed),
         port=path.port,
     )
-    wanted = expression(path, protected=protected, one_in=one_in)
     with contextlib.ExitStack() as stack:
         taps = []
         for end, host, iface in ends:
             file = folder / f"{end}-{number}.pcap"
+            wanted = expression(path, end, protected=protected, one_in=one_in)
             daemon = stack.enter_context(
                 host.daemon(
                     ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]

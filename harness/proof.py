@@ -295,8 +295,8 @@ def judge(
         cleartext_segments=sum(end.seen.cleartext for end in (near, far)),
         control_frames=sum(end.seen.control for end in (near, far)),
         other_frames=sum(end.seen.other for end in (near, far)),
-        unaccounted_frames=max(0, *(balance.frames for balance in balances)),
-        unaccounted_bytes=max(0, *(balance.bytes or 0 for balance in balances)),
+        unaccounted_frames=max([0, *(balance.frames for balance in balances)]),
+        unaccounted_bytes=max([0, *(balance.bytes or 0 for balance in balances)]),
         rekeys=near.rekeys,
         tcp_retransmits=near.retransmits + far.retransmits,
     )

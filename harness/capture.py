@@ -70,7 +70,7 @@ class Seen:
     """Frames that one end sent since the last look, and why that cannot be relied on (``fault``).
 
     ``esp`` are the sequence numbers of the ESP packets sampled, by SPI. ``cleartext`` counts the portal's TCP
-    segments. ``control`` is what comes before any protection: IKE, ARP and their like, also what it received.
+    segments. ``control`` is what comes before any protection: IKE, ARP and their like, received ones too.
     ``other`` is the rest. ``clear_bytes`` is the length of all frames that are not ESP.
     """
 
@@ -117,9 +117,9 @@ def sampling(profile: LinkProfile) -> int:
 def expression(path: LinkPath, end: End, *, protected: bool, one_in: int) -> str:
     """The pcap-filter(7) of a column at one end.
 
-    What it sends is told by its address. (`outbound` would say it of all frames, but libpcap filters the first
-    ones once more by itself, and cannot tell it of those.) Where others use the link as well, only the portal's
-    traffic is looked at: a capture of the SSH connection that carries the capture would never end.
+    What it sends is told by its address: `outbound` would say it of all frames, but libpcap filters the first
+    ones once more by itself, and cannot tell it of those. Where others use the link as well, only the
+    portal's traffic is looked at: a capture of the SSH connection that carries the capture would never end.
     """
     own, peer = path.initiator_address, path.target_address
     if end == "target":

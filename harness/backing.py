@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -68,11 +69,27 @@ class Ramdisk(msgspec.Struct, frozen=True):
         return (Step(("modprobe", "-r", "brd")),)
 
 
-class BackingFile(msgspec.Struct, frozen=True):
-    """A file made for the run, its blocks allocated; never one that was there before."""
+IDENTITY = "%i %.9W"
+"""stat(1)'s words for a file's inode and time of birth, which together no other file of a file system has."""
+
+REMOVE_IF_EMPTY = """
+test -f "$1" && ! test -L "$1" && ! test -s "$1" || { echo 'there is no empty file' >&2; exit 1; }
+rm -f -- "$1"
+"""
+REMOVE_IF_SAME = """
+test "$(stat -c "$3" -- "$1")" = "$2" || { echo 'there is not the same file' >&2; exit 1; }
+rm -f -- "$1" || exit
+sync -- "$(dirname -- "$1")"
+"""
+"""Synced, for its journal may be on another disk: crossed out there, it must not come back here."""
+
+
+class NewFile(msgspec.Struct, frozen=True):
+    """An empty file where there was none; never one that was there before."""
+
+    lasting: ClassVar[bool] = True
 
     path: str
-    size_bytes: int
 
     def refuse_foreign(self, host: Host) -> None:
         # A link that leads nowhere is somebody's, too.
@@ -91,10 +108,26 @@ class BackingFile(msgspec.Struct, frozen=True):
         done = host.run(["sh", "-c", 'set -C; : > "$1"', "sh", self.path], check=False)
         if done.status != 0:
             raise self._refusal(done.stderr.strip().rpartition(": ")[2])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-c", REMOVE_IF_EMPTY, "sh", self.path), absent=("there is no empty file",)),)
+
+
+class BackingFile(msgspec.Struct, frozen=True):
+    """A file of the run's, its blocks allocated. By its ``identity`` a later run knows it from another's."""
+
+    lasting: ClassVar[bool] = True
+
+    path: str
+    size_bytes: int
+    identity: str
+
+    def acquire(self, host: Host) -> None:
         host.run(["fallocate", "-l", str(self.size_bytes), self.path])
 
     def undo(self) -> tuple[Step, ...]:
-        return (Step(("rm", "-f", self.path)),)
+        remove = ("sh", "-c", REMOVE_IF_SAME, "sh", self.path, self.identity, IDENTITY)
+        return (Step(remove, absent=("there is not the same file",)),)
 
 
 class ScratchFilesystem(msgspec.Struct, frozen=True):
@@ -129,9 +162,12 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
             paths = [Ramdisk.path(number) for number in range(count)]
         elif backing.kind is BackingKind.FILE:
             first = backing.path or _scratch_file(stack, journal, host, backing.size_bytes * count)
-            paths = [first, *(f"{first}.{number}" for number in range(1, count))]
+            paths = _file_names(first, count)
             for path in paths:
-                _hold(stack, journal, host, BackingFile(path, backing.size_bytes))
+                _hold(stack, journal, host, NewFile(path))
+                identity = host.run(["stat", "-c", IDENTITY, "--", path]).stdout.strip()
+                file = BackingFile(path, backing.size_bytes, identity)
+                stack.enter_context(journal.hold(host, file))
         else:
             device = require_device(host, backing)
             # The kernel's own name: by-path names hold colons, which fio and LIO take for their own.
@@ -139,6 +175,21 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
         for path in paths:
             _fill(host, path, backing.size_bytes)
         yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
+
+
+def refuse_foreign(host: Host, backing: Backing, *, count: int = 1) -> None:
+    """Ask what ``bring_up`` would refuse, so that a run is refused before anything is brought up."""
+    if backing.kind is BackingKind.BLOCK:
+        require_device(host, backing)
+    elif backing.path is None:
+        Ramdisk(backing.size_bytes, count).refuse_foreign(host)
+    else:
+        for path in _file_names(backing.path, count):
+            NewFile(path).refuse_foreign(host)
+
+
+def _file_names(first: str, count: int) -> list[str]:
+    return [first, *(f"{first}.{number}" for number in range(1, count))]
 
 
 @contextlib.contextmanager
@@ -151,7 +202,7 @@ def model(
         yield Storage(path=path, size_bytes=size_bytes)
 
 
-def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | BackingFile) -> None:
+def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | NewFile) -> None:
     # Asked before it is journalled: else a run killed in between would have it named for removal.
     resource.refuse_foreign(host)
     stack.enter_context(journal.hold(host, resource))

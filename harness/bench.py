@@ -21,6 +21,7 @@ from harness import (
     calibration,
     conditions,
     counters,
+    disturbance,
     environment,
     guard,
     initiator,
@@ -29,6 +30,7 @@ from harness import (
     leftovers,
     links,
     measure,
+    neighbours,
     overtime,
     sanity,
     wireless,
@@ -84,6 +86,12 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
+
+PATIENCE_S = 60.0
+"""How long a run waits in all until others have calmed down, to measure again what they disturbed."""
+
+LOOK_S = 0.5
+"""How long others are looked at to see whether they have."""
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
@@ -143,7 +151,24 @@ class Bench:
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
         self._observer = counters.Observer()
+        self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._patience_s = PATIENCE_S
         self._alongside: Alongside | None = None
+
+    def refuse_storage(self) -> None:
+        """DeviceRefused if the storage is somebody else's, before anything is brought up."""
+        if self.plan.disk is None:
+            backing.refuse_foreign(self.hosts.target, self.plan.backing, count=self._luns)
+        if self.plan.local_device is not None:
+            backing.refuse_foreign(self.hosts.initiators[0], self.plan.local_device)
+
+    @property
+    def _remote(self) -> list[Column]:
+        return [column for column in self.plan.columns if column.link != LINK_LOCAL]
+
+    @property
+    def _luns(self) -> int:
+        return 1 if self.plan.shared_lun else max((column.initiators for column in self._remote), default=1)
 
     def execute(self, schedule: Schedule) -> None:
         """Measure the cells that are left, in the schedule's order, and write a record for each.
@@ -151,27 +176,53 @@ class Bench:
         Raises HarnessError only where the run as a whole cannot go on.
         """
         with self.shared():
-            for number, (order, cell) in enumerate(schedule, 1):
+            number = 0
+            for order, cell in schedule:
+                if schedule.is_again(cell) and not self._await_calm():
+                    schedule.give_up()
+                    continue
+                number += 1
                 self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
                 record = self._newest[cell.column] = self._save(self.measure(cell, order))
                 schedule.take(record)
                 self.emit(
-                    CellEnded(cell.key, record.status, record.reason, record.fio_ns, record.started_unix_s)
+                    CellEnded(
+                        cell.key,
+                        record.status,
+                        record.reason,
+                        record.fio_ns,
+                        record.started_unix_s,
+                        disturbance.told(record),
+                    )
                 )
                 if self._lost is not None:
                     raise self._lost
             self.emit(Phase("taking everything down"))
 
+    def _await_calm(self) -> bool:
+        """Wait until others leave room for a measurement; False if they do not for as long as the run can
+        wait."""
+        is_told = False
+        while self._patience_s > 0:
+            with self._watch() as watching:
+                time.sleep(LOOK_S)
+            if disturbance.is_calm(watching.taken()):
+                return True
+            self._patience_s -= LOOK_S
+            if not is_told:
+                self.emit(Phase("waiting until other processes have calmed down"))
+            is_told = True
+        return False
+
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
         """What all columns share, and every column that is brought up meanwhile, until the end."""
         plan, target = self.plan, self.hosts.target
-        remote = [column for column in plan.columns if column.link != LINK_LOCAL]
-        luns = 1 if plan.shared_lun else max((column.initiators for column in remote), default=1)
+        remote = self._remote
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
             self.emit(Phase("making and filling the disk"))
-            self._storage = self._make_storage(stack, luns)
+            self._storage = self._make_storage(stack)
             if plan.local_device is not None:
                 host = self.hosts.initiators[0]
                 (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.local_device))
@@ -187,7 +238,9 @@ class Bench:
             if plan.probes or not plan.virtual_time:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:
-                self._alongside = Alongside(plan, self.folder, journal=self.journal, observer=self._observer)
+                self._alongside = Alongside(
+                    plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
+                )
             self._facts |= environment.describe(self.hosts.all, self.hosts.hops)
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
@@ -198,10 +251,10 @@ class Bench:
             stack.callback(self._close_columns)
             yield
 
-    def _make_storage(self, stack: contextlib.ExitStack, luns: int) -> list[Storage]:
+    def _make_storage(self, stack: contextlib.ExitStack) -> list[Storage]:
         plan, target = self.plan, self.hosts.target
         if plan.disk is None:
-            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=luns))
+            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=self._luns))
         log = self.folder.path / "disk.log"
         made = backing.model(
             self.journal, target, plan.disk, plan.backing.size_bytes, folder=self.private, log=log
@@ -237,6 +290,7 @@ class Bench:
         for number, host in enumerate(self.hosts.initiators[:initiators]):
             stack.enter_context(
                 initiator.iscsid(
+                    self.journal,
                     host,
                     initiator_iqn=self._initiator_iqn(number),
                     chap_user="harness",
@@ -336,19 +390,19 @@ class Bench:
             parameters=plan.iscsi,
         )
         stack.enter_context(self.journal.hold(path.target, target))
-        session = stack.enter_context(
-            self.journal.hold(
-                host,
-                initiator.IscsiSession(
-                    target.iqn,
-                    path.target_address,
-                    path.port,
-                    target.initiator_iqn,
-                    bound_to=path.initiator_iface if path.is_shared else None,
-                    parameters=plan.iscsi,
-                ),
-            )
+        wanted = initiator.IscsiSession(
+            target.iqn,
+            path.target_address,
+            path.port,
+            target.initiator_iqn,
+            bound_to=path.initiator_iface if path.is_shared else None,
+            parameters=plan.iscsi,
         )
+        try:
+            session = stack.enter_context(self.journal.hold(host, wanted))
+        except initiator.NoAnswer as error:
+            what = "ESP (IP protocol 50)" if column.ipsec != IPSEC_OFF else f"TCP port {path.port}"
+            raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
         disk = initiator.await_disk(host, session, serial=self._backstore(lun))
         negotiated = initiator.negotiated(disk)
         iscsi.require_agreed(plan.iscsi, negotiated)
@@ -487,13 +541,17 @@ class Bench:
             beside = Beside(round_trips=found, no_round_trips=reason)
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
+        watching = self._watch()
         watched = self._observer.watch()
         if lanes:
-            done = measure.over_lanes(lanes, job, raw, timeout_s=timeout_s, env=self._fio_env)
+            done = measure.over_lanes(
+                lanes, job, raw, timeout_s=timeout_s, env=self._fio_env, during=watching
+            )
             self._withdraw(cell.column, done.before)
         elif local is not None:
             path = local.storage.path
-            done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+            with watching:
+                done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:
@@ -507,10 +565,12 @@ class Bench:
                 interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
                 unseen=dict(counted.unseen),
             )
-            record = msgspec.structs.replace(record, beside=beside)
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages())
-        record = self._sane(measure.summarise(done, workload, record), up)
+        record = measure.summarise(done, workload, record)
+        beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns))
+        record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)
+        record = self._sane(record, up)
         return msgspec.structs.replace(
             record,
             raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),

@@ -1,4 +1,6 @@
-"""What is measured beside a cell or a probe: round trips, processors, interfaces. Types alone, no work.
+"""What is measured beside a cell or a probe: round trips, processors, interfaces, and what others took.
+
+Types alone, no work.
 
 What a machine lacks, or a kernel cannot tell, is None here and "n/a" in every table, never 0.
 """
@@ -78,17 +80,42 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
 
 
+class Others(msgspec.Struct, frozen=True, kw_only=True):
+    """What others had of one machine's processors for ``wall_ns``, as parts of that time: 0 to 1.
+
+    ``hosts`` are all hosts of the run on that machine, which has ``cores`` processors. ``taken`` is the most
+    that the run can have lost (``harness.disturbance``); None: not known. The rest is what it comes from,
+    None where the machine does not say: ``waited`` is the time in which the run's programs were ready and did
+    not run, ``stolen`` what a hypervisor gave to other machines, ``throttled`` the time in which a limit of
+    the run's control group held it back, ``beside`` the time in which others kept the second hyperthreads of
+    its cores busy. ``processors`` is what other processes had of all processors together, ``pressure`` the
+    time in which anybody on the machine waited for a processor (/proc/pressure/cpu).
+    """
+
+    hosts: tuple[str, ...]
+    wall_ns: int
+    cores: int
+    taken: float | None = None
+    waited: float | None = None
+    stolen: float | None = None
+    throttled: float | None = None
+    beside: float | None = None
+    processors: float | None = None
+    pressure: float | None = None
+
+
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured beside one cell.
 
     ``round_trips`` were made just before it on its own path, which was idle then and as protected as it was
     for the cell; ``no_round_trips`` says why there are none. ``processors`` and ``interfaces`` are of the
-    time that fio ran, its start and end included. ``unseen`` are hops of which they are not known, each with
-    the reason.
+    time that fio ran, its start and end included, and so is ``others``, one for each machine. ``unseen`` are
+    hops of which they are not known, each with the reason. A run without probes has ``others`` alone.
     """
 
     round_trips: RoundTrips | None = None
     no_round_trips: str | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
+    others: tuple[Others, ...] = ()
     unseen: dict[str, str] = {}

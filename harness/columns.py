@@ -11,6 +11,7 @@ from pathlib import Path
 from harness import (
     bait,
     capture,
+    charon,
     counters,
     interfaces,
     ipsec,
@@ -26,7 +27,7 @@ from harness.events import Emit, Phase
 from harness.hops import Hop
 from harness.hosts import Host
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
+from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
 from harness.target import PORT
 
 RADIOS_PER_PATH = 3
@@ -75,9 +76,11 @@ class Columns:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self._charons: dict[str, ipsec.Charon] = {}
+        self._charons: dict[str, charon.Charon] = {}
         self._credentials: ipsec.Credentials | None = None
         self._shared = contextlib.ExitStack()
+        self.made: list[links.LinkPath] = []
+        """All paths that were brought up, those that are down again as well."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -97,7 +100,10 @@ class Columns:
         has_radio = self.plan.has_radio(self.plan.links[column.link])
         aloft = self._aloft(column, number, stack, raw) if has_radio else None
         path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
+        self.made.append(path)
         protected = column.ipsec != IPSEC_OFF
+        if path.is_shared and not protected:
+            self._clear(path, stack)
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
         if not protected:
             return ColumnPath(path=path, capture=watching, aloft=aloft)
@@ -244,8 +250,8 @@ class Columns:
             ipsec.tunnel(
                 path,
                 (
-                    self._charon(path.initiator, self._shared, self.folder),
-                    self._charon(path.target, self._shared if stays else stack, raw),
+                    self._charon(path.initiator, charon.ANY_PORT, self._shared, self.folder),
+                    self._charon(path.target, ipsec.IKE_PORT, self._shared if stays else stack, raw),
                 ),
                 name=f"harness-{self.plan.tag}-{path.index}",
                 proposal=proposal,
@@ -255,18 +261,29 @@ class Columns:
         )
         return ipsec.negotiated(path.initiator, witnesses.look(), proposal, plan.ipsec_mode)
 
-    def _charon(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> ipsec.Charon:
+    def _clear(self, path: links.LinkPath, stack: contextlib.ExitStack) -> None:
+        """Keep IPsec of the user's own off a path that is to have none."""
+        ends = (path.initiator_address, path.target_address)
+        for end, host in zip(ENDS, (path.initiator, path.target), strict=True):
+            # Not where there is none: the kernel would begin to look up policies for every packet.
+            if ipsec.is_joined(host, path):
+                stack.enter_context(
+                    self.journal.hold(host, ipsec.Clearance(end, *ends, path.port, path.index))
+                )
+
+    def _charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
         """The charon of a host or network namespace, started if it does not run (any more)."""
         name = f"charon-{host.netns or host.name}"
         running = self._charons.get(name)
         if running is None or not running.answers():
             plugins = sorted({name for p in self.plan.proposals.values() for name in p.charon_plugins})
             running = self._charons[name] = stack.enter_context(
-                ipsec.charon(
+                charon.running(
                     host,
                     self.private / name,
                     log=logs / f"charon-{host.name}.log",
-                    plugins=" ".join((ipsec.BASE_PLUGINS, *plugins)),
+                    plugins=" ".join((charon.BASE_PLUGINS, *plugins)),
+                    port=port,
                 )
             )
         return running

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from tabulate import tabulate
 
-from harness import stats
+from harness import disturbance, stats
 from harness.errors import UsageError
 from harness.escape import as_json, for_markdown, printable
-from harness.model import Column, Plan, Record, Status
+from harness.model import Column, Plan, Record
 from harness.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
 from harness.results import FIO_SOURCE, record_key
 from harness.table import notes
@@ -52,7 +52,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell on both sides: medians in the metric's unit, B over A, and what that says.
 
     ``p`` is adjusted for all cells of the comparison. ``ratio`` is None, and the verdict inconclusive,
-    where a side has no sample: then ``reason`` says why.
+    where a side has no sample: then ``reason`` says why, and ``is_disturbed`` whether others are it.
     """
 
     column: ColumnKey
@@ -65,6 +65,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     p: float | None
     verdict: Verdict
     reason: str | None = None
+    is_disturbed: bool = False
 
     @property
     def name(self) -> str:
@@ -92,6 +93,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             and cell.ratio is not None
             and (cell.ratio.ratio >= 1 + part if self.metric.is_latency else cell.ratio.ratio <= 1 - part)
         ]
+
+    @property
+    def disturbed(self) -> list[ComparedCell]:
+        """Cells that cannot be judged, for others disturbed all that there is of a side."""
+        return [cell for cell in self.cells if cell.is_disturbed]
 
 
 def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
@@ -179,22 +185,31 @@ def _cell(
         reason=None
         if a and b
         else "; ".join(
-            f"{side}: {', '.join(notes.reasons(records)) or f'no {metric} above zero'}"
+            f"{side}: {_why_none(records, metric)}"
             for side, records, samples in (("A", in_a, a), ("B", in_b, b))
             if not samples
         ),
+        is_disturbed=any(
+            not samples and disturbance.summary(records) != "" for records, samples in ((in_a, a), (in_b, b))
+        ),
     )
+
+
+def _why_none(records: Sequence[Record], metric: Metric) -> str:
+    """Why no repeat of a cell has a figure that can be compared."""
+    said = [*notes.reasons(records), disturbance.summary(records)]
+    return ", ".join(filter(None, said)) or f"no {metric} above zero"
 
 
 _Samples = list[tuple[Record, float]]
 
 
 def _samples(records: Sequence[Record], read: Callable[[Record], float | None]) -> _Samples:
-    """What counts, in the order it was measured."""
+    """What conclusions can be drawn from, in the order it was measured: not what others disturbed."""
     found = [
         (record, value)
-        for record in records
-        if record.status is Status.OK and (value := read(record)) is not None and value > 0
+        for record in disturbance.quiet(records)
+        if (value := read(record)) is not None and value > 0
     ]
     return sorted(found, key=lambda sample: (sample[0].started_unix_s, sample[0].run_id, sample[0].order))
 
@@ -264,7 +279,7 @@ def _notes(
     if alike:
         yield f"Repeats resemble the one before, so that two or more count as one, in: {_listed(alike)}."
     for name, side in (("A", a), ("B", b)):
-        lost = sum(record.status is not Status.OK for record in side.records)
+        lost = len(side.records) - len(disturbance.quiet(side.records))
         if lost:
             yield f"{lost} of {len(side.records)} measurements of {name} do not count: see 'harness table'."
     yield from notes.differences(
@@ -344,6 +359,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
                 "inflation": cell.ratio.inflation if cell.ratio else None,
                 "verdict": cell.verdict,
                 "reason": cell.reason,
+                "is_disturbed": cell.is_disturbed,
             }
             for cell in found.cells
         ],

@@ -16,7 +16,7 @@ CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 MOST_CPUS = 1024
 STEP_NS = 1_000_000
-"""A clock that was set. NTP's slewing is in both clocks, and reading them one after the other takes less."""
+"""A clock that was set. NTP's slewing is in both clocks, and they are read within microseconds."""
 
 
 SATURATED = 0.95

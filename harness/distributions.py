@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness import histogram
+from harness import disturbance, histogram
 from harness.errors import UsageError
 from harness.histogram import Histogram
-from harness.model import Record, Status
+from harness.model import Record
 from harness.parse import fio
 from harness.results import FIO_SOURCE
 
@@ -31,12 +31,12 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_cell(records: Iterable[Record], folders: Mapping[str, Path], *, writes: bool) -> Distribution | None:
-    """The reads or writes of all repeats that are ``ok``; None if no histogram of them is there.
+    """The reads or writes of all repeats that are ok and undisturbed; None if no histogram of them is there.
 
     ``folders`` are those of the runs, by run id. Total and completion latencies are not mixed: of two
     kinds, that of the first repeat counts.
     """
-    good = [record for record in records if record.status is Status.OK]
+    good = disturbance.quiet(records)
     found: dict[fio.Kind, list[Histogram]] = {}
     for record in good:
         for kind, part in _of_record(record, folders, writes=writes).items():

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import counters, hops, lab, programs, remote
+from harness import counters, hops, lab, programs, remote, trial
 from harness import packages as further_packages
 from harness.errors import HarnessError, RequirementError
 from harness.escape import printable
 from harness.hosts import Host, NamespaceHost
+from harness.ipsec import IKE_PORT
 from harness.lab import kernel
 from harness.requirements import (
     ALWAYS,
     BACKEND_MODULES,
     IPSEC,
     IPSEC_MODULES,
+    IPSEC_PORTS,
     MODULES,
     Facts,
-    IkeDaemon,
+    Listener,
     Package,
     install_command,
     look_at,
@@ -53,13 +56,14 @@ class Verdict(enum.StrEnum):
 class Finding:
     """One thing that was looked at, in a testbed or on a machine.
 
-    ``mend`` is a command or an advice, empty if there is nothing to do.
+    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried``: it was found by trying.
     """
 
     where: str
     verdict: Verdict
     text: str
     mend: str = ""
+    tried: bool = False
 
     @property
     def ok(self) -> bool:
@@ -192,19 +196,26 @@ def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
 
 
 def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
-    """Look at everything that the machines need, each of which may be out of reach; nothing is changed."""
+    """Look at everything that the machines need, each of which may be out of reach, and try what is there.
+
+    What is tried is undone again.
+    """
     yield from _controller_findings(taking_part)
     for machine in taking_part:
         role = machine.role
         asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
         modules = (*MODULES[role], *BACKEND_MODULES[role], *IPSEC_MODULES)
         words = [package.word for package in asked] + [f"module:{name}" for name in modules]
+        words += IPSEC_PORTS[role]
         try:
             facts, said = look_at(machine.address, machine.name, words)
         except HarnessError as error:
             yield _refused(machine.name, error)
             continue
-        yield from judge(machine, facts, said)
+        found = list(judge(machine, facts, said))
+        yield from found
+        if all(finding.ok for finding in found):
+            yield from _try_out(machine, facts)
 
 
 def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
@@ -218,6 +229,37 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
     missing = [package for package in asked if facts.lacks(package)]
     if missing:
         yield _missing_packages(CONTROLLER, missing, facts)
+
+
+def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
+    """What comes of a run's parts on a machine that lacks nothing, unless that would meddle with a run's."""
+    if facts.busy or machine.role in facts.journals:
+        return
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="harness-") as folder,
+            remote.connect(
+                machine.address,
+                role=machine.role,
+                name=machine.name,
+                run_id="harness doctor",
+                log=Path(folder, "log"),
+            ) as host,
+        ):
+            outcomes = list(trial.of(host, machine.role, Path(folder)))
+    except HarnessError as error:
+        yield _refused(machine.name, error)
+        return
+    for outcome in outcomes:
+        if outcome.error is not None:
+            text = f"{outcome.what} was tried, and failed: {outcome.error.message}"
+            yield Finding(
+                where=machine.name, verdict=Verdict.MISSING, text=text, mend=outcome.error.hint or ""
+            )
+    went_well = [outcome.what for outcome in outcomes if outcome.error is None]
+    if went_well:
+        text = f"tried, and undone again: {', '.join(went_well)}"
+        yield Finding(where=machine.name, verdict=Verdict.OK, text=text, tried=True)
 
 
 def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
@@ -263,28 +305,34 @@ def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
         yield finding(Verdict.MISSING, f"root's rights are needed: {last}", remote.advice(last))
     needs = {ALWAYS, IPSEC}
-    yield from _part_findings(where, role, facts, needs, BACKEND_MODULES[role])
-    for package in packages():
-        what = package.needed_by.get(role, ALWAYS)
-        if what not in needs and facts.lacks(package):
-            yield finding(
-                Verdict.NOTE,
-                f"without {package.name} ({package.purpose}): {OPTIONAL[what]}",
-                install_command(facts, [package]),
+    optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
+    others = list(itertools.chain(*optional.values()))
+    yield from _part_findings(where, role, facts, needs, backends=BACKEND_MODULES[role], others=others)
+    if others:
+        # One command for a machine: where something has to be installed, it is all in that.
+        is_told = any(facts.lacks(package) for package in wanted(role, needs))
+        yield finding(
+            Verdict.NOTE,
+            "not needed by every run: "
+            + "; ".join(
+                f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
+                for what, missing in optional.items()
+                if missing
             )
+            + "; the command above installs them as well" * is_told,
+            "" if is_told else install_command(facts, others),
+        )
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(Verdict.NOTE, f"it is in use by {runs}", "wait for it")
-    elif facts.ike:
-        yield _taken_port(where, facts.ike)
+    elif facts.listeners:
+        yield _taken_port(where, facts.listeners)
     if role in facts.journals:
         yield finding(
             Verdict.NOTE,
             "a killed run has left things there, which the next one removes",
             "harness clean with the same --target and --initiator",
         )
-    if role == "initiator" and facts.has_iscsid:
-        yield finding(Verdict.NOTE, "iscsid is running, and will be used as it is")
     if role == "target" and facts.free_bytes is not None:
         yield finding(Verdict.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
     if facts.interfaces:
@@ -303,15 +351,16 @@ OPTIONAL = {
 def require(host: Host, role: str, *, ipsec: bool) -> None:
     """RequirementError naming all that a host lacks for its role, and what mends it.
 
-    With ``ipsec`` a daemon on IKE's port counts as well.
+    With ``ipsec`` whoever listens on the port of the run's own IKE daemon counts as well.
     """
     needs = {ALWAYS, IPSEC} if ipsec else {ALWAYS}
     words = [package.word for package in wanted(role, needs)]
     words += [f"module:{name}" for name in (*MODULES[role], *IPSEC_MODULES)]
+    words += IPSEC_PORTS[role] if ipsec else ()
     facts = look_on(host, words)
     problems = [finding for finding in _part_findings(host.name, role, facts, needs) if not finding.ok]
-    if ipsec and facts.ike:
-        problems.append(_taken_port(host.name, facts.ike))
+    if ipsec and facts.listeners:
+        problems.append(_taken_port(host.name, facts.listeners))
     if problems:
         raise RequirementError(
             f"the {host.name} is not ready: {'; '.join(problem.text for problem in problems)}",
@@ -320,9 +369,18 @@ def require(host: Host, role: str, *, ipsec: bool) -> None:
 
 
 def _part_findings(
-    where: str, role: str, facts: Facts, needs: Collection[str], backends: Sequence[str] = ()
+    where: str,
+    role: str,
+    facts: Facts,
+    needs: Collection[str],
+    *,
+    backends: Sequence[str] = (),
+    others: Sequence[Package] = (),
 ) -> Iterator[Finding]:
-    """Packages, Python, namespaces and modules that a role takes for any of ``needs``."""
+    """Packages, Python, namespaces and modules that a role takes for any of ``needs``.
+
+    What installs missing packages installs ``others`` with them.
+    """
 
     def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
         return Finding(where=where, verdict=verdict, text=text, mend=mend)
@@ -330,7 +388,7 @@ def _part_findings(
     asked = wanted(role, needs)
     missing = [package for package in asked if facts.lacks(package)]
     if missing:
-        yield _missing_packages(where, missing, facts)
+        yield _missing_packages(where, missing, facts, others)
     else:
         yield finding(Verdict.OK, f"all {len(asked)} packages are installed")
     if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
@@ -369,26 +427,24 @@ def _absent_modules(facts: Facts, modules: Sequence[str]) -> list[str]:
     return [name for name in modules if f"module:{name}" in facts.absent]
 
 
-def _taken_port(where: str, daemons: Sequence[IkeDaemon]) -> Finding:
-    names = [f"{d.name} (process {d.process})" if d.name else "a process" for d in daemons]
-    stop = [
-        f"systemctl stop {d.unit}" if d.unit else f"stop process {d.process}" if d.process else "stop it"
-        for d in daemons
-    ]
+def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
+    names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
     return Finding(
         where=where,
         verdict=Verdict.MISSING,
-        text=f"UDP port 500 is taken by {', '.join(names)}, and IPsec needs it for the run's own IKE daemon",
-        mend=f"{'; '.join(dict.fromkeys(stop))}; or measure with --ipsec off",
+        text=f"UDP port {IKE_PORT} is taken by {', '.join(names)}, and the run's own IKE daemon needs it",
+        mend="have it use another port, or measure with --ipsec off",
     )
 
 
-def _missing_packages(where: str, missing: Sequence[Package], facts: Facts) -> Finding:
+def _missing_packages(
+    where: str, missing: Sequence[Package], facts: Facts, others: Sequence[Package] = ()
+) -> Finding:
     return Finding(
         where=where,
         verdict=Verdict.MISSING,
         text="packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
-        mend=install_command(facts, missing),
+        mend=install_command(facts, [*missing, *others]),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from harness.counters import USER_MODE
 from harness.errors import HopLost
 from harness.hops import Hop
 from harness.hosts import Host, Watched
@@ -24,6 +25,7 @@ FILES: dict[str, str] = {
     "uptime": "/proc/uptime",
     "clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
     "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "frequency_max_khz": "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq",
     "congestion_control": "/proc/sys/net/ipv4/tcp_congestion_control",
 }
 
@@ -52,23 +54,51 @@ def describe_hop(hop: Hop) -> dict[str, object]:
         return {"address": hop.address, "unseen": lost.message}
 
 
+def describe_machine(machine: Watched) -> dict[str, object]:
+    """The machine below a lab, which knows nothing of it; without what says more of its owner than of
+    figures."""
+    found = _describe_kernel(machine)
+    return {name: fact for name, fact in found.items() if name not in ("kernel_command_line", "uptime")}
+
+
 def _describe_kernel(host: Watched) -> dict[str, object]:
-    values = host.read_files([*FILES.values(), "/proc/cpuinfo", "/proc/meminfo"])
-    facts = {name: text.strip() for name, text in zip(FILES, values, strict=False) if text.strip()}
+    more = ("/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/etc/os-release")
+    values = host.read_files([*FILES.values(), *more])
+    cpuinfo, meminfo, load, release = values[len(FILES) :]
+    facts: dict[str, object] = {
+        name: text.strip() for name, text in zip(FILES, values, strict=False) if text.strip()
+    }
+    # A user-mode kernel's processor is none, and each program that is started there takes its time.
+    seen = host.run(["lscpu"], check=False).stdout if USER_MODE not in cpuinfo else ""
+    mhz = [float(value) for value in _fields(cpuinfo, "cpu MHz") if value.replace(".", "").isdecimal()]
+    found: dict[str, object] = {
+        "frequency_mhz": round(sum(mhz) / len(mhz), 1) if mhz else "",
+        "hypervisor": _field(seen, "Hypervisor vendor") or ("none" if seen else ""),
+        "load": load.partition(" ")[0],
+        "distribution": _release(release),
+    }
     return {
         **facts,
-        "cpu": _field(values[-2], "model name"),
-        "cpus": values[-2].count("processor\t:"),
-        "memory": _field(values[-1], "MemTotal"),
+        **{name: value for name, value in found.items() if value != ""},
+        "cpu": _field(cpuinfo, "model name") or _field(seen, "Model name"),
+        "cpus": cpuinfo.count("processor\t:"),
+        "memory": _field(meminfo, "MemTotal"),
     }
 
 
+def _release(text: str) -> str:
+    """The name in os-release(5): ``PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"``."""
+    lines = [line.partition("=")[2] for line in text.splitlines() if line.startswith("PRETTY_NAME=")]
+    return lines[0].strip("\"'") if lines else ""
+
+
 def _field(text: str, name: str) -> str:
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return ""
+    return next(iter(_fields(text, name)), "")
+
+
+def _fields(text: str, name: str) -> list[str]:
+    parts = [line.partition(":") for line in text.splitlines()]
+    return [value.strip() for key, _, value in parts if key.strip() == name]
 
 
 def _version(host: Host, argv: list[str]) -> str:

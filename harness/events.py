@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from harness.disturbance import Disturbed
 from harness.model import Status
 
 
@@ -27,13 +28,17 @@ class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-star
 
 
 class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"):
-    """``fio_ns``: what fio measured for; ``fio_started_unix_s``: when fio began to do so."""
+    """``fio_ns``: what fio measured for; ``fio_started_unix_s``: when fio began to do so.
+
+    ``disturbed``: by whom, None if it was not. A cell that was may begin and end again.
+    """
 
     key: str
     status: Status
     reason: str | None
     fio_ns: int
     fio_started_unix_s: float
+    disturbed: Disturbed | None = None
 
 
 class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-withdrawn"):

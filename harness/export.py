@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 
+from harness import disturbance, machine
 from harness.errors import RequirementError
 from harness.escape import for_csv, printable
-from harness.model import Io, Latency, Proof, Record
+from harness.model import ENDS, Io, Latency, Proof, Record
 from harness.table.options import Choice
 
 
@@ -71,6 +73,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rekeys: int | None = None
     tcp_retransmits: int | None = None
     schema: int
+    disturbed: float | None = None
+    others_waited: float | None = None
+    others_stolen: float | None = None
+    others_processors: float | None = None
+    initiator_processor: str | None = None
+    initiator_cores: int | None = None
+    initiator_frequency_mhz: float | None = None
+    initiator_governor: str | None = None
+    initiator_hypervisor: str | None = None
+    initiator_load: float | None = None
+    initiator_memory_bytes: int | None = None
+    initiator_kernel: str | None = None
+    initiator_distribution: str | None = None
+    target_processor: str | None = None
+    target_cores: int | None = None
+    target_frequency_mhz: float | None = None
+    target_governor: str | None = None
+    target_hypervisor: str | None = None
+    target_load: float | None = None
+    target_memory_bytes: int | None = None
+    target_kernel: str | None = None
+    target_distribution: str | None = None
 
 
 COLUMNS = Row.__struct_fields__
@@ -93,19 +117,37 @@ _MEASUREMENT = "harness"
 _INFLUX_ESCAPES = str.maketrans({",": r"\,", "=": r"\=", " ": r"\ "})
 
 
-def rows(records: Iterable[Record]) -> Iterator[Row]:
-    """The rows of each record: its reads, its writes, its synchronisations."""
+def rows(
+    records: Iterable[Record], environments: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Row]:
+    """The rows of each record: its reads, its writes, its synchronisations.
+
+    ``environments``, by run id, tell on which machines they were made.
+    """
+    machines = {run: _machines(environment) for run, environment in (environments or {}).items()}
     for record in records:
         parts: list[tuple[str | None, Io | None, Latency | None]] = []
         parts += [("read", record.read, record.read.latency)] if record.read else []
         parts += [("write", record.write, record.write.latency)] if record.write else []
         parts += [("fsync", None, record.sync_latency)] if record.sync_latency else []
         for direction, moved, latency in parts or [(None, None, None)]:
-            yield _row(record, direction, moved, latency or Latency())
+            yield _row(record, direction, moved, latency or Latency(), machines.get(record.run_id, {}))
 
 
-def _row(record: Record, direction: str | None, moved: Io | None, latency: Latency) -> Row:
+def _machines(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the machines of both ends, by the names of columns."""
+    return {
+        f"{host}_{name}": fact
+        for host in ENDS
+        for name, fact in msgspec.structs.asdict(machine.machine_of(environment, host)).items()
+    }
+
+
+def _row(
+    record: Record, direction: str | None, moved: Io | None, latency: Latency, machines: Mapping[str, Any]
+) -> Row:
     proof: Proof | None = record.proof
+    others = disturbance.worst(record)
     return Row(
         run_id=record.run_id,
         testbed=record.testbed.value,
@@ -148,12 +190,21 @@ def _row(record: Record, direction: str | None, moved: Io | None, latency: Laten
         rekeys=proof.rekeys if proof else None,
         tcp_retransmits=proof.tcp_retransmits if proof else None,
         schema=record.schema,
+        disturbed=disturbance.share(record),
+        others_waited=others.waited if others else None,
+        others_stolen=others.stolen if others else None,
+        others_processors=others.processors if others else None,
+        **machines,
     )
 
 
-def encode(records: Iterable[Record], format: ExportFormat) -> bytes:
+def encode(
+    records: Iterable[Record],
+    format: ExportFormat,
+    environments: Mapping[str, Mapping[str, Any]] | None = None,
+) -> bytes:
     """All rows in ``format``; RequirementError if the package that writes it is missing."""
-    found = list(rows(records))
+    found = list(rows(records, environments))
     match format:
         case ExportFormat.CSV:
             return _csv(found)

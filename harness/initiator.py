@@ -8,6 +8,7 @@ ours can survive (``harness.inside``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +19,20 @@ import msgspec
 from harness import iscsi, programs
 from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
+from harness.journal import Journal
+from harness.run import Completed
 from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0
+LOGIN_S = 8
+"""How long iscsid waits for the portal."""
+
+NOT_REACHED = (4, 8)
+"""iscsiadm(8), exit status: no connection to the portal, or none in time."""
+
+START_DEADLINE_S = 60.0
+"""For a unit that waits for others, the network's among them."""
 
 SESSION_PARAMETERS = (
     "initial_r2t",
@@ -48,7 +59,7 @@ def configuration(chap_user: str, secret: str) -> str:
             f"node.session.auth.username = {chap_user}",
             f"node.session.auth.password = {secret}",
             "node.session.initial_login_retry_max = 1",
-            "node.conn[0].timeo.login_timeout = 8",
+            f"node.conn[0].timeo.login_timeout = {LOGIN_S}",
             "node.conn[0].timeo.logout_timeout = 5",
             "node.session.timeo.replacement_timeout = 10",
             "node.session.err_timeo.abort_timeout = 5",
@@ -58,16 +69,69 @@ def configuration(chap_user: str, secret: str) -> str:
     )
 
 
+UNITS = ("iscsid.socket", "iscsid.service")
+BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
+"""For systemctl(1): systemd's own socket refuses who is in another process namespace, as agents are."""
+
+STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
+"""systemctl(1) fails where systemd does not run (sd_booted(3)); or it is not there at all."""
+
+STOP = """
+export SYSTEMCTL_FORCE_BUS=1
+udevadm settle --timeout=10
+for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit; done
+systemctl stop --quiet "$@" || exit
+systemctl reset-failed --quiet "$@" || true
+"""
+"""Not while there is a session: ours have ended by now, so it is somebody's who has come to need iscsid.
+Nor before udev has heard of our last disk, for which it would start the unit again."""
+
+
+class IscsidService(msgspec.Struct, frozen=True):
+    """The machine's own iscsid, as systemd starts it, for a machine whose units were not active before.
+
+    Not a daemon of ours beside it: iscsiadm reaches the one behind iscsid.socket, and udev starts
+    iscsid.service as soon as there is a disk of iSCSI (70-open-iscsi.rules), which fails beside another.
+    """
+
+    unit: str
+    inactive: tuple[str, ...]
+
+    def acquire(self, host: Host) -> None:
+        host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S, env=BUS)
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-c", STOP, "sh", *self.inactive)),)
+
+
 @contextlib.contextmanager
-def iscsid(host: Host, *, initiator_iqn: str, chap_user: str, secret: str, log: Path) -> Iterator[None]:
-    """Keep iscsid running, unless the machine runs one already (then that one is used, untouched)."""
+def iscsid(
+    journal: Journal, host: Host, *, initiator_iqn: str, chap_user: str, secret: str, log: Path
+) -> Iterator[None]:
+    """Have an iscsid answer: the machine's, which is left as it was found, or else one of the run's own."""
     host.write_secret(CONFIGURATION, configuration(chap_user, secret))
     host.write_secret(CONFIGURATION.with_name("initiatorname.iscsi"), f"InitiatorName={initiator_iqn}\n")
-    if _iscsid_answers(host):
+    with contextlib.ExitStack() as stack:
+        service = _service(host)
+        if service is not None and service.unit in service.inactive:
+            stack.enter_context(journal.hold(host, service))
+        elif service is None and not _iscsid_answers(host):
+            argv = ["iscsid", "--foreground"]
+            ready = functools.partial(_iscsid_answers, host)
+            stack.enter_context(host.daemon(argv, log=log, ready=ready, deadline_s=10))
         yield
-        return
-    with host.daemon(["iscsid", "--foreground"], log=log, ready=lambda: _iscsid_answers(host), deadline_s=10):
-        yield
+
+
+def _service(host: Host) -> IscsidService | None:
+    """The machine's iscsid and what of it is not active now; None if systemd does not know of it."""
+    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
+    units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
+    states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
+    if UNITS[1] not in states:
+        return None
+    return IscsidService(
+        UNITS[1], tuple(unit for unit in UNITS if states.get(unit) in ("inactive", "failed"))
+    )
 
 
 def _iscsid_answers(host: Host) -> bool:
@@ -75,12 +139,17 @@ def _iscsid_answers(host: Host) -> bool:
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
 
 
-class IscsiSession(msgspec.Struct, frozen=True):
-    """A logged-in session to one portal of one target; its node record goes when it ends.
+class NoAnswer(CommandFailed):
+    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
 
-    ``bound_to`` is the network interface that its connection may use alone (open-iscsi's iface,
-    ``net_ifacename``); None leaves that to the routing. ``parameters`` is what it asks for
-    (``harness.iscsi``).
+
+class IscsiSession(msgspec.Struct, frozen=True):
+    """A logged-in session to one portal of one target; its records go when it ends.
+
+    Its own iface record names it: the iscsid that logs it in may be the machine's, which says the machine's
+    name where the record has none (``__session_create`` in open-iscsi's usr/initiator.c). CHAP and timeouts
+    come with the record as well. ``bound_to`` is the network interface that its connection may use alone;
+    None leaves that to the routing. ``parameters`` is what it asks for (``harness.iscsi``).
     """
 
     iqn: str
@@ -96,26 +165,26 @@ class IscsiSession(msgspec.Struct, frozen=True):
 
     @property
     def _interface(self) -> str:
-        """The name of the session's own iface record, "" for open-iscsi's default."""
-        return f"harness-{self.bound_to}-{self.port}" if self.bound_to else ""
+        """The name of the session's own iface record: no two sessions of a host have one portal."""
+        return f"harness-{self.address}-{self.port}"
 
-    def _node(self, host: Host, *words: str) -> None:
+    def _node(self, host: Host, *words: str, check: bool = True) -> Completed:
         argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]
-        if self._interface:
-            argv += ["--interface", self._interface]
-        host.run([*argv, *words], timeout_s=40)
+        return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
 
     def acquire(self, host: Host) -> None:
+        iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
+        host.run([*iface, "--op", "new"])
+        host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
         if self.bound_to:
-            record = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
-            host.run([*record, "--op", "new"])
-            host.run([*record, "--op", "update", "--name", "iface.net_ifacename", "--value", self.bound_to])
+            host.run([*iface, "--op", "update", "--name", "iface.net_ifacename", "--value", self.bound_to])
         self._node(host, "--op", "new")
-        if _iscsid_initiator_name(host) != self.initiator_iqn:
-            self._node(host, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn)
         for name, value in self.parameters.items():
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
-        self._node(host, "--login")
+        done = self._node(host, "--login", check=False)
+        if done.status in NOT_REACHED:
+            raise NoAnswer(f"expected an answer of the portal {self._portal} within {LOGIN_S} s, none came")
+        done.require_success()
 
     def undo(self) -> tuple[Step, ...]:
         request = {
@@ -127,11 +196,6 @@ class IscsiSession(msgspec.Struct, frozen=True):
         }
         program = (programs.PYTHON, "-c", programs.source("logout"))
         return (Step(program, input=msgspec.json.encode(request).decode()),)
-
-
-def _iscsid_initiator_name(host: Host) -> str:
-    (text,) = host.read_files([str(CONFIGURATION.with_name("initiatorname.iscsi"))])
-    return text.partition("=")[2].strip()
 
 
 def find_session(host: Host, iqn: str) -> str | None:
@@ -181,10 +245,18 @@ class RemoteDisk:
 
 
 def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
-    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial."""
+    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial.
+
+    CommandFailed if it does not, or the session is not the one that was asked for.
+    """
     name = find_session(host, session.iqn)
     if name is None:
         raise CommandFailed(f"iscsiadm logged in to {session.iqn}, but the kernel has no such session")
+    (said,) = host.read_files([f"/sys/class/iscsi_session/{name}/initiatorname"])
+    if said.strip() != session.initiator_iqn:
+        raise CommandFailed(
+            f"{name} was expected to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
+        )
     # The name ends in :0 for LUN 0; an unmatched pattern stays as it is, hence the test.
     script = (
         'for disk in /sys/class/iscsi_session/"$1"/device/target*/*:0/block/*; do '

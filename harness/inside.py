@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from harness import doctor, hops, interfaces, recovery, remote
+from harness import disturbance, doctor, hops, interfaces, recovery, remote
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -22,12 +22,14 @@ from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, Status, TestbedKind
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
 from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
 from harness.schedule import Schedule
+from harness.state import lasting_folder
+from harness.target import mount_configfs
 
 TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
 INTERRUPTED = 130
@@ -150,9 +152,7 @@ def prepare(plan: Plan, taking_part: Hosts) -> None:
             )
     if plan.probing:
         return
-    configfs = "/sys/kernel/config"
-    if taking_part.target.run(["test", "-d", f"{configfs}/target"], check=False).status != 0:
-        taking_part.target.run(["mount", "-t", "configfs", "configfs", configfs], check=False)
+    mount_configfs(taking_part.target)
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
@@ -160,20 +160,22 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     plan = folder.load_plan()
     # What was measured before is read first: a damaged record ends a run before anything is brought up.
     schedule = Schedule(plan, folder.load_records())
-    probed = {record.key for record in store.load(folder) if record.status is Status.OK}
+    probed = {record.key for record in store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:
-        prepare(plan, taking_part)
         if plan.probing:
+            prepare(plan, taking_part)
             prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
             left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
             prober.execute(left)
         else:
             bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            bench.refuse_storage()
+            prepare(plan, taking_part)
             bench.execute(schedule)
 
 
@@ -182,7 +184,7 @@ def run(run_folder: str, journal_path: str) -> int:
     folder = RunFolder(Path(run_folder))
     emit = writer(folder.path / "events.jsonl")
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(Path(journal_path))
+    journal = Journal(Path(journal_path), lasting=lasting_folder())
     status = 0
     go_on = f"harness run --resume {folder.run_id}"
     try:

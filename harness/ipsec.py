@@ -7,15 +7,18 @@ packet leaves as ESP or not at all, also while no SA exists.
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import ipaddress
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from harness.charon import Charon
 from harness.errors import CommandFailed, HarnessError
 from harness.hosts import Host
 from harness.links import LinkPath
@@ -24,20 +27,20 @@ from harness.target import PORT
 from harness.undo import Step
 from harness.witness import REQID, Report
 
-CHARON = "/usr/sbin/charon-systemd"
-BASE_PLUGINS = (
-    "random nonce openssl pem pkcs1 pkcs8 x509 pubkey kdf hmac sha2 aes gcm "
-    "kernel-netlink socket-default vici"
-)
-"""With Debian's full list charon is woken by ESP traffic and takes 5 s longer to start."""
+POLICY_PRIORITY = 10_000
+"""With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
+begin at 100 000 (a lower number comes first)."""
 
-BARRIER_PRIORITY = 4_000_000
-"""Behind every policy of charon's (a lower number comes first)."""
+BARRIER_PRIORITY = 20_000
+"""Behind the path's own policies, and before others': what these protected would pass for the path's."""
 
-POLICY_PRIORITY = 300_000
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
 the kernel keeps one policy for a selector, and the barrier has that of the very port."""
+
+IKE_PORT = PORT + PORTS_COVERED
+"""UDP, on the target: not 500, which the machine's own IKE daemon may have. Where neither end has 500, charon
+puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, not in UDP."""
 
 IKE_DEADLINE_S = 15
 
@@ -55,13 +58,7 @@ class Barrier(msgspec.Struct, frozen=True):
     port: int = PORT
 
     def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
-        there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
-        back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
-        return (
-            (*there, "dport", str(self.port), "dir", outbound),
-            (*back, "sport", str(self.port), "dir", inbound),
-        )
+        return _of_the_portal(self.end, self.initiator, self.target, self.port)
 
     def acquire(self, host: Host) -> None:
         for policy in self._policies():
@@ -72,6 +69,42 @@ class Barrier(msgspec.Struct, frozen=True):
 
     def undo(self) -> tuple[Step, ...]:
         return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+
+
+class Clearance(msgspec.Struct, frozen=True):
+    """Policies on one end that let the portal's traffic pass in clear, before others that would protect it.
+
+    For a path without IPsec between two machines that are joined by IPsec of the user's own.
+    """
+
+    end: End
+    initiator: str
+    target: str
+    port: int
+    index: int
+
+    def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return _of_the_portal(self.end, self.initiator, self.target, self.port)
+
+    def acquire(self, host: Host) -> None:
+        for policy in self._policies():
+            host.run(
+                ["ip", "xfrm", "policy", "add", *policy]
+                + ["action", "allow", "priority", str(POLICY_PRIORITY + self.index)]
+            )
+
+    def undo(self) -> tuple[Step, ...]:
+        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+
+
+def _of_the_portal(
+    end: End, initiator: str, target: str, port: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Selector and direction of the policies for a portal's traffic: to it, and from it."""
+    inbound, outbound = ("in", "out") if end == "initiator" else ("out", "in")
+    there = ("src", f"{initiator}/32", "dst", f"{target}/32", "proto", "tcp")
+    back = ("src", f"{target}/32", "dst", f"{initiator}/32", "proto", "tcp")
+    return (*there, "dport", str(port), "dir", outbound), (*back, "sport", str(port), "dir", inbound)
 
 
 DELETE_LARVAL = """
@@ -129,88 +162,135 @@ def _delete_policy(selector: tuple[str, ...]) -> Step:
     return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
 
 
-@dataclass(kw_only=True)
-class Charon:
-    """A running charon and the connections loaded into it; one for each host, shared by its columns."""
+@dataclass(frozen=True, kw_only=True)
+class EspState:
+    """One xfrm state (an SA of one direction)."""
 
-    host: Host
-    folder: Path
-    connections: dict[str, str] = field(repr=False, default_factory=dict)
+    spi: str
+    source: str
+    destination: str
+    reqid: int
 
-    @property
-    def env(self) -> dict[str, str]:
-        return {"STRONGSWAN_CONF": str(self.folder / "strongswan.conf"), "SWANCTL_DIR": str(self.folder)}
+    def is_of(self, path: LinkPath) -> bool:
+        """Whether the run made it for this path; where nobody else has the addresses, larval ones too."""
+        is_marked = self.reqid == REQID + path.index
+        return {self.source, self.destination} == {*_addresses(path)} and (is_marked or not path.is_shared)
 
-    @property
-    def uri(self) -> str:
-        return f"unix://{self.folder}/vici"
 
-    def swanctl(self, *words: str, check: bool = True, timeout_s: float = 30) -> str:
-        done = self.host.run(
-            ["swanctl", *words, "--uri", self.uri], env=self.env, check=check, timeout_s=timeout_s
+_STATE = re.compile(
+    r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
+    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\b",
+    re.MULTILINE,
+)
+
+
+def parse_states(text: str) -> list[EspState]:
+    """Read the output of ``ip xfrm state list nokeys``."""
+    return [
+        EspState(
+            spi=match["spi"],
+            source=match["source"],
+            destination=match["destination"],
+            reqid=int(match["reqid"]),
         )
-        return done.stdout
-
-    def answers(self) -> bool:
-        """Whether it is still there, and listens."""
-        done = self.host.run(["swanctl", "--stats", "--uri", self.uri], env=self.env, check=False)
-        return done.status == 0
-
-    def reload(self) -> None:
-        """Load what ``connections`` says: new ones are added, gone ones are unloaded, others stay."""
-        self.host.write_secret(self.folder / "swanctl.conf", "\n".join(self.connections.values()))
-        self.swanctl("--load-all", "--noprompt", "--file", str(self.folder / "swanctl.conf"))
+        for match in _STATE.finditer(text)
+    ]
 
 
-@contextlib.contextmanager
-def charon(host: Host, folder: Path, *, log: Path, plugins: str) -> Iterator[Charon]:
-    """Keep a charon of our own running on a host, with its own configuration, socket and plugin list."""
-    daemon = Charon(host=host, folder=folder)
-    host.write_secret(
-        folder / "strongswan.conf",
-        f"""
-swanctl {{
-    load = {plugins}
-}}
-charon-systemd {{
-    load = {plugins}
-    install_routes = no
-    plugins {{
-        vici {{
-            socket = {daemon.uri}
-        }}
-    }}
-    journal {{
-        default = -1
-    }}
-    filelog {{
-        stderr {{
-            default = 1
-            flush_line = yes
-        }}
-    }}
-}}
-""",
-    )
-    socket = folder / "vici"
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One xfrm policy. ``text`` is its first line, with all of its selector."""
 
-    def ready() -> bool:
-        return host.run(["test", "-S", str(socket)], check=False).status == 0
+    text: str
+    source: str
+    destination: str
+    direction: str
+    priority: int
 
-    with host.daemon([CHARON], log=log, ready=ready, deadline_s=20, env=daemon.env):
-        yield daemon
+    def is_of(self, path: LinkPath) -> bool:
+        """Whether the run made it for this path."""
+        if {self.source, self.destination} != {f"{address}/32" for address in _addresses(path)}:
+            return False
+        is_barrier = self.priority == BARRIER_PRIORITY and self.text.endswith(f"port {path.port}")
+        return not path.is_shared or is_barrier or self.priority == POLICY_PRIORITY + path.index
+
+    def covers(self, path: LinkPath) -> bool:
+        """Whether it holds for traffic between the ends of a path, or some of it."""
+        source, destination = map(ipaddress.ip_network, (self.source, self.destination))
+        ends = [ipaddress.ip_address(address) for address in _addresses(path)]
+        return any(here in source and there in destination for here, there in (ends, ends[::-1]))
+
+
+_POLICY = re.compile(
+    r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*)\n"
+    r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
+    re.MULTILINE,
+)
+"""Those of sockets have no direction of this kind: they let an IKE daemon's own packets pass."""
+
+
+def parse_policies(text: str) -> list[Policy]:
+    """Read the output of ``ip xfrm policy list``."""
+    return [
+        Policy(
+            text=match["text"].strip(),
+            source=match["source"],
+            destination=match["destination"],
+            direction=match["direction"],
+            priority=int(match["priority"]),
+        )
+        for match in _POLICY.finditer(text)
+    ]
+
+
+def _policies(host: Host) -> list[Policy]:
+    # A kernel without IPsec says that it has none, and is right.
+    return parse_policies(host.run(["ip", "xfrm", "policy", "list"], check=False).stdout)
+
+
+def _addresses(path: LinkPath) -> tuple[str, str]:
+    return path.initiator_address, path.target_address
+
+
+def is_joined(host: Host, path: LinkPath) -> bool:
+    """Whether a host has IPsec policies of somebody else's for traffic between the ends of a path."""
+    ours = range(POLICY_PRIORITY, BARRIER_PRIORITY + 1)
+    return any(policy.covers(path) and policy.priority not in ours for policy in _policies(host))
+
+
+def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
+    """What a host still has of the ESP states and policies of these paths; nothing of anybody else's."""
+    states = parse_states(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
+    policies = _policies(host)
+    return [
+        f"the ESP state src {state.source} dst {state.destination} spi {state.spi}"
+        for state in states
+        if any(state.is_of(path) for path in paths)
+    ] + [
+        f"the IPsec policy {policy.text} dir {policy.direction}"
+        for policy in policies
+        if any(policy.is_of(path) for path in paths)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What one end proves itself with, and whom it believes: PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+    authority: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
     """What the two ends prove themselves with: made for the run, held in memory and tmpfs alone.
 
-    ``files`` are, for certificates, each end's files by their place in its swanctl folder.
+    Either a secret of both or a certificate for each.
     """
 
-    auth: IkeAuth
-    psk: str = field(repr=False, default="")
-    files: dict[End, dict[str, str]] = field(repr=False, default_factory=dict)
+    psk: bytes = field(repr=False, default=b"")
+    certificates: dict[End, Certificate] = field(repr=False, default_factory=dict)
 
 
 def identity(end: str, index: int) -> str:
@@ -224,19 +304,14 @@ def make_credentials(host: Host, auth: IkeAuth, folder: Path, *, paths: int) -> 
     ``paths`` is how many there are; a certificate holds the identities for all of them.
     """
     if auth is IkeAuth.PSK:
-        return Credentials(auth=auth, psk=base64.b64encode(secrets.token_bytes(32)).decode())
+        return Credentials(psk=secrets.token_bytes(32))
     host.run(["sh", "-c", MAKE_CERTIFICATES, "sh", str(folder), str(paths)], timeout_s=60)
-    files = {}
+    certificates = {}
     for end in ENDS:
-        certificate, key, authority = host.read_files(
-            [str(folder / name) for name in (f"{end}.crt", f"{end}.key", "ca.crt")]
-        )
-        files[end] = {
-            f"x509/{end}.crt": certificate,
-            f"private/{end}.key": key,
-            "x509ca/ca.crt": authority,
-        }
-    return Credentials(auth=auth, files=files)
+        files = [str(folder / name) for name in (f"{end}.crt", f"{end}.key", "ca.crt")]
+        certificate, key, authority = host.read_files(files)
+        certificates[end] = Certificate(certificate=certificate, key=key, authority=authority)
+    return Credentials(certificates=certificates)
 
 
 MAKE_CERTIFICATES = """
@@ -258,56 +333,63 @@ rm ca.key
 """
 
 
+Message = dict[str, Any]
+"""Of VICI: a section, as swanctl.conf(5) calls it; it has strings, numbers, lists and further sections."""
+
+
 def _connection(
-    name: str, path: LinkPath, *, end: str, proposal: Proposal, mode: IpsecMode, credentials: Credentials
-) -> str:
-    """One end's swanctl.conf(5) for a path."""
+    name: str, path: LinkPath, *, end: End, proposal: Proposal, mode: IpsecMode, credentials: Credentials
+) -> Message:
+    """One end's connection for a path, in the words of swanctl.conf(5)."""
     peer = ENDS[1 - ENDS.index(end)]
     addresses = {"initiator": path.initiator_address, "target": path.target_address}
     # Where others share the addresses (an SSH connection!), nothing but the portal's traffic is touched.
     ports = {"initiator": "", "target": ""}
     if path.is_shared:
         ports = {"initiator": "[tcp]", "target": f"[tcp/{path.port}-{path.port + PORTS_COVERED - 1}]"}
-    if credentials.auth is IkeAuth.PSK:
-        mine = theirs = "auth = psk"
-        kept = (
-            f"secrets {{\n    ike-{name} {{\n        id-1 = {identity(end, path.index)}\n"
-            f"        id-2 = {identity(peer, path.index)}\n        secret = 0s{credentials.psk}\n    }}\n}}\n"
-        )
+    local: Message = {"id": identity(end, path.index), "auth": "psk"}
+    remote: Message = {"id": identity(peer, path.index), "auth": "psk"}
+    if own := credentials.certificates.get(end):
+        local |= {"auth": "pubkey", "certs": [own.certificate]}
+        remote |= {"auth": "pubkey", "cacerts": [own.authority]}
+    child = {
+        "mode": mode.value,
+        "esp_proposals": _words(proposal.esp),
+        "local_ts": [f"{addresses[end]}/32{ports[end]}"],
+        "remote_ts": [f"{addresses[peer]}/32{ports[peer]}"],
+        "reqid": REQID + path.index,
+        "priority": POLICY_PRIORITY + path.index,
+        "start_action": "none",
+    }
+    return {
+        "version": 2,
+        "local_addrs": [addresses[end]],
+        "remote_addrs": [addresses[peer]],
+        # Only the target can be called: the initiator's own port is any.
+        **({"remote_port": IKE_PORT} if end == "initiator" else {}),
+        "proposals": _words(proposal.ike),
+        "encap": "no",
+        "mobike": "no",
+        "local": local,
+        "remote": remote,
+        "children": {name: child},
+    }
+
+
+def _words(proposals: str) -> list[str]:
+    return [word.strip() for word in proposals.split(",")]
+
+
+def _secrets(
+    name: str, path: LinkPath, *, end: End, credentials: Credentials
+) -> Iterator[tuple[str, Message]]:
+    """What charon is told so that one end can prove itself: commands of VICI's and their messages."""
+    if own := credentials.certificates.get(end):
+        yield "load-cert", {"type": "X509", "flag": "CA", "data": own.authority}
+        yield "load-key", {"type": "any", "data": own.key}
     else:
-        mine = f"auth = pubkey\n            certs = {end}.crt"
-        theirs = "auth = pubkey\n            cacerts = ca.crt"
-        kept = ""
-    return f"""connections {{
-    {name} {{
-        version = 2
-        local_addrs = {addresses[end]}
-        remote_addrs = {addresses[peer]}
-        proposals = {proposal.ike}
-        encap = no
-        mobike = no
-        local {{
-            id = {identity(end, path.index)}
-            {mine}
-        }}
-        remote {{
-            id = {identity(peer, path.index)}
-            {theirs}
-        }}
-        children {{
-            {name} {{
-                mode = {mode.value}
-                esp_proposals = {proposal.esp}
-                local_ts = {addresses[end]}/32{ports[end]}
-                remote_ts = {addresses[peer]}/32{ports[peer]}
-                reqid = {REQID + path.index}
-                priority = {POLICY_PRIORITY + path.index}
-                start_action = none
-            }}
-        }}
-    }}
-}}
-{kept}"""
+        owners = [identity(each, path.index) for each in ENDS]
+        yield "load-shared", {"id": name, "type": "IKE", "data": credentials.psk, "owners": owners}
 
 
 @contextlib.contextmanager
@@ -324,26 +406,28 @@ def tunnel(
 
     The barrier is not made here: it has to stand before this begins and after it ends.
     """
+    initiator, _ = ends
     try:
-        for end, daemon in zip(ENDS, ends, strict=True):
-            for place, text in credentials.files.get(end, {}).items():
-                daemon.host.write_secret(daemon.folder / place, text)
-            daemon.connections[name] = _connection(
+        # The responder first: it has to know the connection when the initiator calls.
+        for end, charon in reversed(list(zip(ENDS, ends, strict=True))):
+            for command, message in _secrets(name, path, end=end, credentials=credentials):
+                charon.ask(command, message)
+            connection = _connection(
                 name, path, end=end, proposal=proposal, mode=mode, credentials=credentials
             )
-        # The responder first: it has to know the connection when the initiator calls.
-        ends[1].reload()
-        ends[0].reload()
-        ends[0].swanctl(
-            "--initiate", "--child", name, "--timeout", str(IKE_DEADLINE_S), timeout_s=IKE_DEADLINE_S + 10
+            charon.ask("load-conn", {name: connection})
+        initiator.ask(
+            "initiate", {"child": name, "timeout": 1000 * IKE_DEADLINE_S}, within_s=IKE_DEADLINE_S + 10
         )
         yield
     finally:
-        for daemon in ends:
-            daemon.connections.pop(name, None)
         # What a charon that does not answer leaves, SecurityAssociations removes.
         with contextlib.suppress(HarnessError):
-            ends[0].swanctl("--terminate", "--ike", name, "--timeout", "5", check=False)
+            initiator.ask("terminate", {"ike": name, "timeout": 5000})
+        for charon in ends:
+            for command, message in (("unload-conn", {"name": name}), ("unload-shared", {"id": name})):
+                with contextlib.suppress(HarnessError):
+                    charon.ask(command, message)
 
 
 def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: IpsecMode) -> dict[str, str]:

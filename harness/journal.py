@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Protocol, TypeVar
+from typing import BinaryIO, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from harness.errors import DeviceRefused, HarnessError, HostLost
-from harness.hosts import Host
+from harness import state
+from harness.errors import BusyError, DeviceRefused, HarnessError, HostLost
+from harness.hosts import Host, Ledger
 from harness.undo import Entry, Step, carry_out
 
 
@@ -25,7 +27,8 @@ class Resource(Protocol):
 
     ``acquire`` raises DeviceRefused if it finds something of somebody else's in its place, and has then
     changed nothing: it will not be undone. The steps of ``undo`` name what they remove by its own name or
-    the run's, and tolerate that it is absent.
+    the run's, and tolerate that it is absent. A class variable ``lasting`` that is true says that it lies on
+    a disk, and outlives a reboot: then somebody else's may have come in its place, which stays.
     """
 
     __struct_fields__: ClassVar[tuple[str, ...]]
@@ -47,10 +50,13 @@ class Journal:
     """An append-only file, one JSON object a line: ``{"id", "entry"}``, and ``{"id"}`` once it is undone.
 
     It is of this kernel. A host that can be cut off keeps a ledger of its own, which is then used instead.
+    What outlives a reboot is written down in the folder ``lasting``, on a disk; without it, or where nothing
+    can be written there, with all else.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lasting: Path | None = None) -> None:
         self.path = path
+        self._lasting = None if lasting is None else _OnDisk(lasting)
         # A journal is gone on with if a killed run is: what it names must not be taken for undone.
         self._next = max((line.id for line in self._lines()), default=0)
         self._torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
@@ -60,11 +66,12 @@ class Journal:
     @contextlib.contextmanager
     def hold(self, host: Host, resource: R) -> Iterator[R]:
         """Acquire a resource for the length of the context, written down before the first act."""
-        ledger = host.ledger or self
         what = f"{type(resource).__name__} {getattr(resource, resource.__struct_fields__[0])}"
-        number = ledger.open(Entry(what=what, steps=resource.undo(), netns=host.netns))
+        lasting: bool = getattr(resource, "lasting", False)
+        entry = Entry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
+        ledger, number = self._write_down(host, entry)
         with contextlib.ExitStack() as stack:
-            stack.callback(self._release, number, host, resource)
+            stack.callback(self._release, ledger, number, host, resource)
             try:
                 resource.acquire(host)
             except DeviceRefused:
@@ -74,16 +81,24 @@ class Journal:
                 raise
             yield resource
 
-    def _release(self, number: int, host: Host, resource: Resource) -> None:
+    def _write_down(self, host: Host, entry: Entry) -> tuple[Ledger, int]:
+        """Where it was written down, and under which number."""
+        if host.ledger is None and entry.lasting and self._lasting is not None:
+            with contextlib.suppress(OSError):
+                return self._lasting, self._lasting.open(entry)
+        ledger = host.ledger or self
+        return ledger, ledger.open(entry)
+
+    def _release(self, ledger: Ledger, number: int, host: Host, resource: Resource) -> None:
         # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:
             problems = carry_out(resource.undo(), host.run)
             if not problems:
-                (host.ledger or self).close(number)
+                ledger.close(number)
             self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]
         except KeyboardInterrupt:
             # To stop halfway would leave it for good, so what was interrupted is done again first.
-            self._release(number, host, resource)
+            self._release(ledger, number, host, resource)
             raise
         except HostLost:
             # It undoes everything by itself; the composer says so, once for the host.
@@ -105,6 +120,8 @@ class Journal:
         """Remove the file if all that it names is undone; what is still open stays written down."""
         if not self.open_entries():
             self.path.unlink(missing_ok=True)
+        if self._lasting is not None:
+            self._lasting.end()
 
     def _append(self, line: _Line) -> None:
         with self.path.open("ab") as file:
@@ -132,3 +149,41 @@ class Journal:
             else:
                 pending.pop(line.id, None)
         return dict(reversed(pending.items()))
+
+
+class _OnDisk(Journal):
+    """A journal with a name of its own in a folder that a reboot does not empty.
+
+    It is locked from its first line on: whoever finds one that is not may undo what it says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / f"journal-{time.time_ns()}-{os.getpid()}.jsonl")
+        self._lock: BinaryIO | None = None
+
+    def open(self, entry: Entry) -> int:
+        if self._lock is None:
+            state.own_folder(self.path.parent)
+            self._lock = state.locked(self.path)
+            for folder in (self.path.parent, self.path.parent.parent):
+                state.sync(folder)
+        return super().open(entry)
+
+    def end(self) -> None:
+        super().end()
+        if self._lock is not None and not self.path.exists():
+            self._lock.close()
+            self._lock = None
+            with contextlib.suppress(OSError):
+                self.path.parent.rmdir()
+
+
+def left_on_disk(folder: Path) -> Iterator[Journal]:
+    """The journals in ``Journal``'s folder on disk whose writers are gone, each locked meanwhile."""
+    if not folder.exists():
+        return
+    for path in sorted(state.own_folder(folder).glob("journal-*.jsonl"), reverse=True):
+        with contextlib.suppress(BusyError), state.locked(path):
+            yield Journal(path)
+    with contextlib.suppress(OSError):
+        folder.rmdir()

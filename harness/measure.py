@@ -105,10 +105,12 @@ def over_lanes(
     *,
     timeout_s: float,
     env: Mapping[str, str] | None = None,
+    during: contextlib.AbstractContextManager[object] | None = None,
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
-    Raises CellInvalid if a disk is no longer what was logged in to.
+    ``during`` is entered for as long as fio runs. Raises CellInvalid if a disk is no longer what was logged
+    in to.
     """
     for lane in lanes:
         lane.disk.check()
@@ -127,11 +129,12 @@ def over_lanes(
         }
         late = [reason for lane in lanes for reason in judge_late(lane, lane.capture.glance())]
         before = [proof.snapshot(lane.path, lane.protection, begins=True) for lane in lanes]
-        if len(lanes) == 1:
-            (lane,) = lanes
-            done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)
-        else:
-            done = _together(lanes, job, raw, timeout_s=timeout_s)
+        with during or contextlib.nullcontext():
+            if len(lanes) == 1:
+                (lane,) = lanes
+                done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)
+            else:
+                done = _together(lanes, job, raw, timeout_s=timeout_s)
         after = [proof.snapshot(lane.path, lane.protection, begins=False) for lane in lanes]
         seen = [
             proof.collect(lane.path, first, last, lane.capture, protected=lane.protection is not None)

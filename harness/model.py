@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.beside import Beside
+from harness.beside import Beside, Others
 from harness.probes.kinds import Probe
 
 SCHEMA_VERSION = 1
@@ -311,7 +311,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
     Each cell is measured ``repeats`` times; with ``stop`` that is the fewest, and it is repeated until the
-    rule is met. ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives
+    rule is met. One that others disturbed is measured again up to ``retries`` times.
+    ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives
     the lab's hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column
     ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
 
@@ -349,6 +350,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     profile: str = "document"
     runtime_s: float | None = None
     stop: StoppingRule | None = None
+    retries: int = 2
     created_unix_s: float = 0.0
     harness_version: str = ""
     schema: int = SCHEMA_VERSION
@@ -490,7 +492,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
     ``order`` is the cell's place in the randomised sequence of its run, from 0.
     ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
-    ``beside`` is what was measured beside it, None for runs without probes.
+    ``beside`` is what was measured beside it, None where nothing was.
     """
 
     run_id: str
@@ -526,3 +528,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     beside: Beside | None = None
     source: str = "harness"
     schema: int = SCHEMA_VERSION
+
+    @property
+    def others(self) -> tuple[Others, ...]:
+        """What others took meanwhile; empty where that is not known."""
+        return self.beside.others if self.beside is not None else ()

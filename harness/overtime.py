@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness import results, stats, steady
+from harness import disturbance, results, stats, steady
 from harness.errors import HarnessError
-from harness.model import Record, Status
+from harness.model import Record
 from harness.parse import fiolog
 from harness.parse.fiolog import Sample
 from harness.steady import SteadyState
@@ -87,11 +87,11 @@ def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
 
 
 def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | None:
-    """The logs of all repeats that are ``ok``, as far as they go together; None if there is none.
+    """The logs of all repeats that are ok and undisturbed, as far as they go together; None if there is none.
 
     ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for.
     """
-    good = [record for record in records if record.status is Status.OK]
+    good = disturbance.quiet(records)
     found = [log for record in good if (log := _of(record, folders)) is not None]
     if not found:
         return None

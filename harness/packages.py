@@ -21,11 +21,21 @@ PATHS = "packages-paths.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A line of a list: what shows that the package is there, and what needs it."""
+    """A line of a list: what shows that the package is there, and what needs it.
 
-    name: str
+    Any one of ``names`` will do; of those that this release of Debian has, the first is to be installed.
+    """
+
+    names: tuple[str, ...]
     shown_by: str
     needed_by: str
+
+    @property
+    def name(self) -> str:
+        """The one to install."""
+        if len(self.names) == 1 or shutil.which("apt-cache") is None:
+            return self.names[0]
+        return next((name for name in self.names if _is_offered(name)), self.names[0])
 
     @property
     def installed(self) -> bool:
@@ -34,8 +44,7 @@ class Package:
         if self.shown_by == "-":
             if shutil.which("dpkg-query") is None:
                 return True  # not Debian: its programs are looked for by the other packages' lines
-            done = runner.run(["dpkg-query", "-W", "-f=${Status}", self.name], check=False)
-            return done.stdout == "install ok installed"
+            return installed_version(self.names) is not None
         if module:
             return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
         return shutil.which(kind, path=runner.environment()["PATH"]) is not None
@@ -44,11 +53,26 @@ class Package:
         return f"{self.name} ({self.needed_by})"
 
 
+def _is_offered(name: str) -> bool:
+    # `apt-get install` would take the dot of linux-source-6.1 for any character, and find linux-source-6.12.
+    return runner.run(["apt-cache", "madison", name], check=False).stdout != ""
+
+
+def installed_version(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first of ``names`` that is installed, by dpkg, and its version; None if none is."""
+    for name in names:
+        done = runner.run(["dpkg-query", "-W", "-f=${Status} ${Version}", name], check=False)
+        status, _, version = done.stdout.rpartition(" ")
+        if status == "install ok installed":
+            return name, version
+    return None
+
+
 def listed(name: str = KERNEL) -> list[Package]:
     """The packages of a list."""
     lines = (data_folder() / name).read_text(encoding="utf-8").splitlines()
     return [
-        Package(name=fields[0], shown_by=fields[1], needed_by=fields[2])
+        Package(names=tuple(fields[0].split("|")), shown_by=fields[1], needed_by=fields[2])
         for line in lines
         if line and not line.startswith("#") and len(fields := line.split(maxsplit=2)) == 3
     ]

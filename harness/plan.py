@@ -53,6 +53,7 @@ MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
 LARGEST_RAM_BACKING_BYTES = 8 << 30
 MOST_REPEATS = 1000
+MOST_RETRIES = 10
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""
 MOST_COLUMNS = 64
@@ -114,6 +115,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     confidence: str | None = None
     max_repeats: int | None = None
     max_time: str | None = None
+    retries: int = 2
     runtime: str | None = None
     seed: int | None = None
     size: str = "128M"
@@ -160,6 +162,10 @@ def make_plan(request: Request) -> Plan:
         raise UsageError(
             f"expected 1 to {MOST_REPEATS} repeats, found {request.repeats}", hint="try --repeats 3"
         )
+    if not 0 <= request.retries <= MOST_RETRIES:
+        raise UsageError(
+            f"expected 0 to {MOST_RETRIES} retries, found {request.retries}", hint="try --retries 2"
+        )
     profile, workloads = load_workloads(request.profile)
     workloads = _pick(workloads, request.workloads)
     runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
@@ -196,6 +202,7 @@ def make_plan(request: Request) -> Plan:
         workloads=workloads,
         repeats=request.repeats,
         stop=_stopping_rule(request),
+        retries=request.retries,
         seed=seed,
         backing=backing,
         links=links,

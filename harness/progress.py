@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from harness.disturbance import Disturbed
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 from harness.model import Status
 from harness.units import format_duration
@@ -42,10 +44,20 @@ class Outcome:
     first_fio_unix_s: float | None = None
     ended_unix_s: float = 0.0
     fio_ns: int = 0
-    counts: dict[Status, int] = field(default_factory=dict)
+    cells: dict[str, CellEnded] = field(default_factory=dict)
     failure: Failed | None = None
     leaks: tuple[str, ...] = ()
     virtual_time: bool = False
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """Cells by status; of one that was measured again, what came of it in the end."""
+        return Counter(cell.status for cell in self.cells.values())
+
+    @property
+    def disturbed(self) -> list[tuple[Disturbed, str]]:
+        """What disturbed a cell to the end, with its key."""
+        return [(cell.disturbed, cell.key) for cell in self.cells.values() if cell.disturbed is not None]
 
     @property
     def exit_code(self) -> int:
@@ -57,7 +69,7 @@ class Outcome:
     def take(self, event: Event) -> None:
         match event:
             case CellEnded():
-                self.counts[event.status] = self.counts.get(event.status, 0) + 1
+                self.cells[event.key] = event
                 self.fio_ns += event.fio_ns
                 if self.first_fio_unix_s is None and event.fio_ns:
                     self.first_fio_unix_s = event.fio_started_unix_s
@@ -83,6 +95,12 @@ class Outcome:
             lines.append(
                 f"fio began {self.first_fio_unix_s - self.started_unix_s:.1f} s after the start and measured "
                 f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
+            )
+        disturbed = self.disturbed
+        if disturbed:
+            worst, key = max(disturbed, key=lambda found: found[0].share)
+            lines.append(
+                f"{len(disturbed)} of {total} {what} disturbed (marked !), {key} most of all: {worst.cause}"
             )
         return lines
 
@@ -159,18 +177,20 @@ def follow(
                     progress.advance(task)
                     _tell_cell(event, progress.console, console.is_terminal)
                 case CellWithdrawn():
-                    _tell(event.key, Status.INVALID, event.reason, progress.console)
+                    _tell(event.key, Status.INVALID, f": {escape(event.reason)}", progress.console)
     outcome.ended_unix_s = time.time()
     return outcome
 
 
 def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
     """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
-    if event.status is Status.OK and is_terminal:
+    if event.status is Status.OK and event.disturbed is None and is_terminal:
         return
-    _tell(event.key, event.status, event.reason, console)
+    words = f": {escape(event.reason)}" if event.reason else ""
+    if event.disturbed is not None:
+        words += f", but [yellow]disturbed[/]: {escape(event.disturbed.cause)}"
+    _tell(event.key, event.status, words, console)
 
 
-def _tell(key: str, status: Status, reason: str | None, console: Console) -> None:
-    words = f": {escape(reason)}" if reason else ""
+def _tell(key: str, status: Status, words: str, console: Console) -> None:
     console.print(f"{escape(key)} [{STYLES[status]}]{status}[/]{words}", highlight=False, soft_wrap=True)

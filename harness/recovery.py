@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
-from harness.undo import Entry, carry_out
+from harness.undo import Entry, undone
 
 
 def recover(journal: Journal) -> tuple[list[str], list[str]]:
@@ -14,11 +14,11 @@ def recover(journal: Journal) -> tuple[list[str], list[str]]:
     removed: list[str] = []
     failed: list[str] = []
     for number, entry in journal.open_entries().items():
-        problems = carry_out(entry.steps, reachable(entry).run)
+        problems, found = undone(entry.steps, reachable(entry).run)
         if problems:
             failed.append(f"{entry.what}: {'; '.join(problems)}")
         else:
-            removed.append(entry.what)
+            removed += [entry.what] * found
             # It could be somebody else's when the rest is tried again: a file of the same name, say.
             journal.close(number)
     journal.end()

@@ -219,7 +219,8 @@ class Connection:
     def gone(self) -> HostLost:
         return HostLost(
             f"the {self.name} was lost in the middle of the run: {self.lost}",
-            hint=f"it takes down by itself what was brought up there, within {DEADMAN_S + 10:g} s",
+            hint=f"it takes down by itself what was brought up there, within {DEADMAN_S + 10:g} s; if it was "
+            "switched off, the next run there, or `harness clean`, removes the file that is left on its disk",
         )
 
     @contextlib.contextmanager

@@ -16,6 +16,7 @@ from harness import run as runner
 from harness.errors import CommandFailed, RequirementError
 from harness.escape import printable
 from harness.hosts import Host
+from harness.ipsec import IKE_PORT
 from harness.profiles import data_folder
 
 LOOK_DEADLINE_S = 60.0
@@ -74,20 +75,18 @@ BACKEND_MODULES = {"target": ("target_core_iblock", "target_core_file"), "initia
 """Of these the kind of storage chooses."""
 
 IPSEC_MODULES = ("xfrm_user", "esp4")
+IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
+"""The words for what may not be in use where columns are to have IPsec."""
 
 
 # What there is
 
 
 @dataclass(frozen=True, kw_only=True)
-class IkeDaemon:
-    """A process that listens on IKE's UDP port; all empty where it may not be seen which.
-
-    ``unit`` is systemd's, "" if it runs outside of one.
-    """
+class Listener:
+    """A process that listens on a UDP port that was asked for; both empty where it may not be seen which."""
 
     process: str = ""
-    unit: str = ""
     name: str = ""
 
 
@@ -110,8 +109,7 @@ class Facts:
     unshare: str
     absent: frozenset[str]
     has_modules: bool
-    ike: tuple[IkeDaemon, ...]
-    has_iscsid: bool
+    listeners: tuple[Listener, ...]
     free_bytes: int | None
     interfaces: tuple[str, ...]
     busy: Mapping[str, str] = field(default_factory=dict)
@@ -152,8 +150,7 @@ def parse_facts(text: str) -> Facts | None:
         unshare=first("unshare"),
         absent=frozenset(found.get("absent", [])),
         has_modules="modules" not in found,
-        ike=tuple(_ike_daemon(line) for line in found.get("ike", [])),
-        has_iscsid="iscsid" in found,
+        listeners=tuple(_listener(line) for line in found.get("listener", [])),
         free_bytes=int(first("free")) * 1024 if first("free").isdecimal() else None,
         interfaces=tuple(found.get("interface", [])),
         busy=busy,
@@ -161,9 +158,9 @@ def parse_facts(text: str) -> Facts | None:
     )
 
 
-def _ike_daemon(line: str) -> IkeDaemon:
-    process, unit, name = (line.split(maxsplit=2) + [""] * 3)[:3]
-    return IkeDaemon(process=process.strip("-"), unit=unit if unit != "-" else "", name=name)
+def _listener(line: str) -> Listener:
+    process, _, name = line.partition(" ")
+    return Listener(process=process.strip("-"), name=name)
 
 
 SCRIPT = Path(programs.__file__).with_name("facts.sh")
@@ -230,7 +227,7 @@ class Manager:
 
 
 _SAME = {name: name for name in ("util-linux", "fio", "tcpdump", "kmod", "iw", "ethtool", "python3")}
-_STRONGSWAN = dict.fromkeys(("charon-systemd", "strongswan-swanctl", "strongswan-pki"), "strongswan")
+_STRONGSWAN = dict.fromkeys(("charon-systemd", "strongswan-pki"), "strongswan")
 
 MANAGERS = (
     Manager(command="apt-get install --no-install-recommends", families=("debian", "ubuntu"), names=None),

@@ -21,6 +21,7 @@ from harness import histogram
 from harness.errors import UsageError
 from harness.escape import printable
 from harness.histogram import Histogram
+from harness.machine import MACHINE
 from harness.model import (
     IPSEC_OFF,
     SCHEMA_VERSION,
@@ -122,8 +123,14 @@ class RunFolder:
         return plan
 
     def save_environment(self, environment: dict[str, Any]) -> None:
-        """``environment``: JSON types only; see docs/results.md for the keys."""
-        self._write(self.path / "environment.json", msgspec.json.encode(environment))
+        """``environment``: JSON types only; see docs/results.md for the keys.
+
+        What is known of the machine below a lab stays: whoever is in the lab does not know it.
+        """
+        kept = {}
+        with contextlib.suppress(UsageError):
+            kept = {key: value for key, value in self.load_environment().items() if key == MACHINE}
+        self._write(self.path / "environment.json", msgspec.json.encode({**kept, **environment}))
 
     def load_environment(self) -> dict[str, Any]:
         """The environment, empty if the run ended before it was known."""
@@ -142,6 +149,10 @@ class RunFolder:
         """The records' files in the order of their names."""
         cells = self.path / "cells"
         return [file for file in _entries(cells) if file.name.endswith(".json")] if cells.is_dir() else []
+
+    def has_records(self) -> bool:
+        """Whether anything was measured, of cells or of probes (``harness.probes.store``)."""
+        return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
 
     def load_records(self) -> list[Record]:
         """All records so far; UsageError, naming the file, for the first one that cannot be read."""

@@ -255,7 +255,11 @@ def await_condition(
         time.sleep(interval_s)
 
 
-def tail(log: Path, lines: int = 3) -> str:
+def tail(log: Path) -> str:
     """The last lines of a log on one line, for an error message."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return " / ".join(text.strip().splitlines()[-lines:]) or "its log is empty"
+    return last_lines(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "")
+
+
+def last_lines(text: str, count: int = 3) -> str:
+    """The last lines of what was logged on one line, for an error message."""
+    return " / ".join(line.strip() for line in text.strip().splitlines()[-count:]) or "its log is empty"

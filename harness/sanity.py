@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from harness import disturbance
 from harness.model import LINK_LOCAL, ClientPart, DiskProfile, Duplex, Io, LinkProfile, Record, Status
 
 ETHERNET_HEADER_BYTES = 14
@@ -48,7 +49,7 @@ def check(
         return Findings(reasons=tuple(reasons))
     for part in record.clients or (record,):
         reasons += _beyond_link(part, link) if link is not None else []
-    good = [other for other in local if other.link == LINK_LOCAL and other.status is Status.OK]
+    good = [other for other in disturbance.quiet(local) if other.link == LINK_LOCAL]
     warnings = [] if record.initiators > 1 else [*_beyond_disk(record, good), *_below_local(record, good)]
     return Findings(reasons=tuple(dict.fromkeys(reasons)), warnings=tuple(warnings))
 

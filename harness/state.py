@@ -1,6 +1,6 @@
 """Where the harness keeps what must outlive a killed run: the lock with its owner, and the journals.
 
-One folder for each user, on a file system that a reboot empties, as nothing of ours survives one.
+One folder for each user, on a file system that a reboot empties, and one on a disk for what a reboot leaves.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ def state_folder() -> Path:
     return own_folder(Path("/run/harness" if uid == 0 else f"/tmp/harness-{uid}"))  # noqa: S108
 
 
+def lasting_folder() -> Path:
+    """The user's folder on a disk, perhaps not made yet: /var/lib/harness for root, else one in /var/tmp."""
+    uid = os.geteuid()
+    return Path("/var/lib/harness" if uid == 0 else f"/var/tmp/harness-{uid}")  # noqa: S108
+
+
 def own_folder(folder: Path) -> Path:
     """A folder that only this user may write to, made if absent; RequirementError if it is anything else."""
     with contextlib.suppress(FileExistsError):
@@ -59,7 +65,7 @@ def exclusive(run_id: str) -> Iterator[Path]:
     """
     folder = state_folder()
     path = folder / "lock"
-    with _locked(path) as file:
+    with locked(path) as file:
         owner = Owner(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"))
         file.truncate(0)
         file.write(msgspec.json.encode(owner))
@@ -76,8 +82,8 @@ def exclusive(run_id: str) -> Iterator[Path]:
                         place.rmdir()
 
 
-def _locked(path: Path) -> BinaryIO:
-    """The lock file, open and locked; made if absent."""
+def locked(path: Path) -> BinaryIO:
+    """A file, open and locked; made if absent. BusyError if somebody else has it."""
     while True:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -105,3 +111,12 @@ def _describe_owner(path: Path) -> str:
     except (OSError, msgspec.DecodeError):
         return "another run that has only just begun"
     return f"run {owner.run_id} (process {owner.pid}, since {owner.since})"
+
+
+def sync(folder: Path) -> None:
+    """Have the names in a folder written to its disk: fsync(2) of a file does not do that."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

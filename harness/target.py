@@ -15,6 +15,7 @@ from harness.hosts import Host
 from harness.model import BackingKind
 from harness.undo import Step
 
+CONFIGFS = "/sys/kernel/config"
 PORT = 3260
 """RFC 7143, section 4.2.7.1."""
 
@@ -39,6 +40,12 @@ def _ask(host: Host, step: Step) -> None:
     if done.status != 0:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise CommandFailed(f"LIO refused: {words[-1]}")
+
+
+def mount_configfs(host: Host) -> None:
+    """Where LIO is set up; it stays, as after any use. rtslib says what is wrong if it cannot be."""
+    if host.run(["test", "-d", f"{CONFIGFS}/target"], check=False).status != 0:
+        host.run(["mount", "-t", "configfs", "configfs", CONFIGFS], check=False)
 
 
 class Backstore(msgspec.Struct, frozen=True):

@@ -18,14 +18,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import lab, recovery
+from harness import environment, lab, neighbours, recovery
 from harness import run as runner
-from harness.errors import RequirementError, TestbedError
+from harness.errors import HarnessError, RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
-from harness.journal import Journal
+from harness.hosts import NamespaceHost
+from harness.journal import Journal, left_on_disk
 from harness.lab import kernel
+from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
+from harness.results import RunFolder
+from harness.state import lasting_folder
 from harness.units import format_size, unknown_name
 
 AUTO = "auto"
@@ -72,6 +76,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     log = folder / "events.jsonl"
     reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
+    begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.virtual_time else None
     with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
         while True:
@@ -96,7 +101,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
             hint=f"make room, then go on with: harness run --resume {plan.run_id}",
         )
     raise TestbedError(
-        f"the {plan.testbed} testbed ended without finishing the run: {runner.tail(console)}",
+        f"the {plan.testbed} testbed ended without finishing the run: {lab.last_words(console, begin)}",
         hint=f"its console is in {console}; go on with: harness run --resume {plan.run_id}",
     )
 
@@ -183,8 +188,18 @@ def _in_lab(
             storage_bytes=storage_bytes,
             kernel=chosen,
         )
-    with booting as booted:
+    _note_machine(RunFolder(folder))
+    watching = contextlib.nullcontext() if plan.virtual_time else neighbours.looking(folder)
+    with booting as booted, watching:
         yield booted.process
+
+
+def _note_machine(folder: RunFolder) -> None:
+    """Write down what the machine is, which nobody in the lab can know."""
+    # A full disk, or a damaged file of the run that goes on, ends a run in a better place.
+    with contextlib.suppress(HarnessError, OSError):
+        facts = environment.describe_machine(NamespaceHost(name=MACHINE))
+        folder.save_environment({**folder.load_environment(), MACHINE: facts})
 
 
 @contextlib.contextmanager
@@ -192,10 +207,13 @@ def _on_host(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     del plan, journal
+    # Who else uses the machine is seen in its own procfs, which is kept beside that of the namespace.
+    keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
+    outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
     # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
-    spaces = [*PRIVATE_MOUNTS, "--pid", "--fork", "--kill-child", "--mount-proc"]
+    spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
-    with _unwinding([*spaces, *_command(str(folder), str(inner))], console) as process:
+    with _unwinding([*outer, *spaces, *_command(str(folder), str(inner))], console) as process:
         yield process
 
 
@@ -235,7 +253,6 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
     removed: list[str] = []
     failed: list[str] = []
     for path in sorted(state.glob("journal-*.jsonl")):
-        journal = Journal(path)
         if path.stem.endswith(INSIDE):
             # It names things of this machine's kernel, which are undone where they were done.
             done = runner.run(
@@ -246,7 +263,12 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
             removed += done.stdout.splitlines()
             failed += done.stderr.splitlines()
         else:
-            gone, left = recovery.recover(journal)
+            gone, left = recovery.recover(Journal(path))
             removed += gone
             failed += left
+    # After what stood on it: these names a reboot leaves.
+    for journal in left_on_disk(lasting_folder()):
+        gone, left = recovery.recover(journal)
+        removed += gone
+        failed += left
     return removed, failed

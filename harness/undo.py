@@ -7,7 +7,7 @@ host itself, or a later run, can carry that out without knowing what it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -27,11 +27,15 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that was brought up: what it is for people, in which network namespace, and its undoing."""
+    """Something that was brought up: what it is for people, in which network namespace, and its undoing.
+
+    What is ``lasting`` lies on a disk, and a reboot does not end it.
+    """
 
     what: str
     steps: tuple[Step, ...]
     netns: str | None = None
+    lasting: bool = False
 
 
 STEP_TIMEOUT_S = 60.0
@@ -46,19 +50,32 @@ class Run(Protocol):
     ) -> Completed: ...
 
 
+class Undone(NamedTuple):
+    """What came of steps: a phrase for each that went wrong, and whether there was anything to undo."""
+
+    problems: list[str]
+    found: bool
+
+
 def carry_out(steps: Iterable[Step], run: Run) -> list[str]:
     """Do all steps, whatever becomes of the others; one phrase for each that went wrong.
 
     HostLost passes: no step can be done on a host that is out of reach.
     """
-    problems = []
+    return undone(steps, run).problems
+
+
+def undone(steps: Iterable[Step], run: Run) -> Undone:
+    """The same, and whether anything was there."""
+    problems, found = [], False
     for step in steps:
         try:
             done = run(step.argv, input=step.input, timeout_s=STEP_TIMEOUT_S, check=False)
             if not any(words in done.stderr for words in step.absent):
+                found = True
                 done.require_success()
         except HostLost:
             raise
         except (HarnessError, OSError) as error:
             problems.append(str(error))
-    return problems
+    return Undone(problems, found)

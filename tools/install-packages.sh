@@ -1,5 +1,6 @@
 #!/bin/sh
 # Installs those packages of a list (first word of each line) that are missing. Usage: install-packages.sh LIST
+# Of A|B either will do: the first that this release of Debian has is installed.
 set -eu
 
 if ! command -v dpkg-query >/dev/null; then
@@ -7,10 +8,17 @@ if ! command -v dpkg-query >/dev/null; then
     exit 0
 fi
 
+is_installed() {
+    [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null || true)" = 'install ok installed' ]
+}
+
 missing=''
-for package in $(sed 's/#.*//' "$1" | awk '{ print $1 }'); do
-    status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-    [ "$status" = 'install ok installed' ] || missing="$missing $package"
+for choice in $(sed 's/#.*//' "$1" | awk '{ print $1 }'); do
+    found=''
+    for package in $(echo "$choice" | tr '|' ' '); do
+        if is_installed "$package"; then found=yes; fi
+    done
+    [ -n "$found" ] || missing="$missing $choice"
 done
 [ -n "$missing" ] || exit 0
 
@@ -20,9 +28,15 @@ if [ "$(id -u)" -ne 0 ]; then
     echo 'sudo is used for these packages, and for nothing else.'
     sudo=sudo
 fi
+$sudo apt-get update -qq >/dev/null
+chosen=''
+for choice in $missing; do
+    # Not left to apt-get, which takes the dot of linux-source-6.1 for any character and finds linux-source-6.12.
+    for package in $(echo "$choice" | tr '|' ' '); do
+        [ -z "$(apt-cache madison "$package")" ] || break
+    done
+    chosen="$chosen $package"
+done
 # The word splitting of the list is meant.
 # shellcheck disable=SC2086
-{
-    $sudo apt-get update -qq
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
-} >/dev/null
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $chosen >/dev/null

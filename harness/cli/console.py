@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +17,7 @@ from harness.model import LabKernel, Plan
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
+from harness.state import lasting_folder
 from harness.table import TableFormat
 from harness.units import format_size
 from harness.views import View
@@ -65,6 +66,24 @@ def prepare_results(folder: Path) -> None:
         )
 
 
+@contextlib.contextmanager
+def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None]:
+    """The folder of a run, with its plan. A new one goes again if the run is refused before any record."""
+    is_the_first = not folder.path.parent.exists()
+    prepare_results(folder.path)
+    if not resumed:
+        folder.save_plan(made)
+    try:
+        yield
+    except HarnessError as error:
+        if not resumed and error.exit_code == HarnessError.exit_code and not folder.has_records():
+            shutil.rmtree(folder.path, ignore_errors=True)
+            if is_the_first:
+                with contextlib.suppress(OSError):
+                    folder.path.parent.rmdir()
+        raise
+
+
 def tell_recovery(removed: list[str], failed: list[str]) -> None:
     for line in removed:
         err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
@@ -108,7 +127,7 @@ def carry_out(
     made: Plan, folder: RunFolder, state: Path, started_unix_s: float, *, cells: int, cell_estimate_s: float
 ) -> Outcome:
     """Run a plan in its testbed to its end, shown as it goes on. HarnessError if it cannot go on."""
-    journal = Journal(state / f"journal-{made.run_id}.jsonl")
+    journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
         outcome = follow(
             testbed.events(made, folder.path.resolve(), journal, state),

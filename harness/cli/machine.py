@@ -14,14 +14,13 @@ from typing import Annotated
 import typer
 
 from harness import doctor, lab, remote, testbed
-from harness import run as runner
 from harness.cli.console import err, out, tell_error, tell_recovery
 from harness.errors import HarnessError, TestbedError, UsageError
 from harness.journal import Journal
 from harness.lab import kernel
 from harness.model import LabKernel
 from harness.progress import bar
-from harness.state import exclusive
+from harness.state import exclusive, lasting_folder
 from harness.units import format_duration
 
 TargetOption = Annotated[
@@ -52,7 +51,8 @@ def doctor_command(
 ) -> None:
     """Say what each testbed can do here, all that is missing, and the command that mends it.
 
-    With --target, --initiator and --hop, say so of those machines instead. Nothing is changed on them.
+    With --target, --initiator and --hop, say so of those machines instead. A target, a session, IPsec and a
+    capture are tried on them, which takes seconds, and undone again.
     """
     taking_part = _machines(target, initiators)
     between = [remote.parse_address(text, "hop") for text in hops or ()]
@@ -61,13 +61,18 @@ def doctor_command(
         found = itertools.chain(doctor.machine_findings(taking_part), doctor.hop_findings(between))
     width = max((len(machine.name) for machine in taking_part), default=5)
     healthy = True
+    untried = {machine.name for machine in taking_part}
     for finding in found:
         out.print(f"{MARKS[finding.verdict]} {finding.where:{width}}", end=" ")
         out.print(finding.text, markup=False, soft_wrap=True)
         if finding.mend:
             out.print(f"{'':{width + 9}}mend it: {finding.mend}", markup=False, soft_wrap=True)
         healthy = healthy and (finding.ok or finding.where == "host")
-    if taking_part or between:
+        if finding.tried:
+            untried.discard(finding.where)
+    if healthy and untried:
+        out.print(f"nothing is missing, but it was not tried on the {' and the '.join(sorted(untried))}")
+    elif taking_part or between:
         out.print("the machines are ready: harness run" if healthy else "the machines are not ready")
     else:
         out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
@@ -130,16 +135,17 @@ def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.M
 
 
 def build_kernel() -> None:
-    """Build the lab's own kernel from Debian's linux-source-6.1, unless it is there already.
+    """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
     It is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME) by all that went into it.
     """
     with bar("looking for what it needs", err) as report:
         found, new = kernel.build(report)
     built = found.built
+    source, _ = kernel.installed_source()
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
     out.print(
-        f"kernel {built.release} of {kernel.SOURCE_PACKAGE} {built.source_version} {took}: {found.folder}",
+        f"kernel {built.release} of {source.package} {built.source_version} {took}: {found.folder}",
         soft_wrap=True,
     )
     out.print(f"sha256 of linux: {built.sha256}", soft_wrap=True)
@@ -179,7 +185,7 @@ def lab_exec(
             )
         chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     with exclusive("harness lab exec") as state:
-        journal = Journal(state / "journal-lab-exec.jsonl")
+        journal = Journal(state / "journal-lab-exec.jsonl", lasting=lasting_folder())
         console = state / "lab-exec.log"
         try:
             boot = partial(lab.boot_apart, initiators=apart) if apart else lab.boot
@@ -197,7 +203,7 @@ def lab_exec(
                     time.sleep(testbed.POLL_S)
             _copy(booted, shown)
             status = booted.exit_status()
-            last = "" if status is not None else runner.tail(console)
+            last = "" if status is not None else booted.last_words()
         finally:
             journal.end()
             for log in state.glob(f"{console.stem}*.log"):

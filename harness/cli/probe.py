@@ -11,19 +11,19 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import testbed
+from harness import disturbance, testbed
 from harness.cli.console import (
     Interrupted,
     carry_out,
     err,
     out,
-    prepare_results,
     print_view,
+    results_of,
     tell_recovery,
     tell_start,
 )
 from harness.errors import UsageError
-from harness.model import IkeAuth, IpsecMode, Plan, Security, Status
+from harness.model import IkeAuth, IpsecMode, Plan, Security
 from harness.plan import KernelChoice, Kernels, Request
 from harness.probes import planning, store
 from harness.probes.prober import questions
@@ -160,20 +160,18 @@ def probe(
         return
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
-        prepare_results(folder.path)
-        if resume is None:
-            folder.save_plan(made)
-        try:
-            status = _run(made, folder, state, started_unix_s)
-        except Interrupted as interruption:
-            interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
-            raise
+        with results_of(made, folder, resumed=resume is not None):
+            try:
+                status = _run(made, folder, state, started_unix_s)
+            except Interrupted as interruption:
+                interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
+                raise
     if status:
         raise typer.Exit(status)
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
-    done = {record.key for record in store.load(folder) if record.status is Status.OK}
+    done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
     lines = ["nothing is left to probe"]

@@ -103,6 +103,10 @@ def compare(
     if slower:
         names = ", ".join(cell.name for cell in slower)
         err.print(f"slower by {fail_if_slower} or more: {names}", markup=False, soft_wrap=True)
+    if margin and found.disturbed:
+        names = ", ".join(cell.name for cell in found.disturbed)
+        err.print(f"not judged, for it was disturbed: {names}", markup=False, soft_wrap=True)
+    if slower:
         raise typer.Exit(1)
 
 
@@ -216,7 +220,8 @@ def export_command(
     format = export.ExportFormat(to)
     if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet is not for a terminal", hint="name a file with -o")
-    data = export.encode(open_results(paths or [Path(DEFAULTS.results)]), format)
+    files = paths or [Path(DEFAULTS.results)]
+    data = export.encode(open_results(files), format, open_environments(files))
     if output is None:
         sys.stdout.buffer.write(data)
     else:

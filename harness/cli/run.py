@@ -11,7 +11,7 @@ import typer
 
 from harness import plan, testbed
 from harness.backing import require_device
-from harness.cli.console import Interrupted, carry_out, err, out, prepare_results, tell_recovery, tell_start
+from harness.cli.console import Interrupted, carry_out, err, out, results_of, tell_recovery, tell_start
 from harness.cli.results import print_table
 from harness.errors import UsageError
 from harness.hosts import NamespaceHost
@@ -82,6 +82,13 @@ def run(
         typer.Option(
             metavar="TIME",
             help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
+        ),
+    ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            help="How often a cell that other processes disturbed is measured again, once they are calm.",
+            show_default=str(DEFAULTS.retries),
         ),
     ] = None,
     runtime: Annotated[
@@ -233,7 +240,8 @@ def run(
         ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Finish an interrupted run; nothing is measured twice.")
+        str | None,
+        typer.Option(metavar="RUN", help="Finish a run: measure what it lacks, and what was disturbed."),
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
@@ -252,6 +260,7 @@ def run(
         "confidence": confidence,
         "max_repeats": max_repeats,
         "max_time": max_time,
+        "retries": retries,
         "runtime": runtime,
         "seed": seed,
         "size": size,
@@ -296,14 +305,13 @@ def run(
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         _require_device(made)
-        prepare_results(folder.path)
-        if resume is None:
-            folder.save_plan(made)
-        try:
-            raise typer.Exit(_run(made, folder, state, started_unix_s))
-        except Interrupted as interruption:
-            interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
-            raise
+        with results_of(made, folder, resumed=resume is not None):
+            try:
+                status = _run(made, folder, state, started_unix_s)
+            except Interrupted as interruption:
+                interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
+                raise
+    raise typer.Exit(status)
 
 
 def _require_device(made: Plan) -> None:
@@ -331,6 +339,9 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
     print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
+    if outcome.disturbed and made.retries:
+        again = shlex.quote(str(folder.path))
+        err.print(f"measure them again on a quieter machine: harness run --resume {again}", soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness import bounds, stats, theory
+from harness import bounds, disturbance, stats, theory
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
@@ -24,7 +24,6 @@ from harness.model import (
     Plan,
     Proposal,
     Record,
-    Status,
     Workload,
 )
 from harness.probes.records import ProbeRecord, TcpFigures
@@ -57,7 +56,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     themselves. ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link
     beside the cells. ``ipsec_itself_ns`` is what the twin takes longer with IPsec.
 
-    ``missing`` says what is not known, and what would tell.
+    ``missing`` says what is not known, and what would tell. Nothing is of a cell that ``is_disturbed``.
     """
 
     workload: str
@@ -86,6 +85,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     twin_ns: Span | None = None
     ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
+    is_disturbed: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -164,7 +164,12 @@ class _ColumnOf:
             workload=name, setting=setting, link=key.link, ipsec=key.ipsec, initiators=key.initiators
         )
         if not good:
-            return msgspec.structs.replace(bare, missing=("no repeat of this cell gave a figure",))
+            disturbed = disturbance.summary(self.samples[key][name])
+            return msgspec.structs.replace(
+                bare,
+                missing=(disturbed or "no repeat of this cell gave a figure",),
+                is_disturbed=bool(disturbed),
+            )
         missing: list[str] = []
         direction = direction_of(good[0])
         if direction is None:
@@ -185,7 +190,8 @@ class _ColumnOf:
         missing += words
         device = self._times(self._local(), name)
         if device is None and key.link != LINK_LOCAL:
-            missing.append("the device's own time: the column local was not measured")
+            why = disturbance.summary(self._local().get(name, ())) or "not measured"
+            missing.append(f"the device's own time: the column local was {why}")
         missing += [f"the ciphers by themselves: {reason}" for reason in cipher.reasons(self._ciphers())]
         virtual = good[0].clock is Clock.VIRTUAL
         return msgspec.structs.replace(
@@ -329,20 +335,19 @@ class _ColumnOf:
 def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
     """The median of what single streams of TCP carried, in bytes/s, by link and protection."""
     found: dict[tuple[str, str], list[float]] = {}
-    for probe in probes:
+    for probe in disturbance.quiet(probes):
         figures = probe.figures
-        if probe.status is Status.OK and isinstance(figures, TcpFigures) and figures.received_bit_s:
+        if isinstance(figures, TcpFigures) and figures.received_bit_s:
             found.setdefault((probe.link, probe.ipsec), []).append(figures.received_bit_s / 8)
     return {column: stats.median(rates) for column, rates in found.items()}
 
 
 def measured(records: Sequence[Record]) -> list[Record]:
-    """Those with I/Os that took some time."""
+    """Those with I/Os that took some time, and that others did not disturb."""
     return [
         record
-        for record in records
-        if record.status is Status.OK
-        and any(io is not None and io.ios and io.runtime_ns for io in (record.read, record.write))
+        for record in disturbance.quiet(records)
+        if any(io is not None and io.ios and io.runtime_ns for io in (record.read, record.write))
     ]
 
 

@@ -201,6 +201,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "ipsec_itself_ns": evidence.ipsec_itself_ns,
         "cipher_ns": None if evidence.cipher_ns is None else msgspec.to_builtins(evidence.cipher_ns),
         "missing": list(evidence.missing),
+        "is_disturbed": evidence.is_disturbed,
     }
 
 

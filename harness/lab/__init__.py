@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -36,6 +37,9 @@ HERE = Path(__file__).parent
 EXIT_MARK = "harness-lab-exit "
 BEGIN_MARK = b"harness-lab-begins\n"
 """What the first of several kernels says on its console when it has reached the others."""
+
+PANIC = re.compile("^Kernel panic.*$", re.MULTILINE)
+"""What a kernel says when it gives up. Below it come registers and a stack, which tell a user nothing."""
 
 MOST_INITIATORS = 16
 """A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each takes 45 of the target's."""
@@ -91,6 +95,10 @@ class Lab:
         """What it has said so far."""
         return self.console.read_bytes()[self.begin :]
 
+    def last_words(self) -> str:
+        """The last of what it has said, for an error message."""
+        return last_words(self.console, self.begin)
+
     def exit_status(self) -> int | None:
         """The status of the command, or None if the lab ended without telling (a crash, a kill)."""
         for line in reversed(self.said().decode("utf-8", "replace").splitlines()):
@@ -99,8 +107,18 @@ class Lab:
         return None
 
 
+def last_words(console: Path, begin: int = 0) -> str:
+    """The last lines on a console from byte ``begin`` on: if its kernel panicked, up to where it says so."""
+    said = console.read_bytes()[begin:] if console.exists() else b""
+    text = said.decode("utf-8", "replace")
+    panic = PANIC.search(text)
+    return runner.last_lines(text[: panic.end()] if panic else text)
+
+
 class ScratchFolder(msgspec.Struct, frozen=True):
     """A private folder for what the lab needs on the machine while it runs."""
+
+    lasting: ClassVar[bool] = True
 
     path: str
 
@@ -283,7 +301,7 @@ def _await_peers(kernels: dict[str, Lab], first: str) -> Lab:
         ended = [name for name, kernel in kernels.items() if kernel.process.poll() is not None]
         if ended or time.monotonic() > end:
             what = f"the kernel of {ended[0]} ended" if ended else f"{PEERS_DEADLINE_S:g} s passed"
-            words = "; ".join(f"{name}: {runner.tail(kernel.console)}" for name, kernel in kernels.items())
+            words = "; ".join(f"{name}: {kernel.last_words()}" for name, kernel in kernels.items())
             raise TestbedError(
                 f"{what} before all kernels could be reached over ssh; their consoles say: {words}"
             )

@@ -35,8 +35,10 @@ mount -n -t tmpfs tmpfs $root/dev/shm
 mount -n -t tmpfs -o mode=755 tmpfs $root/run
 mkdir -p $root/run/results $root/run/lock $root/run/home
 if [ -n "$RESULTS" ]; then
-    # Through a link without blanks or commas, which mount options could not carry.
-    mount -n -t hostfs none $root/run/results -o "$STATE/results"
+    # Through a link without blanks or commas, which mount options could not carry. By mount(2): libmount 2.39
+    # and later would use fsconfig(2), where hostfs since Linux 6.11 takes no folder without a keyword, and
+    # earlier ones know no keyword.
+    LIBMOUNT_FORCE_MOUNT2=always mount -n -t hostfs none $root/run/results -o "$STATE/results"
 fi
 mount -n --bind "$MODULES" $root/lib/modules
 hostname "$NAME" 2>/dev/null || true

@@ -1,4 +1,4 @@
-"""The lab's own kernel: made from Debian's linux-source-6.1 with ``kernel.config``, as an ordinary user.
+"""The lab's own kernel: made from Debian's source of Linux with ``kernel.config``, as an ordinary user.
 
 Debian's user-mode kernel has no 802.11, no null_blk and no virtual time. This one is kept in the user's
 cache folder under a key of all that went into it, so it is built once, and never taken for another.
@@ -22,8 +22,6 @@ from harness import lab, packages
 from harness import run as runner
 from harness.errors import BusyError, CommandFailed, RequirementError
 
-SOURCE_PACKAGE = "linux-source-6.1"
-SOURCE = Path("/usr/src/linux-source-6.1.tar.xz")
 CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
 
@@ -58,6 +56,31 @@ A start of its own and processes without random addresses make runs repeat to th
 
 Report = Callable[[str, float], None]
 """Told what is being done, and which part of the whole build is behind it (0 to 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Debian's package of a version of Linux; of the options in ``kernel.config`` it does not know some."""
+
+    package: str
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def archive(self) -> Path:
+        return Path("/usr/src", f"{self.package}.tar.xz")
+
+    @property
+    def config(self) -> str:
+        lines = CONFIG.read_text(encoding="utf-8").splitlines(keepends=True)
+        return "".join(line for line in lines if line.partition("=")[0] not in self.unknown)
+
+
+SOURCES = (
+    Source(package="linux-source-6.1"),
+    # Since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it).
+    Source(package="linux-source-6.12", unknown=("CONFIG_BASE_FULL",)),
+)
+"""Each release of Debian has one of them; of those that are installed the first is taken."""
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -110,15 +133,26 @@ def cache_folder() -> Path:
 
 def recipe() -> Recipe:
     """What a kernel built now would be made of. RequirementError if there is nothing to make it of."""
-    version = runner.run(["dpkg-query", "-W", "-f=${Version}", SOURCE_PACKAGE], check=False).stdout
+    source, version = installed_source()
     compiler = shutil.which("cc", path=ENVIRONMENT["PATH"])
-    if not version or compiler is None:
+    if compiler is None:
         raise _lacking(packages.missing())
+    patches = {file.name: file.read_text(encoding="utf-8") for file in PATCHES}
     return Recipe(
         source_version=version,
         compiler=runner.run([compiler, "--version"]).stdout.partition("\n")[0],
-        files={file.name: file.read_text(encoding="utf-8") for file in (CONFIG, *PATCHES)},
+        files={CONFIG.name: source.config, **patches},
     )
+
+
+def installed_source() -> tuple[Source, str]:
+    """What a kernel built now would be built from, and its version. RequirementError if there is nothing."""
+    by_package = {source.package: source for source in SOURCES}
+    found = packages.installed_version(list(by_package))
+    if found is None:
+        raise _lacking(packages.missing())
+    package, version = found
+    return by_package[package], version
 
 
 def cached(wanted: Recipe) -> Cached | None:
@@ -252,23 +286,26 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     source, objects, result, temporary = (
         work / name for name in ("source", "objects", "result", "temporary")
     )
+    archive = installed_source()[0].archive
+    config = work / CONFIG.name
     for folder in (source, objects, result, temporary):
         folder.mkdir()
+    config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
     log.write_bytes(b"")
     # What is started ends with us, and has no network.
     steps = _Steps(wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
     steps.run(
-        f"unpacking {SOURCE.name}",
-        *("tar", "--extract", f"--file={SOURCE}", f"--directory={source}"),
+        f"unpacking {archive.name}",
+        *("tar", "--extract", f"--file={archive}", f"--directory={source}"),
         *("--strip-components=1", "--no-same-owner"),
         until=(0, 0.05),
     )
     for patch in PATCHES:
         steps.run("patching", "patch", "-p1", f"--directory={source}", f"--input={patch}", until=(0.05, 0.05))
     make = ("make", "-C", str(source), f"O={objects}", f"-j{len(os.sched_getaffinity(0))}")
-    chosen = {"KCONFIG_ALLCONFIG": str(CONFIG)}
+    chosen = {"KCONFIG_ALLCONFIG": str(config)}
     steps.run("configuring", *make, "allnoconfig", until=(0.05, 0.07), lines=40, env=chosen)
-    require_taken(CONFIG.read_text(encoding="utf-8"), (objects / ".config").read_text(encoding="utf-8"))
+    require_taken(wanted.files[CONFIG.name], (objects / ".config").read_text(encoding="utf-8"))
     # It becomes the number in uname -v: which kernel made a result can be told from the result.
     number = {"KBUILD_BUILD_VERSION": wanted.key}
     steps.run("compiling", *make, "linux", "modules", until=(0.07, 0.98), lines=COMPILE_LINES, env=number)

@@ -8,6 +8,7 @@ from harness import counters
 from harness.journal import Journal
 from harness.measure import Lane
 from harness.model import IPSEC_OFF, Cell, Plan
+from harness.neighbours import Watch
 from harness.probes import cipher, judged, store, throughput
 from harness.probes.kinds import Probe, Tcp
 from harness.probes.tools import Way
@@ -22,9 +23,10 @@ class Alongside:
     """The probes of one run of cells."""
 
     def __init__(
-        self, plan: Plan, folder: RunFolder, *, journal: Journal, observer: counters.Observer
+        self, plan: Plan, folder: RunFolder, *, journal: Journal, observer: counters.Observer, watch: Watch
     ) -> None:
         self.plan, self.folder, self.journal, self.observer = plan, folder, journal, observer
+        self.watch = watch
         self._made: set[str] = set()
 
     def before(self, cell: Cell, lane: Lane) -> None:
@@ -49,4 +51,7 @@ class Alongside:
             journal=self.journal,
             witnesses=lane.protection.witnesses if lane.protection is not None else None,
         )
-        store.save(self.folder, judged.measure(record, way, observer=self.observer, folder=self.folder.path))
+        record = judged.measure(
+            record, way, observer=self.observer, watch=self.watch, folder=self.folder.path
+        )
+        store.save(self.folder, record)

@@ -15,6 +15,7 @@ from harness.errors import HarnessError, HostLost, RequirementError
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import IPSEC_OFF, Column, Plan, Status
+from harness.neighbours import Watch
 from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
 from harness.probes.records import ProbeRecord
@@ -60,10 +61,12 @@ def raw_folder(folder: Path, record: ProbeRecord) -> Path:
     return folder / "raw" / "probes" / record.key
 
 
-def measure(record: ProbeRecord, way: Way, *, observer: counters.Observer, folder: Path) -> ProbeRecord:
+def measure(
+    record: ProbeRecord, way: Way, *, observer: counters.Observer, watch: Watch, folder: Path
+) -> ProbeRecord:
     """The record with what came of its probe. Whatever goes wrong is its status and reason.
 
-    ``folder`` is the run's. Raises HostLost alone.
+    ``watch`` watches who else uses the machines, ``folder`` is the run's. Raises HostLost alone.
     """
     if _uses_esp(record) and way.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
@@ -71,7 +74,7 @@ def measure(record: ProbeRecord, way: Way, *, observer: counters.Observer, folde
     record = msgspec.structs.replace(record, started_unix_s=time.time())
     way.raw.mkdir(parents=True, exist_ok=True)
     try:
-        record = _measure(record, way, observer)
+        record = _measure(record, way, observer, watch)
     except HostLost:
         raise
     except RequirementError as error:
@@ -85,13 +88,14 @@ def measure(record: ProbeRecord, way: Way, *, observer: counters.Observer, folde
     )
 
 
-def _measure(record: ProbeRecord, way: Way, observer: counters.Observer) -> ProbeRecord:
+def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: Watch) -> ProbeRecord:
     path = way.path
     witnesses = way.witnesses if _uses_esp(record) else None
     esp_before = _esp_bytes(witnesses) if witnesses is not None else ()
     interfaces = _watch_interfaces(path)
     counted = observer.watch()
-    outcome = MEASURES[type(record.probe)](record.probe, way)
+    with watch() as watching:
+        outcome = MEASURES[type(record.probe)](record.probe, way)
     seen, grown = counted(), interfaces()
     esp = None
     if witnesses is not None:
@@ -106,6 +110,7 @@ def _measure(record: ProbeRecord, way: Way, observer: counters.Observer) -> Prob
         figures=outcome.figures,
         processors=seen.processors,
         interfaces=(*grown, *seen.interfaces),
+        others=watching.taken(),
         unseen=dict(seen.unseen),
         esp_bytes=esp,
     )

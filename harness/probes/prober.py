@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters, environment, leftovers, links
+from harness import counters, disturbance, environment, leftovers, links, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
@@ -57,6 +57,7 @@ class Prober:
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
         self._observer = counters.Observer()
+        self._watch = neighbours.watch(plan, folder.path, hosts.all)
         self._facts: dict[str, object] = {}
 
     def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
@@ -68,14 +69,23 @@ class Prober:
         if not self.plan.virtual_time:
             self._observer = self.hosts.observer(self.emit)
         with contextlib.ExitStack() as stack:
-            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag)
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag, self._paths.made)
             stack.enter_context(self._paths.shared())
             columns = stack.enter_context(contextlib.ExitStack())
             for number, (order, question) in enumerate(todo, 1):
                 self.emit(CellStarted(question.key, number, len(todo)))
                 record = self._make(question, order, columns)
                 store.save(self.folder, record)
-                self.emit(CellEnded(question.key, record.status, record.reason, 0, record.started_unix_s))
+                self.emit(
+                    CellEnded(
+                        question.key,
+                        record.status,
+                        record.reason,
+                        0,
+                        record.started_unix_s,
+                        disturbance.told(record),
+                    )
+                )
             self.emit(Phase("taking everything down"))
 
     def _make(self, question: Question, order: int, columns: contextlib.ExitStack) -> ProbeRecord:
@@ -92,7 +102,9 @@ class Prober:
             witnesses=up.protection.witnesses if up.protection is not None else None,
         )
         record = msgspec.structs.replace(record, esp=up.esp)
-        return judged.measure(record, way, observer=self._observer, folder=self.folder.path)
+        return judged.measure(
+            record, way, observer=self._observer, watch=self._watch, folder=self.folder.path
+        )
 
     def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:
         """The path of a column, or why there is none, which is tried once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.beside import InterfaceUse, ProcessorUse, RoundTrips
+from harness.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
 from harness.histogram import Histogram
 from harness.model import IPSEC_OFF, SCHEMA_VERSION, Clock, Column, LabKernel, Status, TestbedKind
 from harness.probes.kinds import Probe
@@ -170,8 +170,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One probe of one path, once: ``results/<run id>/probes/<key>.json``.
 
     Only a record whose status is ok has figures that stand for something; ``raw`` are the tools' outputs in
-    the run's folder, unmodified. ``processors`` and ``interfaces`` are of the time the tools ran, ``unseen``
-    the hops of which they are not known, each with the reason.
+    the run's folder, unmodified. ``processors``, ``interfaces`` and ``others`` are of the time the tools ran,
+    ``unseen`` the hops of which they are not known, each with the reason.
     ``esp_bytes`` is the smaller of the two ends' ESP counters meanwhile, None without IPsec.
     ``is_beside`` marks what ``harness run`` measured on the way, for a shorter time than a probe of its own.
     """
@@ -189,6 +189,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
+    others: tuple[Others, ...] = ()
     unseen: dict[str, str] = {}
     esp_bytes: int | None = None
     started_unix_s: float = 0.0

@@ -4,7 +4,8 @@ Requests come as JSON lines on standard input, answers and outputs of daemons go
 output; ``harness/remote.py`` is the other end. ``begin`` comes first. Whatever is brought up is written down
 before (``note``) together with what undoes it, and crossed out after (``done``). If standard input ends, or
 nothing comes for ``deadman_s``, or a SIGTERM does, daemons are stopped and what is still written down is
-undone, newest first. What a killed agent wrote down, the next one undoes.
+undone, newest first. What a killed agent wrote down, the next one undoes; what is ``lasting`` is written down
+on a disk, and that after a reboot as well.
 
 It runs as process 1 of a process namespace, so that its death is its children's. Its one argument is the
 machine's ``SSH_CONNECTION``, which sudo would not hand on.
@@ -21,6 +22,7 @@ import queue
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 STATE = Path("/run/harness")
+LASTING = Path("/var/lib/harness")
 CHUNK_BYTES = 1 << 16
 MOST_WAITING = 256
 """Messages that may wait to be read: at most some 20 MB of daemons' outputs."""
@@ -38,6 +41,7 @@ RELAY_WINDOW = 8
 
 STOP_S = 5.0
 UNDO_STEP_S = 60.0
+CLOCK_READINGS = 20
 
 Message = dict[str, Any]
 
@@ -56,7 +60,8 @@ class Agent:
         # What is to be taken down, in the order in which it came up: (kind, number).
         self.up: list[tuple[str, int]] = []
         self.notes: dict[int, Message] = {}
-        self.journal: Path | None = None
+        # For what a reboot ends, and for what is lasting.
+        self.journals: dict[bool, Path] = {}
         self.lock: Any = None
         self.role = ""
         self.kmsg: int | None = None
@@ -137,7 +142,8 @@ class Agent:
             os.lseek(self.kmsg, 0, os.SEEK_END)
         removed, failed = self.recover()
         # Of its own: a resumed run has the same id, and its numbers begin anew.
-        self.journal = STATE / f"agent-{self.role}-{time.time_ns()}.jsonl"
+        name = f"agent-{self.role}-{time.time_ns()}.jsonl"
+        self.journals = {False: STATE / name, True: LASTING / name}
         return {"removed": removed, "failed": failed, "ssh": sys.argv[2]}
 
     def do_beat(self, _request: Message) -> None:
@@ -237,7 +243,12 @@ class Agent:
         return {"texts": [read_text(path) for path in request["paths"]]}
 
     def do_clock(self, _request: Message) -> Message:
-        return {"offset_ns": time.time_ns() - time.monotonic_ns()}
+        # Of many readings the one that took least: on a busy machine ms may pass in the middle of one.
+        readings = []
+        for _ in range(CLOCK_READINGS):
+            before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+            readings.append((after - before, now - (before + after) // 2))
+        return {"offset_ns": min(readings)[1]}
 
     def do_write(self, request: Message) -> Message:
         path = Path(request["path"])
@@ -275,13 +286,18 @@ class Agent:
     def do_note(self, request: Message) -> Message:
         self.notes[request["number"]] = request["entry"]
         self.up.append(("note", request["number"]))
-        write_down(self.journal, {"id": request["number"], "entry": request["entry"]})
+        self.write_down(request["entry"], {"id": request["number"], "entry": request["entry"]})
         return {}
 
     def do_done(self, request: Message) -> Message:
-        self.notes.pop(request["number"], None)
-        write_down(self.journal, {"id": request["number"]})
+        entry = self.notes.pop(request["number"], {})
+        self.write_down(entry, {"id": request["number"]})
         return {}
+
+    def write_down(self, entry: Message, line: Message) -> None:
+        if not self.journals:
+            raise OSError("nothing can be written down before a run has begun")
+        write_down(self.journals[is_lasting(entry)], line)
 
     # Starting and ending
 
@@ -320,7 +336,10 @@ class Agent:
         """Undo what killed agents of this role left; the lock says that none of them lives."""
         removed: list[str] = []
         failed: list[str] = []
-        for journal in sorted(STATE.glob(f"agent-{self.role}-*.jsonl"), reverse=True):
+        name = f"agent-{self.role}-*.jsonl"
+        lasting = own_folder(LASTING).glob(name) if LASTING.exists() else ()
+        # What is lasting after what stood on it.
+        for journal in (*sorted(STATE.glob(name), reverse=True), *sorted(lasting, reverse=True)):
             pending: dict[int, Message] = {}
             for text in journal.read_text().splitlines():
                 try:
@@ -332,9 +351,11 @@ class Agent:
                 else:
                     pending.pop(line["id"], None)
             for number, entry in reversed(list(pending.items())):
-                problems = undo(entry["steps"])
-                (failed if problems else removed).append(": ".join([entry["what"], *problems]))
-                if not problems:
+                problems, found = undo(entry["steps"])
+                if problems:
+                    failed.append(": ".join([entry["what"], *problems]))
+                else:
+                    removed += [entry["what"]] * found
                     # It could be somebody else's when the rest is tried again: a file of the same name, say.
                     write_down(journal, {"id": number})
                     del pending[number]
@@ -351,11 +372,12 @@ class Agent:
         for kind, number in reversed(self.up):
             if kind == "daemon":
                 self.stop(number)
-            elif number in self.notes and not undo(self.notes[number]["steps"]):
+            elif number in self.notes and not undo(self.notes[number]["steps"])[0]:
                 with contextlib.suppress(OSError):  # what cannot be crossed out is undone again, in vain
                     self.do_done({"number": number})
-        if self.journal is not None and not self.notes:
-            self.journal.unlink(missing_ok=True)
+        for lasting, journal in self.journals.items():
+            if not any(is_lasting(entry) == lasting for entry in self.notes.values()):
+                journal.unlink(missing_ok=True)
         self.leave()
 
     def leave(self) -> None:
@@ -367,7 +389,7 @@ class Agent:
             return
         private = STATE / "private"
         subprocess.run(["umount", str(private)], stderr=subprocess.DEVNULL)
-        for place in (private, STATE):
+        for place in (private, STATE, LASTING):
             with contextlib.suppress(OSError):
                 place.rmdir()
 
@@ -417,13 +439,40 @@ class Relay:
             self.agent.send({"id": self.number, "closed": True})
 
 
-def write_down(journal: Path | None, line: Message) -> None:
-    if journal is None:
-        raise OSError("nothing can be written down before a run has begun")
+def is_lasting(entry: Message) -> bool:
+    """Whether it lies on a disk, and a reboot does not end it."""
+    return bool(entry.get("lasting", False))
+
+
+def write_down(journal: Path, line: Message) -> None:
+    is_new = not journal.exists()
+    if is_new:
+        own_folder(journal.parent)
     with journal.open("a") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
+    for folder in (journal.parent, journal.parent.parent) if is_new else ():
+        sync(folder)
+
+
+def own_folder(folder: Path) -> Path:
+    """A folder that root alone may write to, made if absent: what lies in it is carried out."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise OSError(f"{folder} was expected to be a folder that root alone may write to")
+    return folder
+
+
+def sync(folder: Path) -> None:
+    """Have the names in a folder written to its disk, which fsync(2) of a file does not do."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def environment() -> dict[str, str]:
@@ -446,9 +495,12 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def undo(steps: list[Message]) -> list[str]:
-    """Carry out the steps that undo something, each of them; a phrase for each that failed."""
-    problems = []
+def undo(steps: list[Message]) -> tuple[list[str], bool]:
+    """Carry out the steps that undo something, each of them.
+
+    A phrase for each that failed, and whether there was anything to undo.
+    """
+    problems, found = [], False
     for step in steps:
         try:
             done = subprocess.run(
@@ -462,11 +514,13 @@ def undo(steps: list[Message]) -> list[str]:
             problems.append(str(error))
             continue
         words = done.stderr.decode("utf-8", "replace")
-        if done.returncode != 0 and not any(absent in words for absent in step.get("absent", ())):
+        is_absent = any(absent in words for absent in step.get("absent", ()))
+        found = found or not is_absent
+        if done.returncode != 0 and not is_absent:
             # A whole program may be among them, which people need not read.
             command = " ".join(word if len(word) <= 300 else "..." for word in step["argv"][:4])
             problems.append(f"{command}: {words.strip()[-200:]}")
-    return problems
+    return problems, found
 
 
 def main() -> None:

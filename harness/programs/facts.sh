@@ -4,7 +4,8 @@
 #   sh -s -- LOGIN PYTHON WORD...
 #   LOGIN   who logged in, whoever runs this; empty: who runs this
 #   PYTHON  the distribution's own
-#   WORD    what to look for: program:NAME, python:MODULE, package:NAME (Debian's), module:NAME (the kernel's)
+#   WORD    what to look for: program:NAME, python:MODULE, package:NAME (Debian's), module:NAME (the kernel's),
+#           udp:PORT (who listens there)
 # After a mark it prints lines of a key and a value.
 main() {
     export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -28,11 +29,12 @@ main() {
 
     shift 2
     for word; do
-        has "${word%%:*}" "${word#*:}" >/dev/null 2>&1 || echo "absent $word"
+        case $word in
+        udp:*) listeners "${word#udp:}" ;;
+        *) has "${word%%:*}" "${word#*:}" >/dev/null 2>&1 || echo "absent $word" ;;
+        esac
     done
 
-    ike_daemons
-    if grep -q '@ISCSIADM_ABSTRACT_NAMESPACE' /proc/net/unix; then echo 'iscsid running'; fi
     df -Pk /var/tmp 2>/dev/null | {
         read -r _
         read -r _ _ _ free _ && echo "free $free"
@@ -48,7 +50,7 @@ main() {
         role=${file##*/}
         echo "busy ${role%.lock} $(head -n 1 "$file")"
     done
-    for file in /run/harness/agent-*.jsonl; do
+    for file in /run/harness/agent-*.jsonl /var/lib/harness/agent-*.jsonl; do
         [ -e "$file" ] && echo "journal ${file##*/}"
     done
 }
@@ -67,15 +69,14 @@ has() {
     esac
 }
 
-# Who listens on IKE's port: process id, systemd's unit or -, name. The id is - where it may not be seen.
-ike_daemons() {
-    listeners=$(ss -H -u -l -n -p 'sport = :500' 2>/dev/null)
-    [ -n "$listeners" ] || return
-    pids=$(printf '%s\n' "$listeners" | grep -o 'pid=[0-9]*' | sort -u)
+# Who listens on a UDP port: process id, name. The id is - where it may not be seen.
+listeners() {
+    sockets=$(ss -H -u -l -n -p "sport = :$1" 2>/dev/null)
+    [ -n "$sockets" ] || return
+    pids=$(printf '%s\n' "$sockets" | grep -o 'pid=[0-9]*' | sort -u)
     for pid in ${pids:-pid=-}; do
         pid=${pid#pid=}
-        unit=$(grep -o '[^/]*\.service$' "/proc/$pid/cgroup" 2>/dev/null | head -n 1)
-        echo "ike $pid ${unit:--} $(cat "/proc/$pid/comm" 2>/dev/null)"
+        echo "listener $pid $(cat "/proc/$pid/comm" 2>/dev/null)"
     done
 }
 

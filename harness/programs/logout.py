@@ -1,9 +1,9 @@
 """Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
-``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the iface record that binds
-the session to the network interface ``bound_to``, "" for open-iscsi's default. If no iscsid runs (a killed
-run took it along), one is kept running meanwhile; where that cannot reach the target any more, the kernel
-is told to forget the session. What is absent needs no ending.
+``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
+``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs (a killed run
+took it along), one is kept running meanwhile; where that cannot reach the target any more, the kernel is told
+to forget the session. What is absent needs no ending.
 """
 
 import contextlib
@@ -21,7 +21,9 @@ NOTHING_FOUND = 21
 """iscsiadm(8), exit status: no records, targets or sessions found."""
 NOT_CONNECTED = 32
 """include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESSION_NOT_CONNECTED."""
+SESSIONS = Path("/sys/class/iscsi_session")
 CONFIGURATION = Path("/etc/iscsi")
+MULTIPATHS = Path("/etc/multipath/wwids")
 
 NETLINK_ISCSI = 8
 STOP_CONN, DESTROY_CONN, DESTROY_SESSION = 18, 14, 12
@@ -32,7 +34,7 @@ EVENT_BYTES = 512
 
 def find_session(iqn: str) -> str:
     """The kernel's name of the session to a target, "" if there is none."""
-    for file in Path("/sys/class/iscsi_session").glob("*/targetname"):
+    for file in SESSIONS.glob("*/targetname"):
         try:
             if file.read_text().strip() == iqn:
                 return file.parent.name
@@ -93,8 +95,14 @@ def iscsiadm(*words: str) -> int:
 
 
 def node(request: dict[str, str], *words: str) -> int:
-    bound = ["--interface", request["interface"]] if request["interface"] else []
-    record = ["--targetname", request["iqn"], "--portal", request["portal"], *bound]
+    record = [
+        "--targetname",
+        request["iqn"],
+        "--portal",
+        request["portal"],
+        "--interface",
+        request["interface"],
+    ]
     return iscsiadm("--mode", "node", *record, *words)
 
 
@@ -130,22 +138,38 @@ def end(request: dict[str, str], session: str) -> None:
         sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status}){why}")
 
 
+def leave_multipath(session: str) -> None:
+    """Have multipathd let go of the session's disks, and cross them out of its list of disks to keep.
+
+    Where the user's configuration takes every disk (find_multipaths), it took these as well.
+    """
+    known = MULTIPATHS.read_text().split() if MULTIPATHS.exists() else []
+    for disk in SESSIONS.glob(f"{session}/device/target*/*:*"):
+        # As multipath names it: SPC's type of designator, then the designator.
+        name = (disk / "wwid").read_text().strip().replace("naa.", "3")
+        if f"/{name}/" in known:
+            for words in ("-f", name), ("-w", *(f"/dev/{block.name}" for block in disk.glob("block/*"))):
+                subprocess.run(["multipath", *words], stdin=subprocess.DEVNULL, capture_output=True)
+
+
 def main() -> None:
     request = json.load(sys.stdin)
     session = find_session(request["iqn"])
     # Records are missing if a killed run left this: their folder went with it. Without its iface record
     # no other is found, not even to be absent.
-    if request["interface"]:
-        iface(request, "--op", "new")
+    iface(request, "--op", "new")
+    iface(request, "--op", "update", "--name", "iface.initiatorname", "--value", request["initiator_iqn"])
+    if request["bound_to"]:
         iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
     if session:
         node(request, "--op", "new")
+        with contextlib.suppress(OSError):
+            leave_multipath(session)
         end(request, session)
     status = node(request, "--op", "delete")
     if status not in (0, NOTHING_FOUND):
         sys.exit(f"the record of {request['iqn']} could not be deleted (iscsiadm said {status})")
-    if request["interface"]:
-        iface(request, "--op", "delete")
+    iface(request, "--op", "delete")
 
 
 main()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import bounds, distributions
+from harness import bounds, distributions, disturbance
 from harness.distributions import Distribution
 from harness.histogram import Histogram
 from harness.model import LINK_LOCAL, LinkProfile, Status
@@ -16,7 +16,7 @@ from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.table import Metric
 from harness.table.options import Choice, Direction, Table, TableCell, TableRow
-from harness.table.text import number
+from harness.table.text import marked_value, number
 
 WIDTH = 440
 """Of every picture, in px: as much as a telephone shows."""
@@ -85,7 +85,10 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
     """All that a table knows of a cell, for whoever points at it."""
     if cell is None:
         return "not measured"
-    parts = [f"{number(cell.value, metric)} {metric.unit}" if cell.value is not None else cell.status.upper()]
+    parts = [marked_value(cell, metric) + (f" {metric.unit}" if cell.value is not None else "")]
+    if cell.is_disturbed:
+        taken = disturbance.percent(cell.disturbed)
+        parts.append(f"disturbed, not to be used: others took {taken} of the time ({cell.cause})")
     if cell.low is not None and cell.high is not None and cell.n > 1:
         kind = "95 % interval of the median" if cell.n >= 6 else "lowest and highest"
         parts.append(f"{kind}: {number(cell.low, metric)} to {number(cell.high, metric)}")
@@ -128,10 +131,9 @@ def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
                 f'<rect class="gr" style="fill:{fill}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" '
                 f'height="{high:.1f}">{draw.title(name)}</rect>'
             )
-            shown = "—"
-            if cell is not None:
-                shown = number(cell.value, metric) if cell.value is not None else cell.status.upper()
-            parts.append(draw.text(x + wide - 6, y + 16, shown, "e"))
+            parts.append(
+                draw.text(x + wide - 6, y + 16, "—" if cell is None else marked_value(cell, metric), "e")
+            )
     height = head + len(table.rows) * high + 8
     return [
         Chart(
@@ -193,7 +195,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         )
         if cell.low and cell.high and cell.n > 1:
             parts += _whisker(scale.at(cell.low), scale.at(cell.high), y + _BAR / 2 - 0.5)
-        parts.append(draw.text(WIDTH - 4, y + 14, number(cell.value, metric), "e b"))
+        parts.append(draw.text(WIDTH - 4, y + 14, marked_value(cell, metric), "e b"))
     axis = f"{metric.unit}{', logarithmic axis' if spread_out else ''}"
     parts.append(draw.text((start + end) / 2, bottom + 30, axis, "m mu"))
     return Chart(
@@ -216,9 +218,8 @@ def _whisker(low: float, high: float, y: float) -> list[str]:
 def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
     if cell is None:
         return ("", "", "", "0", "not measured")
-    figures = [
-        number(value, metric) if value is not None else "" for value in (cell.value, cell.low, cell.high)
-    ]
+    ends = [number(value, metric) if value is not None else "" for value in (cell.low, cell.high)]
+    figures = ["" if cell.value is None else marked_value(cell, metric), *ends]
     return (*figures, str(cell.n), "; ".join([*cell.reasons, *cell.warnings]))
 
 
@@ -361,7 +362,9 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
         cell, workload = cells[index], fact.workloads.get(row.workload)
         records = [r for r in fact.samples.get(row.workload, ()) if r.status is Status.OK]
         block = next((record.block_bytes for record in records), None)
-        if cell is None or not cell.value or workload is None or not block or fact.link is None:
+        if cell is None or not cell.value or cell.is_disturbed or workload is None or not block:
+            continue
+        if fact.link is None:
             continue
         depth = bounds.depth_of(workload)
         bound = bounds.of_cell(

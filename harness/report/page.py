@@ -15,6 +15,7 @@ from typing import Any
 
 from harness import __version__
 from harness.escape import as_json, for_html
+from harness.machine import MACHINE
 from harness.model import LINK_LOCAL, LinkProfile, Plan
 from harness.report import charts, content, courses, draw, paths
 from harness.report.charts import Chart, row_name
@@ -23,7 +24,7 @@ from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
-from harness.table.text import number, percent
+from harness.table.text import marked_value, percent
 from harness.units import format_size
 
 METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
@@ -282,7 +283,7 @@ def _cell(
 ) -> str:
     if cell is None:
         return '<td class="none"><span aria-hidden="true">—</span><span class="hush">not measured</span></td>'
-    value = for_html(number(cell.value, metric) if cell.value is not None else cell.status.upper())
+    value = for_html(marked_value(cell, metric))
     spread = f" <small>{for_html(percent(cell.spread))}</small>" if cell.spread is not None else ""
     same = f" {for_html(sign_of(cell))}" if sign_of(cell) else ""
     marks = f' <a href="#{prefix}r{cell.mark}">[{cell.mark}]</a>' if cell.mark is not None else ""
@@ -370,8 +371,10 @@ def _profile(link: LinkProfile) -> dict[str, Any]:
 
 def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:
     planned = _facts(_planned(plan)) if plan else "<p>There is no plan beside its records.</p>"
-    rest = {key: value for key, value in environment.items() if key != "hosts"}
+    rest = {key: value for key, value in environment.items() if key not in ("hosts", MACHINE)}
     known = f"<h4>Probes</h4>{_facts(rest)}" if rest else ""
+    if MACHINE in environment:
+        known = f"<h4>Machine below the lab</h4>{_value(environment[MACHINE], 0)}{known}"
     return (
         f"<details><summary>{for_html(run)}</summary>{planned}{_hosts(environment.get('hosts'))}{known}"
         "</details>"

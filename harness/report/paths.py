@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness import stats
+from harness import disturbance, stats
 from harness.beside import Beside, InterfaceUse, ProcessorUse
 from harness.model import Record, Status
 from harness.probes.records import CipherFigures, Figures, ProbeRecord
@@ -29,6 +29,7 @@ BESIDE = (
     "lost",
     "busiest core",
     "all cores",
+    "others took",
     "drops",
     "errors",
 )
@@ -47,7 +48,8 @@ def beside(table: Table, facts: Sequence[ColumnFacts]) -> Lines:
 
 
 def _beside(records: Iterable[Record]) -> tuple[str, ...]:
-    found = [r.beside for r in records if r.status is Status.OK and r.beside is not None]
+    good = [record for record in records if record.status is Status.OK]
+    found = [record.beside for record in good if record.beside is not None]
     if not found:
         return ()
     trips = [beside.round_trips for beside in found if beside.round_trips is not None]
@@ -59,6 +61,7 @@ def _beside(records: Iterable[Record]) -> tuple[str, ...]:
         _median([trip.lost_percent for trip in trips], lambda value: f"{value:.3g} %"),
         _by_kernel(found, lambda use: use.hottest),
         _by_kernel(found, lambda use: use.busy),
+        _median([disturbance.share(record) for record in good], _part),
         _by_host(interfaces, lambda use: use.drops),
         _by_host(interfaces, lambda use: use.errors),
     )
@@ -110,7 +113,7 @@ def probes(records: Iterable[ProbeRecord]) -> Lines:
             str(record.repeat),
             str(record.status),
             "; ".join(_told(record.figures)) if record.figures is not None else UNKNOWN,
-            "; ".join([*([record.reason] if record.reason else []), *record.warnings]),
+            "; ".join(filter(None, (record.reason, disturbance.summary([record]), *record.warnings))),
         )
         for record in records
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harness import shape, stats
+from harness import disturbance, shape, stats
 from harness.errors import UsageError
 from harness.model import (
     IPSEC_OFF,
@@ -104,7 +104,7 @@ def build(
         found = [_measured(samples[key].get(row.workload, ())) for key in keys]
         values = [_by_block(records, read) for records in found]
         line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
-        grid.append(_with_ratios(keys, line, values))
+        grid.append(_with_ratios(keys, line, _undisturbed(line, values)))
     grid, footnotes = notes.marked(grid)
     title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
     if options.reference is not None:
@@ -291,21 +291,24 @@ _Blocks = Mapping[tuple[str, int], float]
 def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
     return {
         (record.run_id, record.repeat): value
-        for record in records
-        if record.status is Status.OK and (value := read(record)) is not None
+        for record in disturbance.counting(records)
+        if (value := read(record)) is not None
     }
 
 
 def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCell | None:
     if not records:
         return None
-    good = [record for record in records if record.status is Status.OK]
+    good = disturbance.counting(records)
     values = list(blocks.values())
     reasons = notes.reasons(records)
     if len(values) < len(good):
         reasons += (f"fio reported no {metric} in {len(good) - len(values)} of {len(records)} repeats",)
     counted = good or records
     summary = stats.summarise(values) if values else None
+    worst = max(good, key=lambda record: disturbance.share(record) or 0.0, default=None)
+    known = [part for record in good if (part := disturbance.share(record)) is not None]
+    is_disturbed = worst is not None and disturbance.is_disturbed(worst)
     return TableCell(
         status=Status.OK if good else notes.gravest(records),
         n=len(values),
@@ -315,6 +318,9 @@ def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCe
         high=summary.high if summary else None,
         spread=summary.spread if summary and summary.n > 1 else None,
         proof=_added_up([proof for record in counted for proof in _proofs(record)]),
+        disturbed=max(known, default=None),
+        is_disturbed=is_disturbed,
+        cause=disturbance.cause(worst) if worst is not None and is_disturbed else "",
         runs=tuple(dict.fromkeys(record.run_id for record in records)),
         reasons=reasons,
         warnings=(
@@ -366,6 +372,14 @@ def _with_ratios(
     ]  # fmt: skip
 
 
+def _undisturbed(line: Sequence[TableCell | None], blocks: Sequence[_Blocks]) -> list[_Blocks]:
+    """The values that ratios can be made of."""
+    return [
+        {} if cell is not None and cell.is_disturbed else values
+        for cell, values in zip(line, blocks, strict=True)
+    ]
+
+
 def _ratios(values: _Blocks, baseline: _Blocks) -> list[float]:
     """The ratio within each block that both were measured in; a value of zero has none."""
     return [value / baseline[block] for block, value in values.items() if value and baseline.get(block)]
@@ -380,7 +394,7 @@ def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
     if within:
         return stats.median(within)
     base = stats.median(list(baseline.values())) if baseline else 0.0
-    return stats.median(list(values.values())) / base if base else None
+    return stats.median(list(values.values())) / base if values and base else None
 
 
 def _reference_columns(reference: Reference) -> list[TableColumn]:

@@ -8,13 +8,16 @@ from typing import Any
 
 import msgspec
 
-from harness import schedule
+from harness import disturbance, machine, schedule
 from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
 from harness.stats import FEWEST, MARGIN, Decision, Difference
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
 """``Record.source`` of what a run measured itself."""
+
+DISTURBED_SIGN = "!"
+"""Beside a value that others disturbed."""
 
 SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
 """Beside a value that is not shown to differ from that of the same link without IPsec."""
@@ -59,6 +62,8 @@ def gravest(records: Iterable[Record]) -> Status:
 
 def reasons(records: Sequence[Record]) -> tuple[str, ...]:
     """Why repeats do not count, each reason once, with how many of them it concerns."""
+    good = [record for record in records if record.status is Status.OK]
+    left_out = len(good) - len(disturbance.counting(good))
     found = Counter(
         (record.status, record.reason or "no reason given")
         for record in records
@@ -69,7 +74,7 @@ def reasons(records: Sequence[Record]) -> tuple[str, ...]:
         if count == len(records)
         else f"{count} of {len(records)} repeats {status}: {reason}"
         for (status, reason), count in found.items()
-    )
+    ) + ((f"{left_out} of {len(records)} repeats left out: disturbed by others",) if left_out else ())
 
 
 def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:
@@ -106,6 +111,7 @@ def legend(
 ) -> tuple[str, ...]:
     """Everything a reader has to know to use the numbers, most needed first."""
     return (
+        *_disturbed(columns, rows, grid),
         *_signs(options, rows, grid),
         *_origins(context),
         *differences(context.plans, context.environments),
@@ -113,6 +119,25 @@ def legend(
         *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
         *_warnings(columns, rows, grid),
     )
+
+
+def _disturbed(
+    columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
+) -> Iterable[str]:
+    found = [
+        (cell.disturbed or 0.0, cell.cause, f"{column.label} {row.workload}")
+        for row, line in zip(rows, grid, strict=True)
+        for column, cell in zip(columns, line, strict=True)
+        if cell is not None and cell.is_disturbed
+    ]
+    if found:
+        most, cause, worst = max(found)
+        cells = _named([place for _, _, place in found])
+        yield (
+            f"{DISTURBED_SIGN}: disturbed, not to be used ({cells}): others took up to "
+            f"{disturbance.percent(most)} of the time (in {worst} {cause}). 'harness run --resume' measures "
+            "again."
+        )
 
 
 def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> Iterable[str]:
@@ -165,9 +190,19 @@ def _origins(context: Context) -> Iterable[str]:
     kernels = _kernels(context.environments)
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
+    yield from dict.fromkeys(machines(context.environments))
     governors = [name for name in _facts(context.environments, "governor") if name != "performance"]
     if governors:
         yield f"Warning: the frequency governor is {', '.join(governors)}; 'performance' varies less."
+
+
+def machines(environments: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """A sentence for each machine of a run: what it is."""
+    for environment in environments:
+        found = machine.machines_of(environment)
+        for hosts, facts in found.items():
+            whose = f" ({hosts})" if len(found) > 1 else ""
+            yield f"Machine{whose}: {facts.in_words()}."
 
 
 def _listed(names: Sequence[str], noun: str) -> str:
@@ -179,16 +214,20 @@ def _listed(names: Sequence[str], noun: str) -> str:
 
 def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
     """The kernel release of every host, each once: ``/proc/version`` has it as its third word."""
-    versions = _facts(environments, "kernel")
+    versions = _facts(environments, "kernel", below=False)
     return list(dict.fromkeys(" ".join(text.removeprefix("Linux version ").split()[:1]) for text in versions))
 
 
-def _facts(environments: Iterable[Mapping[str, Any]], fact: str) -> list[str]:
-    """What every host says of itself, each answer once; a host that says nothing is passed over."""
+def _facts(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool = True) -> list[str]:
+    """What every host says of itself, each answer once; a host that says nothing is passed over.
+
+    ``below``: and the machine below the lab.
+    """
     found: dict[str, None] = {}
     for environment in environments:
         hosts = environment.get("hosts")
-        for host in hosts.values() if isinstance(hosts, Mapping) else ():
+        asked = list(hosts.values()) if isinstance(hosts, Mapping) else []
+        for host in [*asked, environment.get(machine.MACHINE)] if below else asked:
             answer = str(host.get(fact, "")) if isinstance(host, Mapping) else ""
             if answer:
                 found[answer] = None

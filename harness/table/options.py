@@ -156,11 +156,12 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
 
-    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of
-    those within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
-    ``stats.difference`` says of them. ``proof`` adds up
-    ``Proof`` over the repeats behind the value, or over all of them where there is no value.
-    ``mark`` is the number of its footnote.
+    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of those
+    within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
+    ``stats.difference`` says of them. ``proof`` adds up ``Proof`` over the repeats behind the value, or over
+    all of them where there is no value. ``disturbed`` is the largest part that others took of one of the
+    repeats behind the value (None: not known), and ``is_disturbed`` whether that is so much that the value is
+    not to be used: then ``cause`` says who did. ``mark`` is the number of its footnote.
     """
 
     status: Status
@@ -174,6 +175,9 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ratio_to_no_ipsec: float | None = None
     difference_from_no_ipsec: Difference | None = None
     proof: dict[str, int | None] | None = None
+    disturbed: float | None = None
+    is_disturbed: bool = False
+    cause: str = ""
     runs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

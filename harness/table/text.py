@@ -12,7 +12,7 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from harness.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.model import Status
-from harness.table.notes import sign_of
+from harness.table.notes import DISTURBED_SIGN, sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
 
 _HEADING_WIDTH = 12
@@ -51,6 +51,15 @@ def number(value: float, metric: Metric) -> str:
     return f"{value:.{decimals}f}"
 
 
+def marked_value(cell: TableCell, metric: Metric) -> str:
+    """What a cell has in place of a mere number: its sign as well if others disturbed it, or its status."""
+    if cell.value is None:
+        return cell.status.upper()
+    return (
+        f"{number(cell.value, metric)} {DISTURBED_SIGN}" if cell.is_disturbed else number(cell.value, metric)
+    )
+
+
 def percent(spread: float) -> str:
     """A spread as people read it: two digits, or all of a hundred percent and more."""
     return f"±{100 * spread:.1f}%" if spread < 0.0995 else f"±{100 * spread:.0f}%"
@@ -60,20 +69,22 @@ def _times(ratio: float) -> str:
     return f"{_TIMES}{ratio:.3f}" if ratio >= 0.0005 else f"{_TIMES}{ratio:.1g}"
 
 
-def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, str]:
-    """Value or status, spread, ratio, sign of no difference and mark of a cell, each empty if there is none.
+def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, str, str]:
+    """Value or status, sign of disturbance, spread, ratio, sign of no difference and mark of a cell, each
+    empty if there is none.
 
     A ratio takes the place of the spread: five columns have to fit into a terminal.
     """
     if cell is None:
-        return "—", "", "", "", ""
+        return "—", "", "", "", "", ""
     mark = "" if cell.mark is None else f"[{cell.mark}]"
     if cell.value is None:
-        return ("n/a" if cell.status is Status.OK else cell.status.upper()), "", "", "", mark
+        return ("n/a" if cell.status is Status.OK else cell.status.upper()), "", "", "", "", mark
     ratio = cell.ratio(table.options.ratio)
     spread = cell.spread if table.options.ratio is Ratio.NONE else None
     return (
         number(cell.value, table.options.metric),
+        DISTURBED_SIGN if cell.is_disturbed else "",
         "" if spread is None else percent(spread),
         "" if ratio is None else _times(ratio),
         sign_of(cell),
@@ -149,7 +160,7 @@ def _aligned(table: Table, column: int) -> list[str]:
     """The cells of a column; where there is a number, spreads, ratios and marks stand below one another."""
     lines = [(line[column], _parts(table, line[column])) for line in table.cells]
     measured = [parts for cell, parts in lines if cell and cell.value is not None]
-    widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 5)]
+    widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 6)]
 
     def padded(value: str, *rest: str) -> str:
         fields = [text.rjust(width) for text, width in zip(rest, widths, strict=True) if width]
@@ -257,10 +268,11 @@ def _html(table: Table) -> str:
 
 
 def _html_cell(table: Table, cell: TableCell | None) -> str:
-    value, spread, ratio, same, mark = map(for_html, _parts(table, cell))
+    value, disturbed, spread, ratio, same, mark = map(for_html, _parts(table, cell))
     if cell is not None and cell.value is None:
         value = f"<em>{value}</em>"
     small = "".join(f" <small>{part}</small>" for part in (spread, ratio, same) if part)
+    value += f" {disturbed}" if disturbed else ""
     return value + small + (f"<sup>{mark}</sup>" if mark else "")
 
 
@@ -271,7 +283,8 @@ def _range(cell: TableCell | None) -> str:
 
 
 def _csv(table: Table) -> str:
-    """For each column its value, low, high and n, unrounded; in place of a missing value, why."""
+    """For each column its value, low, high, n and what others took, unrounded; in place of a missing value,
+    why."""
     ratio = table.options.ratio
     further: dict[str, Callable[[TableCell], float | None]] = {
         "low": lambda cell: cell.low,
@@ -280,6 +293,7 @@ def _csv(table: Table) -> str:
     }
     if ratio is not Ratio.NONE:
         further[f"ratio to {ratio.baseline}"] = lambda cell: cell.ratio(ratio)
+    further["disturbed"] = lambda cell: cell.disturbed
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     header = ["group", "operation", "workload"]
@@ -337,6 +351,8 @@ def _json(table: Table) -> str:
                     "ratio_to_local": cell.ratio_to_local,
                     "ratio_to_no_ipsec": cell.ratio_to_no_ipsec,
                     "difference_from_no_ipsec": cell.difference_from_no_ipsec,
+                    "disturbed": cell.disturbed,
+                    "is_disturbed": cell.is_disturbed,
                     "proof": cell.proof,
                     "testbed": column.setting.testbed,
                     "clock": column.setting.clock,

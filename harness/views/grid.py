@@ -25,16 +25,22 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell: a number or a word for people; ``mark`` is its footnote's number, from 1."""
+    """A cell: a number or a word for people; ``mark`` is its footnote's number, from 1.
+
+    ``disturbed`` is the largest part that others took of a probe behind it, None: not known; ``sign`` says
+    that it was too much.
+    """
 
     value: float | None = None
     word: str | None = None
     mark: int | None = None
+    disturbed: float | None = None
+    sign: str = ""
 
     def text(self, field: Field) -> str:
         shown = self.word if self.word is not None else "n/a"
         if self.word is None and self.value is not None:
-            shown = f"{self.value:.{field.decimals}f}"
+            shown = " ".join(filter(None, (f"{self.value:.{field.decimals}f}", self.sign)))
         return shown if self.mark is None else f"{shown} [{self.mark}]"
 
 
@@ -44,6 +50,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     entries: dict[str, Entry]
     is_published: bool = False
+
+    @property
+    def disturbed(self) -> float | None:
+        """The largest part that others took of one of its figures; None: not known."""
+        known = [entry.disturbed for entry in self.entries.values() if entry.disturbed is not None]
+        return max(known, default=None)
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,13 +126,15 @@ def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
 def _csv(grid: Grid) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*(label.lower() for label in grid.labels), *(field.key for field in grid.fields)])
+    keys = (field.key for field in grid.fields)
+    writer.writerow([*(label.lower() for label in grid.labels), *keys, "disturbed"])
     for row in grid.rows:
         entries = [row.entries.get(field.key, NOTHING) for field in grid.fields]
         values = [
             for_csv(entry.word or ("" if entry.value is None else repr(entry.value))) for entry in entries
         ]
-        writer.writerow([*map(for_csv, row.labels), *values])
+        disturbed = "" if row.disturbed is None else repr(row.disturbed)
+        writer.writerow([*map(for_csv, row.labels), *values, disturbed])
     return out.getvalue().rstrip("\n")
 
 
@@ -133,6 +147,7 @@ def _json(grid: Grid) -> str:
                 {
                     **{name.lower(): text for name, text in zip(grid.labels, row.labels, strict=True)},
                     "published": row.is_published,
+                    "disturbed": row.disturbed,
                     "values": {
                         field.key: entry.word if entry.word is not None else entry.value
                         for field in grid.fields

@@ -12,7 +12,8 @@ from functools import partial
 
 import msgspec
 
-from harness.model import IPSEC_OFF, Clock, LabKernel, Status, TestbedKind
+from harness import disturbance
+from harness.model import IPSEC_OFF, Clock, LabKernel, TestbedKind
 from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.probes.records import (
     Figures,
@@ -25,6 +26,7 @@ from harness.probes.records import (
     UdpLatencyFigures,
 )
 from harness.references import PathReference
+from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Choice
 from harness.views.grid import Entry, Field, Grid, Row
 
@@ -269,17 +271,23 @@ def _labels(groups: dict[tuple[str, ...], list[ProbeRecord]]) -> tuple[str, ...]
 def _entry(
     records: Iterable[ProbeRecord], value: Callable[[ProbeRecord], float | None], notes: _Footnotes
 ) -> Entry | None:
-    """The median of what the records that are ok have; else the status of the first, with its reason."""
+    """The median of what the records that count have; else the status of the first, with its reason."""
     asked = list(records)
     chosen = [record for record in asked if not record.is_beside] or asked
     if not chosen:
         return None
-    good = [record for record in chosen if record.status is Status.OK]
+    good = disturbance.counting(chosen)
     values = [number for record in good if (number := value(record)) is not None]
     if values:
         doubts = {warning for record in good for warning in record.warnings}
-        mark = notes.mark("; ".join(sorted(doubts))) if doubts else None
-        return Entry(value=statistics.median(values), mark=mark)
+        disturbed = disturbance.summary(good)
+        texts = sorted({*doubts, f"{DISTURBED_SIGN}: {disturbed}"} if disturbed else doubts)
+        return Entry(
+            value=statistics.median(values),
+            mark=notes.mark("; ".join(texts)) if texts else None,
+            disturbed=max((part for r in good if (part := disturbance.share(r)) is not None), default=None),
+            sign=DISTURBED_SIGN if disturbed else "",
+        )
     if good:
         return Entry()
     first = chosen[0]

@@ -17,10 +17,22 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     assert "swapped: " in done.out
 
 
+def test_an_iscsid_of_the_user_s_logs_us_in_under_our_own_name() -> None:
+    done = run_inside("inside.over_ssh", "iscsid")
+    assert done.status == 0, done
+    assert "the user's iscsid: used under another name, and left" in done.out
+
+
 def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
     done = run_inside("inside.over_ssh", "hop")
     assert done.status == 0, done
     assert "a hop: carried " in done.out and "a hop: lost after " in done.out
+
+
+def test_ipsec_of_the_user_s_own_between_the_machines_is_left_alone_and_not_measured() -> None:
+    done = run_inside("inside.beside_ike")
+    assert done.status == 0, done
+    assert "a run: 4 cells" in done.out and "a killed run: left alone" in done.out
 
 
 @pytest.mark.long

@@ -12,7 +12,14 @@ pytestmark = [pytest.mark.lab, pytest.mark.aside]
 def test_doctor_names_what_a_machine_lacks() -> None:
     done = run_inside("inside.remote_doctor", "doctor")
     assert done.status == 0, done
-    assert "missing: named" in done.out and "port 500: named" in done.out
+    assert "missing: named" in done.out and "the port: named" in done.out
+    assert "tried: after " in done.out and "forbidden: found" in done.out
+
+
+def test_what_a_power_loss_left_on_a_disk_is_removed() -> None:
+    done = run_inside("inside.remote_doctor", "power")
+    assert done.status == 0, done
+    assert "power loss: resumed, cleaned, and another's file left" in done.out
 
 
 def test_clean_removes_what_killed_agents_left() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.ipsec import IKE_PORT
 from tests.machines.conftest import install
 from tests.machines.images import STORAGE_NETWORK, address
 from tests.machines.runs import (
@@ -230,7 +231,7 @@ END
     [
         ("ip protocol esp", ("ESP", "firewall")),
         ("tcp dport 3260-3400", ("TCP", "firewall")),
-        ("udp dport 500", ("UDP", "500")),
+        (f"udp dport {IKE_PORT}", (f"UDP port {IKE_PORT}", "firewall")),
     ],
 )
 def test_a_firewall(installed: Site, rule: str, words: tuple[str, ...]) -> None:

@@ -21,8 +21,9 @@ from typing import Any
 
 import msgspec
 
-from harness import programs
+from harness import leftovers, programs
 from harness.capture import MOST_SPARSE, Reader, Seen
+from harness.charon import Charon
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
 from harness.run import DEFAULT_TIMEOUT_S, Completed
@@ -109,13 +110,14 @@ class FakeHost(NamespaceHost):
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
     ) -> Iterator[FakeDaemon]:
-        thing = f"daemon {Path(argv[0]).name} of {self.name} {self.netns or ''} {log}"
+        del env
+        # charon is started in a mount namespace, its program last.
+        program = argv[-1] if argv[0] == "unshare" else argv[0]
+        thing = f"daemon {Path(program).name} of {self.name} {self.netns or ''} {log}"
         self.world.run(self, Command(self.name, ("daemon", *argv)), deadline_s)
         self.world.make(thing)
         daemon = FakeDaemon(self, tuple(argv), log, output)
         try:
-            if env is not None and "STRONGSWAN_CONF" in env:
-                self.world.sockets.add(str(Path(env["STRONGSWAN_CONF"]).parent / "vici"))
             if not ready():
                 raise CommandFailed(f"waited {deadline_s:g} s in vain for {argv[0]}")
             yield daemon
@@ -253,7 +255,8 @@ class World:
     history: list[tuple[str, str]] = field(default_factory=list)
     """("+" or "-", thing), in order."""
     secret_files: dict[str, str] = field(default_factory=dict)
-    sockets: set[str] = field(default_factory=set)
+    told: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    """What each host's charons were told: host, command, message."""
     captures: list[FakeDaemon] = field(default_factory=list)
     moved_bytes: int = 0
     esp_bytes: int = 0
@@ -265,6 +268,8 @@ class World:
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
     serial: str = ""
+    initiator: str = ""
+    """By which sessions go."""
     kernel_messages: list[str] = field(default_factory=list)
     """What the kernel will have said when it is asked next."""
     _steps: int = 0
@@ -286,6 +291,21 @@ class World:
     def remove(self, thing: str) -> None:
         del self.things[thing]
         self.history.append(("-", thing))
+
+    def ask(
+        self, charon: Charon, command: str, message: dict[str, Any] | None = None, *, within_s: float = 0
+    ) -> None:
+        """In place of ``Charon.ask``."""
+        host = charon.host
+        assert isinstance(host, FakeHost)
+        text = json.dumps(message or {}, default=bytes.decode)
+        self.told.append((host.name, command, json.loads(text)))
+        try:
+            status, _, said = self.run(host, Command(host.name, ("vici", command), text), within_s)
+        except OSError as error:
+            raise CommandFailed(str(error)) from error
+        if status:
+            raise CommandFailed(f"charon on the {host.name} did not carry out `{command}`: {said}")
 
     def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
         """Carry out a step, or fail it. ``harness.run.run`` raises CommandFailed if a command hangs."""
@@ -314,8 +334,6 @@ class World:
         match argv:
             case ["test", "-e", "/sys/module/brd"]:
                 return DONE if "module brd" in self.things else NO
-            case ["test", "-S", path]:
-                return DONE if path in self.sockets else NO
             case ["modprobe", "--first-time", "brd", *_]:
                 self.make("module brd")
             case ["modprobe", "-r", "brd"]:
@@ -355,15 +373,22 @@ class World:
                 proto, esp, reqid, number = words
                 assert (proto, esp, reqid) == ("proto", "esp", "reqid")
                 self._remove_if_there(_state(netns, source, destination, number), DONE)
-            case ["swanctl", "--initiate", "--child", name, *_]:
-                self._initiate(name)
+            case ["ip", "xfrm", "state", "list", "nokeys"]:
+                return 0, self._states(netns), ""
+            case ["ip", "xfrm", "policy", "list"]:
+                return 0, self._policies(netns), ""
+            case ["vici", "initiate"]:
+                self._initiate(json.loads(text)["child"])
             case ["/usr/bin/python3", "-c", program]:
                 return (
                     self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
                 )
-            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, *words]:
+            case ["iscsiadm", "--mode", "iface", "--interface", _, *words]:
+                if words[:4] == ["--op", "update", "--name", "iface.initiatorname"]:
+                    self.initiator = words[-1]
+            case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
                 return self._iscsiadm(iqn, words)
-            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script:
+            case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
                 return self._sysfs(word)
             case ["fio", *_]:
                 return self._fio(text)
@@ -376,12 +401,13 @@ class World:
         return DONE
 
     def _initiate(self, name: str) -> None:
-        """charon's states and policies on both ends, by the addresses in the initiator's configuration."""
-        (conf,) = (t for p, t in self.secret_files.items() if p.endswith("charon-initiator/swanctl.conf"))
-        words = conf[conf.index(f" {name} {{") :].split()
-        near, far, reqid, priority = (
-            words[words.index(key) + 2] for key in ("local_addrs", "remote_addrs", "reqid", "priority")
+        """charon's states and policies on both ends, as the initiator's connection says."""
+        conn = next(
+            m[name] for h, c, m in self.told[::-1] if (h, c) == ("initiator", "load-conn") and name in m
         )
+        (near,), (far,) = conn["local_addrs"], conn["remote_addrs"]
+        child = conn["children"][name]
+        reqid, priority = str(child["reqid"]), str(child["priority"])
         target = next(t.split()[1] for t in self.things if t == f"netns {name}")
         for netns in (None, target):
             for source, destination, way in ((near, far, "out"), (far, near, "in"), (far, near, "fwd")):
@@ -389,6 +415,23 @@ class World:
                 self.make(_policy(netns, [*selector, "priority", priority]))
             for source, destination in ((near, far), (far, near)):
                 self.make(_state(netns, source, destination, reqid))
+
+    def _policies(self, netns: str | None) -> str:
+        text = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tsocket in priority 0 ptype main \n"
+        for thing in self.things:
+            if thing.startswith(f"policy {netns} "):
+                selector, _, rest = thing.removeprefix(f"policy {netns} ").partition(" dir ")
+                way, _, priority = rest.partition(" priority ")
+                text += f"{selector} \n\tdir {way} action block priority {priority or 20000} ptype main \n"
+        return text
+
+    def _states(self, netns: str | None) -> str:
+        text = state_text("10.0.0.1", "10.0.0.2", spi=1, reqid=1)
+        for number, thing in enumerate(self.things, 2):
+            if thing.startswith(f"state {netns} "):
+                source, destination, reqid = thing.split()[2:]
+                text += state_text(source, destination, spi=number, reqid=int(reqid))
+        return text
 
     def associations(self, netns: str | None, reqid: str) -> list[dict[str, object]]:
         """What a witness tells. Each end of an SA has its name less the network namespace."""
@@ -476,6 +519,8 @@ class World:
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
         if path.endswith("vpd_pg80"):
             return self.serial
+        if path.endswith("/initiatorname"):
+            return f"{self.initiator}\n"
         if path.endswith("/state"):
             return "LOGGED_IN\n" if any(thing.startswith("session ") for thing in self.things) else ""
         return "262144\n" if path.endswith("/size") else ""
@@ -485,6 +530,7 @@ def _asks(argv: tuple[str, ...]) -> bool:
     """Whether an exit status other than 0 is an answer and no error."""
     return (
         argv[0] in ("test", "mountpoint")
+        or argv == ("vici", "stats")
         or argv[:3] == ("ip", "link", "show")
         or (argv[:2] == ("sh", "-c") and argv[2].startswith(("test", "grep")))
     )
@@ -496,6 +542,17 @@ def _policy(netns: str | None, selector: Sequence[str]) -> str:
 
 def _state(netns: str | None, source: str, destination: str, reqid: str) -> str:
     return f"state {netns} {source} {destination} {reqid}"
+
+
+def state_text(source: str, destination: str, *, spi: int, reqid: int) -> str:
+    """One state as ``ip xfrm state list nokeys`` prints it (iproute2 6.1)."""
+    return f"""src {source} dst {destination}
+\tproto esp spi {spi:#010x} reqid {reqid} mode transport
+\treplay-window 0 flag  (0x00000000)
+\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
+\tanti-replay context: seq 0x0, oseq 0x52a1, bitmap 0x00000000
+\tsel src 0.0.0.0/0 dst 0.0.0.0/0 uid 0
+"""
 
 
 def association(

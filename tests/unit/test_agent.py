@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import IO, Any, cast
 import pytest
 
 from harness import programs, remote
-from tests.unit.agents import SHORT_S, agent_source
+from tests.unit.agents import SHORT_S, agent_source, lasting
 
 PATIENCE_S = 20.0
 Message = dict[str, Any]
@@ -77,8 +78,10 @@ class Agent:
     def begin(self, deadman_s: float = PATIENCE_S, run_id: str = "run-1", role: str = "target") -> Message:
         return self.ask("begin", role=role, run_id=run_id, private=[], deadman_s=deadman_s)
 
-    def note(self, number: int, *steps: list[str], **step: object) -> None:
-        entry = {"what": f"Thing {number}", "steps": [{"argv": argv, **step} for argv in steps]}
+    def note(self, number: int, *steps: list[str], lasting: bool = False, **step: object) -> None:
+        entry: Message = {"what": f"Thing {number}", "steps": [{"argv": argv, **step} for argv in steps]}
+        if lasting:
+            entry["lasting"] = True
         assert self.ask("note", number=number, entry=entry) == {"id": self._number}
 
     def spawn(self, *argv: str) -> int:
@@ -509,6 +512,57 @@ def test_what_a_killed_agent_left_the_next_one_undoes(
     assert not state.exists()
 
 
+def test_what_a_reboot_leaves_is_written_down_on_a_disk(
+    start: Callable[[], Agent], state: Path, tmp_path: Path
+) -> None:
+    log, disk = tmp_path / "log", lasting(state)
+    killed = start()
+    killed.begin()
+    assert not disk.exists(), "most machines have nothing to write there"
+    for note in (101, 102, 103):
+        killed.note(note, ["sh", "-c", f"echo {note} >> {log}"], lasting=note < 103)
+    killed.ask("done", number=102)
+    (written,) = disk.iterdir()
+    assert disk.stat().st_mode & 0o777 == 0o700
+    kill(killed)
+    shutil.rmtree(state)  # as a power loss does
+    following = start()
+    begun = following.begin()
+    assert (begun["removed"], begun["failed"]) == (["Thing 101"], [])
+    assert log.read_text(encoding="utf-8").split() == ["101"]
+    assert not written.exists()
+    following.note(104, ["true"], lasting=True)
+    following.hang_up()
+    following.await_exit()
+    assert not disk.exists() and not state.exists()
+
+
+def test_after_a_mere_kill_what_is_lasting_goes_after_what_stood_on_it(start: Callable[[], Agent]) -> None:
+    killed = start()
+    killed.begin()
+    for note in (101, 102, 103):
+        killed.note(note, ["true"], lasting=note != 103)
+    kill(killed)
+    assert start().begin()["removed"] == ["Thing 103", "Thing 102", "Thing 101"]
+
+
+def test_a_folder_on_disk_that_others_may_write_to_is_not_trusted(agent: Agent, state: Path) -> None:
+    disk = lasting(state)
+    disk.mkdir()
+    disk.chmod(0o777)
+    said = agent.begin()
+    assert f"{disk} was expected to be a folder that root alone may write to" in said["error"]
+
+
+def test_what_is_not_there_any_more_is_not_told_to_have_been_removed(start: Callable[[], Agent]) -> None:
+    killed = start()
+    killed.begin()
+    killed.note(101, ["true"])
+    killed.note(102, ["sh", "-c", "echo it is gone >&2; exit 1"], absent=["is gone"])
+    kill(killed)
+    assert start().begin()["removed"] == ["Thing 101"]
+
+
 def test_another_role_is_left_alone(start: Callable[[], Agent], tmp_path: Path) -> None:
     killed = start()
     killed.begin(role="target")
@@ -618,7 +672,7 @@ def test_a_connection_that_breaks_before_the_program_has_come_ends_it(state: Pat
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-@pytest.mark.parametrize("name", ["agent", "logout", "survey"])
+@pytest.mark.parametrize("name", ["agent", "esp", "logout", "survey"])
 def test_what_is_sent_needs_nothing_but_the_standard_library(name: str) -> None:
     imported = {
         module

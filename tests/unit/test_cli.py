@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import console
+from harness.errors import HarnessError
 from harness.model import Io, Latency, Record, Status
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
@@ -281,6 +283,39 @@ def test_results_folder_that_is_read_only(here: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system that is read-only for root too")
 def test_results_folder_on_a_read_only_file_system(here: Path) -> None:
     assert_refused(harness("run", "--link", "local", "--results", "/proc/results", cwd=here), "/proc/results")
+
+
+@pytest.mark.parametrize("kind", ["run", "probe"])
+def test_a_run_that_is_refused_leaves_no_folder(here: Path, kind: str) -> None:
+    nobody = "ssh://127.0.0.1:1"
+    unreachable = ("--target", nobody, "--initiator", nobody, "--link", "wired=eth0")
+    for kept in ([], [here / "results"], [here / "results", here / "results" / "mine"]):
+        for folder in kept:
+            folder.mkdir(exist_ok=True)
+        done = harness(kind, *unreachable, cwd=here)
+        assert done.returncode == 2 and "could not be reached" in done.stderr, done
+        assert sorted(here.rglob("*")) == kept, done
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "has_record", "resumed", "stays"),
+    [(2, False, False, False), (2, True, False, True), (2, False, True, True), (1, False, False, True)],
+)
+def test_only_what_was_refused_and_has_no_record_goes(
+    tmp_path: Path, exit_code: int, has_record: bool, resumed: bool, stays: bool
+) -> None:
+    folder = RunFolder(tmp_path / "results" / "run")
+    error = HarnessError("no")
+    error.exit_code = exit_code
+    with (
+        pytest.raises(HarnessError, match="no"),
+        console.results_of(make_plan(Request()), folder, resumed=resumed),
+    ):
+        if has_record:
+            (folder.path / "probes").mkdir()
+            (folder.path / "probes" / "one.json").touch()
+        raise error
+    assert folder.path.exists() == folder.path.parent.exists() == stays
 
 
 def test_plan_changes_nothing(here: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
+from harness import programs
 from harness.beside import ProcessorUse
 from harness.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
+from harness.hosts import NamespaceHost
 from tests.unit.fakes import FakeHost, World
 
 QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})
@@ -85,6 +88,51 @@ def test_a_host_without_frequency_scaling_has_no_governors(possible: str) -> Non
 def test_what_changed_is_told(after: Conditions, expected: list[str]) -> None:
     assert changed({"target": QUIET}, {"target": after}) == expected
     assert changed({}, {"target": after}) == []
+
+
+class Clock:
+    """Both clocks of a machine on which somebody else runs for 5 ms before most readings."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.now_ns = 10**15
+
+    def monotonic_ns(self) -> int:
+        self.readings += 1
+        # One reading in four groups of three is not interrupted.
+        self.now_ns += 200 if self.readings % 13 > 8 else 5_000_000
+        return self.now_ns
+
+    def time_ns(self) -> int:
+        return self.monotonic_ns() + 10**18
+
+
+def offset_here(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("harness.hosts.time", clock)
+    return NamespaceHost(name="target").clock_offset_ns()
+
+
+def offset_of_agent(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> int:
+    agent: dict[str, Any] = {"__name__": "agent"}
+    # All of it but the line that begins.
+    exec(programs.source("agent").rpartition("main()")[0], agent)  # noqa: S102
+    monkeypatch.setitem(agent, "time", clock)
+    return int(agent["Agent"].do_clock(None, {})["offset_ns"])
+
+
+@pytest.mark.parametrize("offset_of", [offset_here, offset_of_agent])
+def test_a_busy_machine_has_not_set_its_clock(
+    offset_of: Callable[[Clock, pytest.MonkeyPatch], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    looks = []
+    for _ in range(5):
+        looks.append(
+            Conditions(clock_offset_ns=offset_of(clock, monkeypatch), clock_source="tsc", governors={})
+        )
+        clock.readings += 1
+    assert not any(changed({"target": looks[0]}, {"target": look}) for look in looks)
+    assert looks[0].clock_offset_ns == pytest.approx(10**18, abs=1000)
 
 
 def test_a_core_without_rest_is_told() -> None:

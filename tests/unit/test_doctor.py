@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,13 +12,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import cli, doctor, programs, remote, requirements
+from harness import cli, doctor, programs, remote, requirements, trial
 from harness.doctor import Machine, judge, machine_findings, machines, require
 from harness.errors import RequirementError, UsageError
 from harness.hosts import Host
 from harness.profiles import data_folder
 from harness.remote import Address
 from harness.requirements import parse_facts
+from harness.trial import Outcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
 from tests.unit.test_remote import SSH, UNSHARE, script
@@ -97,7 +99,7 @@ def test_a_machine_that_has_everything() -> None:
     assert not [line for line in said(FINE, LAPTOP) if not line.startswith("ok: ")]
 
 
-MISSING = "absent python:rtslib_fb\nabsent program:swanctl\nabsent program:/usr/sbin/charon-systemd\n"
+MISSING = "absent python:rtslib_fb\nabsent program:tcpdump\nabsent program:/usr/sbin/charon-systemd\n"
 
 
 @pytest.mark.parametrize(
@@ -105,16 +107,16 @@ MISSING = "absent python:rtslib_fb\nabsent program:swanctl\nabsent program:/usr/
     [
         (
             "debian",
-            "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd strongswan-swanctl",
+            "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd tcpdump",
         ),
         ("raspbian debian", "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd"),
-        ("fedora", "dnf install python3-rtslib strongswan"),
-        ("rocky rhel centos fedora", "dnf install python3-rtslib strongswan"),
-        ("arch", "pacman -S strongswan, and install what brings Python's rtslib_fb"),
-        ("opensuse-leap suse opensuse", "zypper install python3-rtslib-fb strongswan"),
+        ("fedora", "dnf install python3-rtslib strongswan tcpdump"),
+        ("rocky rhel centos fedora", "dnf install python3-rtslib strongswan tcpdump"),
+        ("arch", "pacman -S strongswan tcpdump, and install what brings Python's rtslib_fb"),
+        ("opensuse-leap suse opensuse", "zypper install python3-rtslib-fb strongswan tcpdump"),
         (
             "alpine",
-            "install what brings Python's rtslib_fb, /usr/sbin/charon-systemd, swanctl",
+            "install what brings Python's rtslib_fb, /usr/sbin/charon-systemd, tcpdump",
         ),
     ],
 )
@@ -125,6 +127,20 @@ def test_all_that_is_missing_is_named_at_once_with_the_distribution_s_command(
     assert problem.startswith("packages are missing: python3-rtslib-fb (the target (LIO)), charon-systemd (")
     assert command in problem
     assert "sudo" not in problem
+
+
+def test_one_command_installs_all_that_a_bare_machine_lacks() -> None:
+    bare = FINE + "".join(
+        f"absent {package.word}\n" for package in requirements.packages() if "initiator" in package.needed_by
+    )
+    lines = said(bare, LAPTOP)
+    (command,) = (line.partition(" -> ")[2] for line in lines if " -> " in line)
+    named = set(command.removeprefix("apt-get install --no-install-recommends ").split())
+    assert named == {p.name for p in requirements.packages() if "initiator" in p.needed_by}
+    (note,) = (line for line in lines if line.startswith("note: "))
+    assert "without iputils-ping, iperf3, hping3, gcc, libc6-dev, some probes are skipped" in note
+    assert note.endswith("; the command above installs them as well")
+    assert "AMX" not in "".join(lines) and "the lab" not in "".join(lines), "it is a real machine"
 
 
 def test_a_machine_without_python() -> None:
@@ -176,37 +192,33 @@ def test_without_modprobe_nothing_is_said_of_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "mend"),
+    ("lines", "who"),
     [
-        (
-            "812 strongswan.service charon-systemd",
-            "charon-systemd (process 812)",
-            "systemctl stop strongswan",
-        ),
-        ("812 - pluto", "pluto (process 812)", "stop process 812;"),
-        ("- - ", "taken by a process,", "stop it;"),
-        (
-            "7 a.service x y\nike 8 a.service z",
-            "x y (process 7), z (process 8)",
-            "-> systemctl stop a.service;",
-        ),
+        ("listener 812 x y\n", "x y (process 812)"),
+        ("listener - \n", "a process"),
+        ("listener 7 x\nlistener 8 z\n", "x (process 7), z (process 8)"),
     ],
 )
-def test_another_ike_daemon(line: str, text: str, mend: str) -> None:
-    problem = only_problem(f"ike {line}\n")
-    assert problem.startswith("UDP port 500 is taken by ")
-    assert text in problem and mend in problem
+def test_who_listens_on_the_port_of_the_runs_own_ike_daemon(lines: str, who: str) -> None:
+    assert only_problem(lines) == (
+        f"UDP port 3264 is taken by {who}, and the run's own IKE daemon needs it"
+        " -> have it use another port, or measure with --ipsec off"
+    )
 
 
 @pytest.mark.parametrize(
     ("lines", "machine", "note"),
     [
-        ("absent program:ethtool\n", NAS, "without ethtool ("),
+        ("absent program:ethtool\n", NAS, "without ethtool, the record says less -> apt-get install"),
+        (
+            "absent program:ethtool\nabsent program:iw\n",
+            LAPTOP,
+            " install --no-install-recommends iw ethtool",
+        ),
         ("absent program:iw\n", LAPTOP, "--link wifi=IFACE is not possible -> apt-get install"),
         ("absent program:pki\n", LAPTOP, "--auth cert is not possible"),
-        ("iscsid running\n", LAPTOP, "iscsid is running"),
         ("journal agent-target-17.jsonl\n", NAS, "-> harness clean with the same --target"),
-        ("busy target run-7\nike 9 - charon-systemd\n", NAS, "in use by run run-7 (target) -> wait"),
+        ("busy target run-7\nlistener 9 charon-systemd\n", NAS, "in use by run run-7 (target) -> wait"),
     ],
 )
 def test_what_is_no_failure_is_a_note(lines: str, machine: Machine, note: str) -> None:
@@ -219,13 +231,12 @@ def test_what_is_no_failure_is_a_note(lines: str, machine: Machine, note: str) -
 @pytest.mark.parametrize(
     "lines",
     [
-        "iscsid running\n",
         "journal agent-initiator-17.jsonl\n",
         "busy target r\njournal agent-target-1.jsonl\n",
     ],
 )
 def test_what_does_not_concern_the_role_is_not_said(lines: str) -> None:
-    assert not [line for line in said(FINE + lines) if "left" in line or "iscsid" in line]
+    assert not [line for line in said(FINE + lines) if "left" in line]
 
 
 def test_an_old_python_and_a_container() -> None:
@@ -251,7 +262,7 @@ def host_that_says(text: str) -> World:
 
 
 def test_a_run_demands_what_its_columns_need() -> None:
-    charon = FINE + "absent program:/usr/sbin/charon-systemd\nike 812 - pluto\nabsent module:esp4\n"
+    charon = FINE + "absent program:/usr/sbin/charon-systemd\nlistener 812 pluto\nabsent module:esp4\n"
     require(host_that_says(charon).host("target"), "target", ipsec=False)
     with pytest.raises(RequirementError) as refused:
         require(host_that_says(charon).host("target"), "target", ipsec=True)
@@ -259,7 +270,7 @@ def test_a_run_demands_what_its_columns_need() -> None:
         assert word in refused.value.message
     assert refused.value.hint is not None
     assert refused.value.hint.startswith("there: apt-get install --no-install-recommends charon-systemd; ")
-    assert "stop process 812" in refused.value.hint
+    assert "have it use another port" in refused.value.hint
 
 
 def test_a_run_does_not_demand_what_is_only_noted() -> None:
@@ -283,7 +294,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "id": 'test "$1" = -u && echo 0 || echo root',
         "unshare": UNSHARE.replace("/usr/bin/python3", "true"),
         "modprobe": 'test "$3" != esp4',
-        "ss": f"echo 'UNCONN 0 0 0.0.0.0:500 0.0.0.0:* {users}'",
+        "ss": f"echo 'UNCONN 0 0 0.0.0.0:3264 0.0.0.0:* {users}'",
         "ip": "echo '1: lo    inet 127.0.0.1/8 scope host lo'; echo '2: eth7    inet 10.1.2.3/8 brd x'",
         "iw": "",
     }.items():
@@ -304,7 +315,7 @@ def test_a_look_at_a_machine(tools: Path) -> None:
         lines = "\n".join(of(where, found))
         assert "reached as root; " in lines and os.uname().release in lines
         assert "lacks esp4" in lines
-        assert f"(process {os.getpid()})" in lines
+        assert (f"(process {os.getpid()})" in lines) is (where == "target"), "that which is called"
         assert "interfaces: eth7 10.1.2.3/8" in lines and "127.0.0.1" not in lines
         assert ("are free in /var/tmp" in lines) is (where == "target")
 
@@ -426,16 +437,64 @@ def test_clean_of_a_machine_out_of_reach(state: Path, tools: Path) -> None:
     assert "initiator: NetworkNamespace own" in text, "the others are cleaned all the same"
 
 
-def test_the_command_ends_with_2_unless_all_is_there(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def trying(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Outcome]]:
+    """What comes of the trial of each role that is tried: well, unless a test says otherwise."""
+    outcomes: dict[str, list[Outcome]] = {}
+
+    def of(_host: Host, role: str, _folder: Path) -> list[Outcome]:
+        return outcomes.setdefault(role, [Outcome(what="a session"), Outcome(what="ESP")])
+
+    monkeypatch.setattr(trial, "of", of)
+    monkeypatch.setattr(remote, "connect", lambda *_, **words: contextlib.nullcontext(words["name"]))
+    return outcomes
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Each machine says this."""
+    facts = parse_facts(text)
+    monkeypatch.setattr(doctor, "look_at", lambda *_: (facts, ""))
+
+
+def test_the_command_ends_with_2_unless_all_is_there(
+    tools: Path, trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del tools
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2
     assert "missing target    " in text and "mend it: " in text and "the machines are not ready" in text
-    facts = parse_facts(FINE)
-    monkeypatch.setattr(doctor, "look_at", lambda *_: (facts, ""))
+    assert not trying, "what lacks something is not tried"
+    answering(monkeypatch, FINE)
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 0, text
+    assert text.count("tried, and undone again: a session, ESP\n") == 2
     assert text.endswith("the machines are ready: harness run\n")
-    del tools
+
+
+def test_a_machine_is_not_ready_when_what_was_tried_on_it_failed(
+    trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, FINE)
+    error = RequirementError("it was refused", hint="ask again")
+    trying["initiator"] = [Outcome(what="a session", error=error), Outcome(what="ESP")]
+    status, text = command("doctor", "--target", "ssh://nas")
+    assert status == 2, text
+    assert "missing initiator a session was tried, and failed: it was refused\n" in text
+    assert "mend it: ask again\n" in text
+    assert "initiator tried, and undone again: ESP\n" in text
+    assert text.endswith("the machines are not ready\n")
+
+
+@pytest.mark.parametrize("line", ["busy target run-7\n", "journal agent-target-17.jsonl\n"])
+def test_a_machine_in_use_or_with_leftovers_is_not_tried(
+    trying: dict[str, list[Outcome]], monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    answering(monkeypatch, FINE + line)
+    status, text = command("doctor", "--target", "ssh://nas", "--initiator", "local")
+    assert status == 0, text
+    untried = ["target"] if "journal" in line else ["initiator", "target"]
+    assert text.endswith(f"nothing is missing, but it was not tried on the {' and the '.join(untried)}\n")
+    assert "target" not in trying and "ready" not in text
 
 
 def test_the_list_is_what_gets_installed(tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
+from unittest.mock import ANY
 
 import msgspec
 import pytest
 
 from harness import recovery
-from harness.errors import CommandFailed, DeviceRefused, HostLost
+from harness.errors import CommandFailed, DeviceRefused, HostLost, RequirementError
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.journal import Journal, left_on_disk
 from harness.links import NetworkNamespace, VethPair
 from harness.undo import Entry, Step, carry_out
 from tests.unit.fakes import Command, FakeHost, World
@@ -240,10 +242,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.entries: list[Entry] = []
         self.lost = False
 
     def open(self, entry: Entry) -> int:
         self.lines.append(f"+{entry.what}")
+        self.entries.append(entry)
         return 40 + len(self.lines)
 
     def close(self, number: int) -> None:
@@ -380,6 +384,73 @@ def test_a_journal_goes_at_the_end_unless_something_is_open(journal: Journal, ho
     assert not journal.path.exists()
 
 
+# What outlives a reboot
+
+
+class File(Thing, frozen=True):
+    lasting: ClassVar[bool] = True
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    return tmp_path / "disk"
+
+
+def test_what_a_reboot_leaves_is_written_down_on_a_disk(tmp_path: Path, disk: Path, host: FakeHost) -> None:
+    journal = Journal(tmp_path / "journal.jsonl", lasting=disk)
+    assert not disk.exists(), "most runs have nothing to write there"
+    with journal.hold(host, Thing("a")), journal.hold(host, File("b")):
+        assert names(journal) == ["Thing a"]
+        (written,) = disk.iterdir()
+        assert names(Journal(written)) == ["File b"]
+        assert disk.stat().st_mode & 0o777 == 0o700
+        journal.end()
+        assert written.exists(), "it names something"
+    assert names(Journal(written)) == []
+    journal.end()
+    assert not disk.exists()
+
+
+def test_a_journal_on_disk_is_left_alone_while_its_writer_lives(
+    tmp_path: Path, disk: Path, host: FakeHost
+) -> None:
+    """Testbeds that are apart have a /run each, and one disk."""
+    journal = Journal(tmp_path / "journal.jsonl", lasting=disk)
+    with journal.hold(host, File("b")):
+        assert list(left_on_disk(disk)) == []
+        (written,) = disk.iterdir()
+        orphan = disk / "journal-1-1.jsonl"
+        orphan.write_bytes(written.read_bytes())
+        assert [names(left) for left in left_on_disk(disk)] == [["File b"]]
+        orphan.unlink()
+    journal.end()
+    assert list(left_on_disk(disk)) == []
+
+
+def test_where_nothing_can_be_written_on_a_disk_all_is_in_one_place(tmp_path: Path, host: FakeHost) -> None:
+    (tmp_path / "file").touch()
+    journal = Journal(tmp_path / "journal.jsonl", lasting=tmp_path / "file" / "below")
+    with journal.hold(host, File("b")):
+        assert names(journal) == ["File b"]
+    assert names(journal) == []
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path, disk: Path, host: FakeHost) -> None:
+    disk.mkdir()
+    disk.chmod(0o777)
+    journal = Journal(tmp_path / "journal.jsonl", lasting=disk)
+    with pytest.raises(RequirementError, match="only its owner"), journal.hold(host, File("b")):
+        pytest.fail("it was acquired")
+    with pytest.raises(RequirementError, match="only its owner"):
+        list(left_on_disk(disk))
+
+
+def test_a_host_with_a_ledger_is_told_what_outlives_a_reboot(journal: Journal, far: FarHost) -> None:
+    with journal.hold(far, File("a")), journal.hold(far, Thing("b")):
+        assert LEDGERS["nas"].entries == [Entry("File a", File("a").undo(), lasting=True), ANY]
+        assert not LEDGERS["nas"].entries[1].lasting
+
+
 # Recovery
 
 
@@ -400,6 +471,18 @@ def test_what_a_killed_run_left_is_undone_newest_first(
     assert said(recovering) == ["break b", "sweep b", "break a", "sweep a"]
     assert [c.input for c in recovering.commands] == ["", "dust", "", "dust"]
     assert not journal.path.exists()
+
+
+def test_what_is_not_there_any_more_is_not_told_to_have_been_removed(
+    journal: Journal, host: FakeHost, recovering: World
+) -> None:
+    with journal.hold(host, Thing("a")), journal.hold(host, Thing("b")):
+        kept = journal.path.read_bytes()
+    steps = {"steps": [{"argv": ["sweep", "a"], "absent": ["is clean"]}]}
+    line = {"id": 9, "entry": {"what": "Thing c", **steps}}
+    journal.path.write_bytes(kept + msgspec.json.encode(line) + b"\n")
+    recovering.answers = [(("sweep", "a"), (1, "", "sweep: a is clean"))]
+    assert recovery.recover(journal) == (["Thing b", "Thing a"], [])
 
 
 def test_what_cannot_be_undone_is_named_and_stays_written_down(

@@ -95,16 +95,52 @@ def test_every_input_is_in_the_key(other: Recipe) -> None:
     assert other.key != RECIPE.key
 
 
-def test_a_recipe_is_of_the_shipped_files(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def dpkg(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """In place of dpkg and the compiler: the packages that are installed, with their versions."""
+    installed: dict[str, str] = {}
+
     def run(argv: list[str], *, check: bool = True) -> SimpleNamespace:
         del check
-        return SimpleNamespace(stdout="6.1.192-2" if argv[0] == "dpkg-query" else "cc 12\nCopyright\n")
+        if argv[0] != "dpkg-query":
+            return SimpleNamespace(stdout="cc 12\nCopyright\n")
+        version = installed.get(argv[-1])
+        return SimpleNamespace(stdout=f"install ok installed {version}" if version else "")
 
     monkeypatch.setattr(runner, "run", run)
-    monkeypatch.setattr(shutil, "which", lambda program, path: f"{path}/{program}")
+    monkeypatch.setattr(shutil, "which", lambda program, path=None: f"{path}/{program}")
+    return installed
+
+
+def test_a_recipe_is_of_the_shipped_files(dpkg: dict[str, str]) -> None:
+    dpkg["linux-source-6.1"] = "6.1.192-2"
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
     assert set(found.files) == {"kernel.config", "clock.patch", "xstate.patch"}
+    assert found.files["kernel.config"] == kernel.CONFIG.read_text(encoding="utf-8")
+
+
+def test_debian_13_has_another_source_without_what_it_does_not_know(dpkg: dict[str, str]) -> None:
+    dpkg["linux-source-6.12"] = "6.12.117-1"
+    found = kernel.recipe()
+    assert found.source_version == "6.12.117-1"
+    asked = kernel.CONFIG.read_text(encoding="utf-8")
+    assert found.files["kernel.config"] == asked.replace("CONFIG_BASE_FULL=y\n", "") != asked
+    dpkg["linux-source-6.1"] = "6.1.192-2"
+    assert kernel.recipe().source_version == "6.1.192-2", "the first of the list, where there are both"
+
+
+def test_without_any_source_what_is_missing_is_named(dpkg: dict[str, str]) -> None:
+    dpkg["linux-source-5.10"] = "5.10.1-1"
+    with pytest.raises(RequirementError, match="packages that are missing: linux-source"):
+        kernel.recipe()
+
+
+def test_sources_are_those_of_the_list_of_packages() -> None:
+    names = next(p.names for p in packages.listed() if p.names[0].startswith("linux-source"))
+    assert [source.package for source in kernel.SOURCES] == list(names)
+    asked = kernel.CONFIG.read_text(encoding="utf-8")
+    assert all(f"\n{option}=" in asked for source in kernel.SOURCES for option in source.unknown)
 
 
 # The cache
@@ -171,7 +207,7 @@ def test_two_builds_at_once_are_refused(workshop: Workshop) -> None:
 
 def test_all_that_is_missing_is_named_at_once(workshop: Workshop) -> None:
     workshop.missing = [
-        Package(name=name, shown_by=name, needed_by="the kernel: its build") for name in ("bc", "flex")
+        Package(names=(name,), shown_by=name, needed_by="the kernel: its build") for name in ("bc", "flex")
     ]
     with pytest.raises(RequirementError) as refused:
         kernel.build(ignore)

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import lab
+from harness import lab, testbed
 from harness.errors import RequirementError, TestbedError
 from harness.journal import Journal
 from harness.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
+from harness.plan import Request, make_plan
 from harness.undo import carry_out
 from tests.unit.fakes import World
 
@@ -223,6 +224,65 @@ def test_what_an_earlier_lab_said_on_the_same_console_is_not_the_status(tmp_path
         booted = Lab(process=process, console=console, begin=len(earlier))
         assert booted.exit_status() is None
         assert booted.said() == b"booting\n"
+
+
+PANICKED = """\
+mount: /mnt/root/run/results: fsconfig() failed: hostfs: Unknown parameter '/tmp/results'.
+       dmesg(1) may have more information after failed mount system call.
+Kernel panic - not syncing: Attempted to kill init! exitcode=0x00002000
+CPU: 0 UID: 0 PID: 1 Comm: sh Not tainted 6.12.101 #1
+Call Trace:
+ [<6002e819>] ? interrupt_end+0x0/0xe0
+ [<6002e6c5>] new_thread_handler+0xaa/0xb1
+Aborted"""
+"""What Debian 13's kernel said where init.sh could not mount the folder of results."""
+
+PANICKED_SAYS = (
+    "mount: /mnt/root/run/results: fsconfig() failed: hostfs: Unknown parameter '/tmp/results'. / "
+    "dmesg(1) may have more information after failed mount system call. / "
+    "Kernel panic - not syncing: Attempted to kill init! exitcode=0x00002000"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (PANICKED, PANICKED_SAYS),
+        ("Kernel panic - not syncing: no init\nCPU: 0\n", "Kernel panic - not syncing: no init"),
+        ("a\nb\nc\nd\n", "b / c / d"),
+        ("it said: Kernel panic\nand went on\n", "it said: Kernel panic / and went on"),
+        ("", "its log is empty"),
+    ],
+)
+def test_of_a_panic_the_user_is_told_what_led_to_it(tmp_path: Path, said: str, words: str) -> None:
+    earlier, console = f"{PANICKED}\n", tmp_path / "console"
+    console.write_text(earlier + said, encoding="utf-8")
+    with subprocess.Popen(["true"]) as process:
+        booted = Lab(process=process, console=console, begin=len(earlier))
+        assert booted.last_words() == words
+
+
+def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_plan(Request(links=("local",)))
+    (tmp_path / "console.log").write_text("of the run that is gone on with\n" * 9, encoding="utf-8")
+
+    @contextmanager
+    def start(*_: object) -> Iterator[SimpleNamespace]:
+        with (tmp_path / "console.log").open("a", encoding="utf-8") as console:
+            console.write(PANICKED)
+        yield SimpleNamespace(poll=lambda: 134)
+
+    monkeypatch.setitem(testbed.STARTS, made.testbed, start)
+    with pytest.raises(TestbedError) as lost:
+        list(testbed.events(made, tmp_path, Journal(tmp_path / "journal"), tmp_path))
+    assert lost.value.message == f"the lab testbed ended without finishing the run: {PANICKED_SAYS}"
+
+
+def test_folders_of_the_machine_are_mounted_by_mount_2() -> None:
+    """With libmount 2.39 and later, fsconfig(2) would be tried, which hostfs takes no folder from."""
+    lines = (lab.HERE / "init.sh").read_text(encoding="utf-8").splitlines()
+    mounts = [line.strip() for line in lines if "-t hostfs" in line]
+    assert mounts and all(line.startswith("LIBMOUNT_FORCE_MOUNT2=always mount ") for line in mounts)
 
 
 # Kernels apart

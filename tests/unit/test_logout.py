@@ -17,11 +17,16 @@ IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST = {
     "iqn": IQN,
     "portal": "198.18.0.2:3260",
-    "interface": "",
+    "interface": "harness-me",
     "bound_to": "",
     "initiator_iqn": "iqn.x:me",
 }
-NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260"
+NODE = f"--mode node --targetname {IQN} --portal 198.18.0.2:3260 --interface harness-me"
+IFACE = "--mode iface --interface harness-me"
+MADE = [f"{IFACE} --op new", f"{IFACE} --op update --name iface.initiatorname --value iqn.x:me"]
+"""Its iface record may have gone with a killed run; without it iscsiadm says 3, and not 21, of a node record
+that is not there."""
+GONE = f"{IFACE} --op delete"
 
 ISCSIADM = """\
 echo "$*" >> "$HERE/said"
@@ -33,6 +38,9 @@ case "$*" in
     exit "$status";;
 *"node "*"--op delete") exit "$(cat "$HERE/delete")";;
 esac
+"""
+MULTIPATH = """\
+echo "multipath $*" >> "$HERE/said"
 """
 ISCSID = """\
 echo "iscsid $*" >> "$HERE/said"
@@ -67,6 +75,7 @@ class Machine:
             ("/sys/class/iscsi_session", "sessions"),
             ("/proc/net/unix", "unix"),
             ("/etc/iscsi", "etc"),
+            ("/etc/multipath/wwids", "wwids"),
             # Absent: a session of this machine's own kernel is never to be touched.
             ("/sys/class/iscsi_transport/tcp/handle", "handle"),
         ):
@@ -93,7 +102,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    for name, text in (("iscsiadm", ISCSIADM), ("iscsid", ISCSID)):
+    for name, text in (("iscsiadm", ISCSIADM), ("iscsid", ISCSID), ("multipath", MULTIPATH)):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "etc").mkdir()
@@ -107,19 +116,43 @@ def test_a_session_is_ended_by_the_iscsid_that_runs(machine: Machine) -> None:
     machine.have_sessions(IQN)
     machine.run_iscsid()
     assert machine.log_out() == (0, "")
-    assert machine.said == [f"{NODE} --op new", f"{NODE} --logout", f"{NODE} --op delete"]
+    assert machine.said == [*MADE, f"{NODE} --op new", f"{NODE} --logout", f"{NODE} --op delete", GONE]
     assert list((machine.here / "etc").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "steps"),
+    [("/360014ab/", ["multipath -f 360014ab", "multipath -w /dev/sdq"]), ("/360014ff/", [])],
+)
+def test_multipathd_lets_go_of_the_disk_that_it_took(machine: Machine, listed: str, steps: list[str]) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    disk = machine.here / "sessions/session1/device/target0:0:0/0:0:0:0"
+    (disk / "block/sdq").mkdir(parents=True)
+    (disk / "wwid").write_text("naa.60014ab\n", encoding="utf-8")
+    (machine.here / "wwids").write_text(f"# Valid WWIDs:\n/3600aaaa/\n{listed}\n", encoding="utf-8")
+    assert machine.log_out() == (0, "")
+    assert machine.said == [
+        *MADE,
+        f"{NODE} --op new",
+        *steps,
+        f"{NODE} --logout",
+        f"{NODE} --op delete",
+        GONE,
+    ]
 
 
 def test_without_an_iscsid_one_runs_meanwhile(machine: Machine) -> None:
     machine.have_sessions(IQN)
     assert machine.log_out() == (0, "")
     assert machine.said == [
+        *MADE,
         f"{NODE} --op new",  # it reads the records of the sessions that it finds
         "iscsid --foreground",
         f"{NODE} --logout",
         "iscsid ends",
         f"{NODE} --op delete",
+        GONE,
     ]
     assert (machine.here / "etc" / "initiatorname.iscsi").read_text(encoding="utf-8") == (
         "InitiatorName=iqn.x:me\n"
@@ -137,14 +170,14 @@ def test_the_name_that_is_there_stays(machine: Machine) -> None:
 def test_sessions_to_others_are_left_alone(machine: Machine) -> None:
     machine.have_sessions("iqn.2020-01.org.example:mine", f"{IQN}.more", IQN[:-1])
     assert machine.log_out() == (0, "")
-    assert machine.said == [f"{NODE} --op delete"]
+    assert machine.said == [*MADE, f"{NODE} --op delete", GONE]
     assert len(list((machine.here / "sessions").iterdir())) == 3
 
 
 def test_what_is_absent_needs_no_ending(machine: Machine) -> None:
     machine.answer(delete=21)
     assert machine.log_out() == (0, "")
-    assert machine.said == [f"{NODE} --op delete"]
+    assert machine.said == [*MADE, f"{NODE} --op delete", GONE]
 
 
 def test_a_session_that_has_just_ended_is_no_error(machine: Machine) -> None:
@@ -195,29 +228,15 @@ def test_a_record_that_stays_is_told(machine: Machine) -> None:
     assert machine.log_out() == (1, f"the record of {IQN} could not be deleted (iscsiadm said 6)\n")
 
 
-def test_a_session_that_was_bound_to_an_interface_takes_its_iface_record_along(machine: Machine) -> None:
+def test_a_session_that_was_bound_to_an_interface_is_found_by_that(machine: Machine) -> None:
     machine.have_sessions(IQN)
     machine.run_iscsid()
-    assert machine.log_out(interface="harness-eth0", bound_to="eth0") == (0, "")
-    bound, iface = f"{NODE} --interface harness-eth0", "--mode iface --interface harness-eth0"
+    assert machine.log_out(bound_to="eth0") == (0, "")
     assert machine.said == [
-        f"{iface} --op new",
-        f"{iface} --op update --name iface.net_ifacename --value eth0",
-        f"{bound} --op new",
-        f"{bound} --logout",
-        f"{bound} --op delete",
-        f"{iface} --op delete",
-    ]
-
-
-def test_without_its_iface_record_nothing_is_found_to_be_absent(machine: Machine) -> None:
-    """iscsiadm then says 3, and not 21, of a node record that is not there."""
-    machine.answer(delete=21)
-    assert machine.log_out(interface="harness-eth0", bound_to="eth0") == (0, "")
-    iface = "--mode iface --interface harness-eth0"
-    assert machine.said == [
-        f"{iface} --op new",
-        f"{iface} --op update --name iface.net_ifacename --value eth0",
-        f"{NODE} --interface harness-eth0 --op delete",
-        f"{iface} --op delete",
+        *MADE,
+        f"{IFACE} --op update --name iface.net_ifacename --value eth0",
+        f"{NODE} --op new",
+        f"{NODE} --logout",
+        f"{NODE} --op delete",
+        GONE,
     ]

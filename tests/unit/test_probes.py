@@ -16,6 +16,7 @@ from harness.errors import RequirementError, UsageError
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import Clock, LinkProfile, Status, TestbedKind
+from harness.neighbours import Watching
 from harness.plan import Request
 from harness.probes import datagrams, echo, judged, packets, planning, store, throughput
 from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
@@ -180,7 +181,7 @@ def judge(
     reports: Sequence[Report] = (NOTHING_CARRIED,),
 ) -> ProbeRecord:
     it = way(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
-    return judged.measure(blank(probe, ipsec), it, observer=Observer(), folder=tmp_path)
+    return judged.measure(blank(probe, ipsec), it, observer=Observer(), watch=Watching, folder=tmp_path)
 
 
 # ping
@@ -234,7 +235,7 @@ def test_a_hop_is_counted_beside_a_probe_and_costs_nothing_if_it_is_lost(tmp_pat
     world = Turns("ping", REPLIES)
     observer = Observer([], [Router("hop", boot="b", looks=looks)], energy=False)
     it = way(world, tmp_path)
-    record = judged.measure(blank(Ping(count=4)), it, observer=observer, folder=tmp_path)
+    record = judged.measure(blank(Ping(count=4)), it, observer=observer, watch=Watching, folder=tmp_path)
     assert record.status is Status.OK, record
     hops = [use.interface for use in record.interfaces if use.host == "hop"]
     if looks == 4:

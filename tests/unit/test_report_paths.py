@@ -65,7 +65,7 @@ def test_what_was_beside_a_cell_is_the_median_of_its_repeats(tmp_path: Path) -> 
     table = results.table(Metric.MB_S)
     (line,) = paths.beside(table, content.columns(results, table))
     assert line[0] == "wired"
-    assert line[2:] == ("3", "200 µs", "n/a", "5 %", "70%", "n/a", "3", "0")
+    assert line[2:] == ("3", "200 µs", "n/a", "5 %", "70%", "n/a", "n/a", "3", "0")
 
 
 def test_hosts_and_hops_are_told_apart_and_a_lost_one_is_not_zero(tmp_path: Path) -> None:
@@ -93,6 +93,7 @@ def test_hosts_and_hops_are_told_apart_and_a_lost_one_is_not_zero(tmp_path: Path
     assert line[6:] == (
         "target 60%, hop 99%, hop2 n/a",
         "target n/a, hop n/a, hop2 n/a",
+        "n/a",
         "16 (target eth0 2, hop eth0 14)",
         "0",
     )

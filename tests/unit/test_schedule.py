@@ -26,6 +26,7 @@ from harness.model import (
 from harness.schedule import Schedule, decisions, order_of_cells
 from harness.stats import Decision
 from harness.table import build
+from tests.unit.test_disturbance import disturbed
 from tests.unit.test_table import record
 
 LOCAL, WIRED = Column("local"), Column("wired")
@@ -203,3 +204,79 @@ def test_a_table_says_that_a_run_was_cut_off() -> None:
     last = order_of_cells(ruled())[23]
     name = f"{last.column.label} {last.workload}"
     assert f"is unfinished: {name} not measured often enough yet" in text
+
+
+# What others disturbed
+
+
+def attempt(cell: Cell, taken: float, mb_s: float = 100.0) -> Record:
+    """A record of the cell, of which others took so much."""
+    return disturbed(
+        taken,
+        run_id=PLAN.run_id,
+        workload=cell.workload,
+        link=cell.column.link,
+        repeat=cell.repeat,
+        read=Io(bytes=round(mb_s * 1e6), ios=1, runtime_ns=10**9, latency=Latency()),
+        write=None,
+        wall_ns=round(WALL_S * 1e9),
+    )
+
+
+def run_disturbed(plan: Plan, taken: Callable[[Cell, int], float], calm: bool = True) -> list[Cell]:
+    """All cells in the order in which they are measured; ``taken`` is given how often each was before."""
+    schedule, made = Schedule(plan), Counter[Cell]()
+    order = []
+    for _, cell in schedule:
+        if schedule.is_again(cell) and not calm:
+            schedule.give_up()
+            continue
+        assert schedule.is_again(cell) == bool(made[cell])
+        order.append(cell)
+        assert len(order) - 1 + schedule.expected >= len(order)
+        schedule.take(attempt(cell, taken(cell, made[cell])))
+        made[cell] += 1
+    return order
+
+
+def test_what_others_disturbed_comes_again_at_the_end_of_its_block() -> None:
+    order = order_of_cells(PLAN)
+    spoilt = {order[1], order[2], order[9]}
+    made = run_disturbed(PLAN, lambda cell, before: 0.5 if cell in spoilt and not before else 0.01)
+    assert made == [*order[:4], order[1], order[2], *order[4:], order[9]]
+
+
+def test_it_comes_again_a_bounded_number_of_times() -> None:
+    made = Counter(run_disturbed(PLAN, lambda _cell, _before: 0.5))
+    assert set(made.values()) == {1 + PLAN.retries}
+    never = msgspec.structs.replace(PLAN, retries=0)
+    assert run_disturbed(never, lambda _cell, _before: 0.5) == order_of_cells(never)
+
+
+def test_nothing_comes_again_once_others_do_not_calm_down() -> None:
+    assert run_disturbed(PLAN, lambda _cell, _before: 0.5, calm=False) == order_of_cells(PLAN)
+
+
+def test_a_resumed_run_measures_again_what_was_disturbed() -> None:
+    order = order_of_cells(PLAN)
+    records = [attempt(cell, 0.5 if cell == order[3] else 0.0) for cell in order]
+    assert [cell for _, cell in Schedule(PLAN, records)] == [order[3]]
+    as_it_is = msgspec.structs.replace(PLAN, retries=0)
+    assert [cell for _, cell in Schedule(as_it_is, records)] == []
+
+
+def test_the_rule_looks_at_what_was_not_disturbed() -> None:
+    plan = msgspec.structs.replace(ruled(), retries=0)
+    schedule = Schedule(plan)
+    made = Counter[int]()
+    for _, cell in schedule:
+        is_spoilt = cell.repeat % 2 == 0
+        schedule.take(attempt(cell, 0.5 if is_spoilt else 0.0, 50.0 + cell.repeat if is_spoilt else 100.0))
+        made[cell.repeat] += 1
+    assert max(made) == 11, "six that count, and five that do not"
+
+
+def test_the_time_of_a_run_bounds_what_is_measured_again() -> None:
+    plan = ruled(max_s=5 * WALL_S)
+    made = run_disturbed(plan, lambda _cell, _before: 0.5)
+    assert len(made) == 5

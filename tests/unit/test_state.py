@@ -157,3 +157,11 @@ def test_each_user_has_one_folder_whatever_the_session(
     else:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
     assert state.state_folder() == Path(expected)
+
+
+@pytest.mark.parametrize(("uid", "expected"), [(0, "/var/lib/harness"), (1000, "/var/tmp/harness-1000")])
+def test_each_user_has_a_folder_that_a_reboot_does_not_empty(
+    monkeypatch: pytest.MonkeyPatch, uid: int, expected: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert state.lasting_folder() == Path(expected)

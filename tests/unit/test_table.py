@@ -656,7 +656,7 @@ def test_html_says_what_plain_says() -> None:
 
 def test_csv_has_plain_numbers_and_no_formulas() -> None:
     rows = list(csv.reader(io.StringIO(render(build(matrix(), Options(ratio=Ratio.LOCAL)), TableFormat.CSV))))
-    assert rows[0][:8] == [
+    assert rows[0][:9] == [
         "group",
         "operation",
         "workload",
@@ -665,6 +665,7 @@ def test_csv_has_plain_numbers_and_no_formulas() -> None:
         "local high",
         "local n",
         "local ratio to local",
+        "local disturbed",
     ]
     assert rows[1][:7] == [
         "Sequential",
@@ -675,8 +676,8 @@ def test_csv_has_plain_numbers_and_no_formulas() -> None:
         "10.25",
         "3",
     ]
-    assert rows[1][8:13] == ["11", "10.5", "11.25", "3", "1.1"]
-    assert {len(row) for row in rows} == {3 + 5 * 5}
+    assert rows[1][9:15] == ["11", "10.5", "11.25", "3", "1.1", ""]
+    assert {len(row) for row in rows} == {3 + 5 * 6}
     hostile = list(csv.reader(io.StringIO(render(hostile_table(), TableFormat.CSV))))
     assert len(hostile) == 2
     assert not any(field.startswith(("=", "+", "-", "@")) for row in hostile for field in row)

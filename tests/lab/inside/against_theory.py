@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, disks, initiator, inside, ipsec, links
+from harness import calibration, charon, disks, initiator, inside, ipsec, links
 from harness.disks import MIB, FlashDisk
 from harness.hosts import Host, NamespaceHost
 from harness.initiator import IscsiSession
@@ -141,6 +141,7 @@ class Lab:
         stack.enter_context(self.journal.hold(self.near, backstore))
         stack.enter_context(
             initiator.iscsid(
+                self.journal,
                 self.near,
                 initiator_iqn=self.name,
                 chap_user="harness",
@@ -148,13 +149,13 @@ class Lab:
                 log=FOLDER / "iscsid.log",
             )
         )
-        self.charon = self._charon(self.near, "near")
+        self.charon = self._charon(self.near, "near", charon.ANY_PORT)
         self.credentials = ipsec.make_credentials(self.near, IkeAuth.PSK, FOLDER, paths=len(FRAMINGS))
 
-    def _charon(self, host: Host, name: str) -> ipsec.Charon:
+    def _charon(self, host: Host, name: str, port: int) -> charon.Charon:
         log = FOLDER / f"charon-{name}.log"
         return self.stack.enter_context(
-            ipsec.charon(host, FOLDER / name, log=log, plugins=ipsec.BASE_PLUGINS)
+            charon.running(host, FOLDER / name, log=log, plugins=charon.BASE_PLUGINS, port=port)
         )
 
     def bring_up(self, framing: Framing, index: int) -> Up:
@@ -174,7 +175,7 @@ class Lab:
             self.stack.enter_context(
                 ipsec.tunnel(
                     path,
-                    (self.charon, self._charon(path.target, f"far-{index}")),
+                    (self.charon, self._charon(path.target, f"far-{index}", ipsec.IKE_PORT)),
                     name=f"harness-{self.tag}-{index}",
                     proposal=load_proposal(framing.proposal),
                     mode=framing.mode,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.witness import REQID
 from tests.lab.inside.kernel import (
     DAEMONS,
     RESULTS,
@@ -16,6 +17,7 @@ from tests.lab.inside.kernel import (
     make_the_user_s_own,
     newest_run,
     processes,
+    sh,
     snapshot,
     started,
     wait_for,
@@ -34,7 +36,9 @@ def filling(_folder: Path) -> bool:
 
 
 def negotiating(_folder: Path) -> bool:
-    return is_running("swanctl", "--initiate")
+    """Both charons are there, and no SA yet."""
+    charons = list(processes().values()).count("charon-systemd")
+    return charons == 2 and f"({REQID:#010x})" not in sh("ip", "xfrm", "state")
 
 
 def logging_in(_folder: Path) -> bool:

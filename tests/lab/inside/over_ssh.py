@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
     LIO,
+    OWN_IQN,
     RESULTS,
     arguments,
     differences,
@@ -128,9 +130,13 @@ def join_the_cable() -> None:
     sh("ip", "link", "set", nas.APART, "up")
 
 
+def runs() -> list[Path]:
+    return list(RESULTS.glob("*"))
+
+
 def refusals() -> None:
-    """What is wrong is said before anything starts, in a sentence."""
-    before = snapshot()
+    """What is wrong is said before anything starts, in a sentence, and not even a folder is left of it."""
+    before, kept = snapshot(), runs()
     known = Path("/root/.ssh/known_hosts")
     keys = known.read_text(encoding="utf-8")
     known.write_text("", encoding="utf-8")
@@ -153,6 +159,7 @@ def refusals() -> None:
     assert "/dev/nosuch" in said, said
     changed = differences(before, snapshot())
     assert not changed, changed
+    assert runs() == kept
     print("refusals: 5")
 
 
@@ -225,11 +232,13 @@ def a_device_of_the_targets() -> None:
     mountpoint = Path("/root/mounted")
     mountpoint.mkdir()
     sh("mount", device, str(mountpoint))
+    kept = runs()
     said = harness(*words, status=2)
     assert f"mounted on {mountpoint}" in said and f"umount {mountpoint}" in said, said
     sh("umount", str(mountpoint))
     said = harness(*words, status=2)
     assert "ext4" in said and f"--destroy {device}" in said, said
+    assert "making and filling" not in said and runs() == kept, said
     harness(*words, f"--destroy={device}")
     assert {record["status"] for record in records(newest_run()).values()} == {"ok"}
     environment = json.loads((newest_run() / "environment.json").read_bytes())
@@ -260,6 +269,43 @@ def a_device_that_is_swapped() -> None:
     print("swapped: " + bad.pop())
 
 
+OWN_DISK = "cat /sys/class/iscsi_session/*/device/target*/*/vpd_pg80"
+OWN_INITIATOR = "iqn.2003-01.org.example:client"
+OWN_RECORDS = (
+    ("initiatorname.iscsi", f"InitiatorName={OWN_INITIATOR}\n"),
+    ("iscsid.conf", "node.startup = manual\n"),
+)
+
+
+def beside_the_user_s_iscsid() -> None:
+    """It has the user's session and name, and cannot be stopped: it logs ours in under our name."""
+    sh("ip", "link", "set", "lo", "up")
+    sh("modprobe", "iscsi_tcp")
+    sh("modprobe", "sd_mod")
+    for name, text in OWN_RECORDS:
+        (Path("/etc/iscsi") / name).write_text(text, encoding="utf-8")
+    node = ("iscsiadm", "--mode", "node", "--targetname", OWN_IQN, "--portal", "10.9.0.1:3260")
+    iscsid = subprocess.Popen(["iscsid", "--foreground"], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(
+            lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"), "iscsid", deadline_s=20
+        )
+        sh(*node, "--op", "new")
+        sh(*node, "--login")
+        wait_for(lambda: "own" in sh("sh", "-c", OWN_DISK, check=False), "the user's disk", deadline_s=20)
+        before = snapshot()
+        harness("run", *OVER_SSH, *ONE, "--ipsec=off")
+        (record,) = records(newest_run()).values()
+        assert record["status"] == "ok", record
+        changed = differences(before, snapshot())
+        assert not changed, changed
+        assert iscsid.poll() is None
+        sh(*node, "--logout")
+    finally:
+        iscsid.terminate()
+    print("the user's iscsid: used under another name, and left")
+
+
 def main(part: str) -> None:
     make_the_user_s_own()
     # The user's own target has port 3260 of every address; a run on machines has to live beside it or say so.
@@ -269,6 +315,8 @@ def main(part: str) -> None:
     with nas.sshd():
         if part == "matrix":
             the_whole_matrix()
+        elif part == "iscsid":
+            beside_the_user_s_iscsid()
         elif part == "hop":
             a_router_that_is_watched()
         elif part == "broken":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness import programs
+from harness.ipsec import IKE_PORT
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
     RESULTS,
@@ -21,6 +24,7 @@ from tests.lab.inside.kernel import (
     make_the_user_s_own,
     newest_run,
     processes,
+    records,
     sh,
     snapshot,
     started,
@@ -39,18 +43,50 @@ mount --bind /root/modprobe "$(readlink -f "$(command -v modprobe)")"
 """In a mount namespace of one sshd alone, which so stands for a machine that lacks things."""
 
 MODPROBE = '#!/bin/sh\ncase "$*" in *target_core_mod*) exit 1 ;; esac\n'
-LISTEN_ON_500 = (
-    "import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 500)); time.sleep(60)"
-)
+LISTEN = "import socket, sys, time; s = socket.socket(type=2); s.bind(('', int(sys.argv[1]))); time.sleep(60)"
+"""On the UDP port that is its argument."""
 
 
 def all_is_well() -> None:
+    before = snapshot()
+    began = time.monotonic()
     said = harness("doctor", *BOTH)
-    print(said)
+    print(f"{said}\ntried: after {time.monotonic() - began:.1f} s")
+    changed = differences(before, snapshot())
+    assert not changed, changed
     assert "missing" not in said, said
     assert "nas0 192.0.2.2/25" in said and "nic0 192.0.2.1/25" in said, said
     assert said.count("its kernel has all modules") == 2, said
+    assert "tried, and undone again: an iSCSI target, an IKE daemon, an ESP packet and its capture" in said, (
+        said
+    )
+    assert "tried, and undone again: an iSCSI session to itself, which was /dev/sd" in said, said
     assert "the machines are ready" in said, said
+
+
+def what_forbids_is_found_by_trying() -> None:
+    """A tcpdump that may not capture, and an iscsid that does not start: both are there, and both in vain."""
+    for name, text in (
+        ("tcpdump", "echo 'tcpdump: lo: Permission denied' >&2; exit 1"),
+        ("iscsid", "exit 1"),
+    ):
+        Path(f"/root/{name}").write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        Path(f"/root/{name}").chmod(0o755)
+        sh("mount", "--bind", f"/root/{name}", str(Path(str(shutil.which(name))).resolve()))
+    before = snapshot()
+    said = harness("doctor", *BOTH, status=2)
+    print(said)
+    assert said.count("an ESP packet and its capture was tried, and failed: tcpdump: lo: Permission") == 2, (
+        said
+    )
+    assert "missing initiator an iSCSI session was tried, and failed: `iscsid --foreground` on the" in said, (
+        said
+    )
+    assert "ok      target    tried, and undone again: an iSCSI target, an IKE daemon\n" in said, said
+    assert "the machines are not ready" in said, said
+    changed = differences(before, snapshot())
+    assert not changed, changed
+    print("forbidden: found")
 
 
 @contextlib.contextmanager
@@ -105,13 +141,17 @@ def what_is_missing_is_named() -> None:
     print("missing: named")
 
 
-def another_ike_daemon_is_named() -> None:
-    argv = ["nsenter", "--net=/run/netns/nas", "--", programs.PYTHON, "-c", LISTEN_ON_500]
+def who_has_the_port_of_the_runs_own_ike_daemon_is_named() -> None:
+    argv = ["nsenter", "--net=/run/netns/nas", "--", programs.PYTHON, "-c", LISTEN, str(IKE_PORT)]
     with subprocess.Popen(argv) as process:
-        wait_for(lambda: ":01F4 " in sh("nsenter", *argv[1:3], "cat", "/proc/net/udp"), "it", deadline_s=20)
+        wait_for(
+            lambda: f":{IKE_PORT:04X} " in sh("nsenter", *argv[1:3], "cat", "/proc/net/udp"),
+            "it",
+            deadline_s=20,
+        )
         said = harness("doctor", *BOTH, status=2)
-        assert f"target    UDP port 500 is taken by python3 (process {process.pid})" in said, said
-        assert said.count("UDP port 500") == 1, said
+        assert f"target    UDP port {IKE_PORT} is taken by python3 (process {process.pid})" in said, said
+        assert said.count(f"UDP port {IKE_PORT}") == 1, said
         one = (
             "--repeats=1",
             "--workload=rand-read-4k",
@@ -122,9 +162,9 @@ def another_ike_daemon_is_named() -> None:
         said = harness(
             "run", *BOTH, f"--link=wired={nas.NIC}", "--backing=ramdisk", "--ipsec=on", *one, status=2
         )
-        assert "UDP port 500 is taken by python3" in said and "stop process" in said, said
+        assert f"UDP port {IKE_PORT} is taken by python3" in said and "another port" in said, said
         process.kill()
-    print("port 500: named")
+    print("the port: named")
 
 
 def agents() -> list[int]:
@@ -178,7 +218,67 @@ def what_killed_agents_left_is_removed() -> None:
     print("clean: as before")
 
 
+IMAGE = Path("/root/disk/bench.img")
+
+
+def switch_off_in_the_middle(*words: str) -> None:
+    """The target loses its power while it is measured: what is in its memory has gone, its disk has not."""
+    for file in RESULTS.rglob("events.jsonl"):
+        file.unlink()
+    with started(["run", *BOTH, *words, f"--results={RESULTS}"]) as process:
+        wait_for(lambda: measuring() or process.poll() is not None, "a cell", deadline_s=60)
+        assert process.poll() is None, Path("/root/started.log").read_text(encoding="utf-8")
+        for pid in agents():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert process.wait(timeout=90) == 1
+    said = Path("/root/started.log").read_text(encoding="utf-8")
+    assert "removes the file that is left on its disk" in said and "--resume" in said, said
+    shutil.rmtree("/run/harness")
+    assert IMAGE.stat().st_size == 32 << 20
+
+
+def what_a_power_loss_left_is_removed() -> None:
+    IMAGE.parent.mkdir()
+    Path("/root/disk.img").touch()
+    sh("truncate", "--size=64M", "/root/disk.img")
+    sh("mkfs.ext4", "-q", "/root/disk.img")
+    sh("modprobe", "loop")
+    sh("mount", "-o", "loop", "/root/disk.img", str(IMAGE.parent))
+    words = (
+        *("--link=local", f"--backing=file:{IMAGE}", "--size=32M", "--repeats=8", "--runtime=0.3s"),
+        *("--workload=rand-read-4k", "--no-probes"),
+    )
+    before = snapshot()
+
+    switch_off_in_the_middle(*words)
+    said = harness("doctor", *BOTH)
+    assert said.count("a killed run has left things there") == 1, said
+    said = harness("run", f"--resume={newest_run()}")
+    assert f"removed on the target, left by an earlier run: BackingFile {IMAGE}" in said, said
+    assert {record["status"] for record in records(newest_run()).values()} == {"ok"}, said
+    assert not IMAGE.exists()
+
+    switch_off_in_the_middle(*words)
+    said = harness("clean", *BOTH)
+    assert f"removed, left by an earlier run: target: BackingFile {IMAGE}\n" in said, said
+    assert not IMAGE.exists()
+
+    switch_off_in_the_middle(*words)
+    IMAGE.unlink()
+    IMAGE.write_bytes(b"mine" * (8 << 20))
+    said = harness("clean", *BOTH)
+    assert said == "initiator: nothing was left behind\ntarget: nothing was left behind\n", said
+    assert IMAGE.read_bytes() == b"mine" * (8 << 20)
+    IMAGE.unlink()
+    changed = differences(before, snapshot())
+    assert not changed, changed
+    assert not Path("/var/lib/harness").exists()
+    print("power loss: resumed, cleaned, and another's file left")
+
+
 def main(part: str) -> None:
+    sh("ip", "link", "set", "lo", "up")
     make_the_user_s_own()
     nas.make_network()
     nas.make_keys()
@@ -186,7 +286,10 @@ def main(part: str) -> None:
         if part == "doctor":
             all_is_well()
             what_is_missing_is_named()
-            another_ike_daemon_is_named()
+            who_has_the_port_of_the_runs_own_ike_daemon_is_named()
+            what_forbids_is_found_by_trying()
+        elif part == "power":
+            what_a_power_loss_left_is_removed()
         else:
             what_killed_agents_left_is_removed()
 

@@ -1,0 +1,181 @@
+"""A run beside the user's own strongSwan, which protects all traffic between the same two machines.
+
+It is started as Debian starts it: on UDP 500 and 4500, with every plugin that is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.charon import ACQUIRE_EXPIRES, PROGRAM
+from harness.hosts import Host, NamespaceHost
+from tests.lab.inside import nas
+from tests.lab.inside.kernel import RESULTS, events, harness, newest_run, records, sh, started, wait_for
+
+OWN = Path("/root/own")
+ENDS = {"192.0.2.1": NamespaceHost("client"), "192.0.2.2": NamespaceHost("nas", netns="nas")}
+"""The machines by the addresses that the user's connection is between."""
+
+STRONGSWAN_CONF = """\
+charon-systemd {{
+    load_modular = yes
+    plugins {{
+        include /etc/strongswan.d/charon/*.conf
+        vici {{
+            socket = unix://{socket}
+        }}
+    }}
+    filelog {{
+        stderr {{
+            default = 1
+        }}
+    }}
+}}
+"""
+SWANCTL_CONF = """\
+connections {{
+    own {{
+        version = 2
+        local_addrs = {here}
+        remote_addrs = {there}
+        local {{
+            auth = psk
+        }}
+        remote {{
+            auth = psk
+        }}
+        children {{
+            own {{
+                mode = transport
+                local_ts = {here}
+                remote_ts = {there}
+            }}
+        }}
+    }}
+}}
+secrets {{
+    ike-own {{
+        secret = "of this lab alone"
+    }}
+}}
+"""
+RUN = (
+    *("run", "--target=ssh://nas", "--initiator=local", f"--link=wired={nas.NIC}", "--backing=ramdisk"),
+    *("--ipsec=both", "--workload=rand-read-4k", "--size=32M", f"--results={RESULTS}"),
+)
+
+
+def swanctl(address: str, *words: str) -> str:
+    socket = OWN / f"{address}.vici"
+    return ENDS[address].run(["swanctl", *words, "--uri", f"unix://{socket}"]).stdout
+
+
+def load(address: str) -> None:
+    """What `systemctl reload strongswan` does."""
+    swanctl(address, "--load-all", "--noprompt", "--file", str(OWN / f"{address}.conf"))
+
+
+@contextlib.contextmanager
+def strongswan(address: str, peer: str) -> Iterator[None]:
+    """The user's, on one machine."""
+    OWN.mkdir(exist_ok=True)
+    socket, conf = OWN / f"{address}.vici", OWN / f"{address}.strongswan"
+    conf.write_text(STRONGSWAN_CONF.format(socket=socket), encoding="utf-8")
+    (OWN / f"{address}.conf").write_text(SWANCTL_CONF.format(here=address, there=peer), encoding="utf-8")
+    log = OWN / f"{address}.log"
+    with ENDS[address].daemon(
+        [PROGRAM], log=log, ready=socket.exists, deadline_s=30, env={"STRONGSWAN_CONF": str(conf)}
+    ):
+        load(address)
+        yield
+
+
+def of_the_user(host: Host) -> str:
+    """His security associations and policies, and whatever else another IKE daemon might change."""
+    parts = [["ip", "xfrm", "state"], ["ip", "xfrm", "policy"], ["ip", "rule"], ["cat", ACQUIRE_EXPIRES]]
+    text = "".join(host.run(argv).stdout for argv in parts)
+    # Sequence numbers and the replay window move on with every packet.
+    return re.sub(r"(seq|oseq) 0x[0-9a-f]+|bitmap.*\n\s.*|lastused.*", "", text)
+
+
+def protected_packets() -> int:
+    """How many left this machine under his ESP."""
+    states = sh("ip", "-s", "xfrm", "state", "list", "nokeys").split("\nsrc ")
+    (state,) = (state for state in states if "192.0.2.1" in state.split()[:2] and "aead" in state)
+    return int(state.partition("(packets)")[0].split()[-1])
+
+
+def switches() -> int:
+    """How often his daemon on this machine has been woken."""
+    log = (OWN / "192.0.2.1.log").read_text(encoding="utf-8", errors="replace")
+    assert "loaded plugins" in log, log
+    (pid,) = (
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal()
+        and f"STRONGSWAN_CONF={OWN}/192.0.2.1".encode() in (entry / "environ").read_bytes()
+    )
+    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int(n) for text in texts for n in re.findall(r"ctxt_switches:\s+(\d+)", text))
+
+
+def is_left_alone(before: list[str], what: str) -> None:
+    after = [of_the_user(host) for host in ENDS.values()]
+    for was, now in zip(before, after, strict=True):
+        assert now == was, f"{what}: {set(was.splitlines()) ^ set(now.splitlines())}"
+    carried = protected_packets()
+    said = sh("ping", "-c", "3", "-i", "0.1", "192.0.2.2")
+    assert protected_packets() >= carried + 3, f"his connection protects no more: {said}"
+
+
+def both_columns(before: list[str]) -> None:
+    said = harness("doctor", *RUN[1:3])
+    assert "the machines are ready" in said and "500" not in said, said
+    woken = switches()
+    harness(*RUN, "--repeats=2", "--runtime=0.5s")
+    found = records(newest_run())
+    assert [record["status"] for record in found.values()] == ["ok"] * 4, found
+    ios = sum(record["read"]["ios"] for record in found.values())
+    is_left_alone(before, "a run")
+    print(f"a run: 4 cells, his daemon was woken {switches() - woken} times in {ios} I/Os")
+
+
+def measuring() -> bool:
+    return RESULTS.is_dir() and any(event["event"] == "cell-ended" for event in events(newest_run()))
+
+
+def killed_while_he_reloads(before: list[str]) -> None:
+    for file in RESULTS.rglob("events.jsonl"):
+        file.unlink()
+    with started([*RUN, "--repeats=50", "--runtime=0.5s"]) as process:
+        wait_for(measuring, "a measured cell", deadline_s=60)
+        for address in ENDS:
+            load(address)
+        os.kill(process.pid, signal.SIGKILL)
+    wait_for(
+        lambda: [of_the_user(host) for host in ENDS.values()] == before, "both to be alone", deadline_s=60
+    )
+    is_left_alone(before, "a killed run")
+    print("a killed run: left alone")
+
+
+def main() -> None:
+    nas.make_network()
+    nas.make_keys()
+    with nas.sshd(), contextlib.ExitStack() as stack:
+        here, there = ENDS
+        stack.enter_context(strongswan(there, here))
+        stack.enter_context(strongswan(here, there))
+        swanctl(here, "--initiate", "--child", "own")
+        before = [of_the_user(host) for host in ENDS.values()]
+        both_columns(before)
+        killed_while_he_reloads(before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Busy loops beside a run: what they spoil is marked, and measured again once they have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import disturbance
+from harness.machine import MACHINE
+from harness.model import Status
+from harness.results import RunFolder
+from tests.lab.cli import events, harness_once, running, wait_for
+
+pytestmark = pytest.mark.lab
+
+RUN = ("--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--repeats", "1", "--size", "32M")
+LOOPS = 3
+
+
+@contextlib.contextmanager
+def loops() -> Iterator[None]:
+    """Others who want the core that the lab takes, as much as it does and more."""
+    core = str(max(os.sched_getaffinity(0)))
+    with contextlib.ExitStack() as stack:
+        for _ in range(LOOPS):
+            argv = ["taskset", "-c", core, sys.executable, "-c", "while True: pass"]
+            stack.callback(stack.enter_context(subprocess.Popen(argv)).kill)
+        yield
+
+
+def ended(folder: Path) -> list[dict[str, object]]:
+    return [event for event in events(folder) if event["event"] == "cell-ended"]
+
+
+def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
+    with running(tmp_path, *RUN, "--runtime", "1s", "--retries", "1") as process:
+        (folder,) = tmp_path.iterdir()
+        with loops():
+            assert wait_for(lambda: bool(ended(folder)), deadline_s=120), process.poll()
+        out, err = process.communicate(timeout=240)
+    first, *again = ended(folder)
+    found = first["disturbed"]
+    # Three loops have three quarters of the core, of which the cell has some idle time to lose first.
+    assert isinstance(found, dict) and 0.3 < found["share"] <= 1, first
+    assert "other processes had" in found["cause"] and "but disturbed: other processes had" in err
+    assert first["status"] == "ok" and len(again) <= 1
+    # Where yet others keep the machine busy, it is waited for in vain.
+    waited = "waiting until other processes have calmed down" in err
+    assert again or waited, err
+    (record,) = RunFolder(folder).load_records()
+    share = disturbance.share(record)
+    assert record.status is Status.OK and share is not None
+    if disturbance.is_disturbed(record):
+        assert " !" in out and "harness run --resume" in err
+    else:
+        assert share < found["share"] and "disturbed, not to be used" not in out
+
+
+def test_the_machine_below_the_lab_is_known(tmp_path: Path) -> None:
+    with running(tmp_path, *RUN, "--runtime", "0.3s") as process:
+        process.wait(timeout=240)
+    (folder,) = tmp_path.iterdir()
+    facts = RunFolder(folder).load_environment()[MACHINE]
+    assert facts["cpus"] == os.cpu_count() and facts["kernel"] == Path("/proc/version").read_text().strip()
+    done = harness_once("table", str(folder))
+    assert f"Machine: {facts['cpu']}, {facts['cpus']} processors" in done.out, done
+    assert not (folder / "machine.live").exists()

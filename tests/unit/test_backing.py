@@ -1,0 +1,101 @@
+"""The file behind a target: made where there was none, and removed only if it still is that one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
+from harness.errors import DeviceRefused
+from harness.hosts import NamespaceHost
+from harness.model import Backing, BackingKind
+from harness.undo import undone
+from tests.unit.fakes import World
+
+HOST = NamespaceHost("machine")
+SIZE_BYTES = 1 << 16
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "an image.img"
+
+
+def made(path: Path) -> tuple[NewFile, BackingFile]:
+    new = NewFile(str(path))
+    new.refuse_foreign(HOST)
+    new.acquire(HOST)
+    identity = HOST.run(["stat", "-c", IDENTITY, "--", str(path)]).stdout.strip()
+    file = BackingFile(str(path), SIZE_BYTES, identity)
+    file.acquire(HOST)
+    assert path.stat().st_size == SIZE_BYTES
+    return new, file
+
+
+def test_a_file_of_ours_is_removed_whatever_was_written_to_it(path: Path) -> None:
+    new, file = made(path)
+    with path.open("r+b") as stream:
+        stream.write(b"data")
+    assert undone(new.undo(), HOST.run) == ([], False), "it is not empty any more"
+    assert undone(file.undo(), HOST.run) == ([], True)
+    assert not path.exists()
+    for resource in (file, new):
+        assert undone(resource.undo(), HOST.run) == ([], False), "what is absent is not removed"
+
+
+def test_a_file_of_somebody_else_s_in_its_place_stays(path: Path) -> None:
+    new, file = made(path)
+    path.unlink()
+    path.write_bytes(b"mine" * (SIZE_BYTES // 4))
+    for resource in (file, new):
+        assert undone(resource.undo(), HOST.run) == ([], False)
+    assert path.read_bytes().startswith(b"mine")
+    path.unlink()
+    path.symlink_to(path.with_name("elsewhere"))
+    path.with_name("elsewhere").touch()
+    for resource in (file, new):
+        assert undone(resource.undo(), HOST.run) == ([], False)
+    assert path.is_symlink() and path.exists()
+
+
+def test_a_file_that_was_only_just_made_is_removed_by_its_name(path: Path) -> None:
+    new = NewFile(str(path))
+    new.acquire(HOST)
+    assert undone(new.undo(), HOST.run) == ([], True)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_is_there_is_refused_and_stays(path: Path, is_link: bool) -> None:
+    path.symlink_to("nowhere") if is_link else path.write_text("mine", encoding="utf-8")
+    with pytest.raises(DeviceRefused, match="it exists"):
+        NewFile(str(path)).refuse_foreign(HOST)
+    with pytest.raises(DeviceRefused):
+        NewFile(str(path)).acquire(HOST)
+    assert path.is_symlink() == is_link
+
+
+@pytest.mark.parametrize("kind", [BackingKind.RAMDISK, BackingKind.FILE])
+def test_a_ramdisk_in_use_is_refused_before_anything_is_made(kind: BackingKind) -> None:
+    world = World()
+    host = world.host("target")
+    refuse_foreign(host, Backing(kind=kind, size_bytes=1 << 20))
+    world.make("module brd")
+    with pytest.raises(DeviceRefused, match="already loaded"):
+        refuse_foreign(host, Backing(kind=kind, size_bytes=1 << 20))
+    assert [c.argv[0] for c in world.commands] == ["test", "test"], "it is only looked"
+
+
+def test_each_file_of_several_is_asked_for_before_anything_is_made(path: Path) -> None:
+    backing = Backing(kind=BackingKind.FILE, path=str(path), size_bytes=1 << 20)
+    refuse_foreign(HOST, backing, count=3)
+    Path(f"{path}.2").touch()
+    refuse_foreign(HOST, backing, count=2)
+    with pytest.raises(DeviceRefused, match=r"image\.img\.2 was expected not to exist"):
+        refuse_foreign(HOST, backing, count=3)
+    assert not path.exists()
+
+
+def test_both_are_written_down_for_after_a_reboot() -> None:
+    assert NewFile.lasting and BackingFile.lasting

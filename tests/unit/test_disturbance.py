@@ -1,0 +1,436 @@
+"""What others take of a machine: from counters to a share, who is left out for it, and who looks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness import disturbance, neighbours, programs
+from harness.beside import Beside, Others
+from harness.disturbance import HANDOVER_NS, THRESHOLD, Core, Look
+from harness.hosts import NamespaceHost
+from harness.model import Clock, Record, Status
+from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, looking
+from tests.unit.results_folder import made_plan
+from tests.unit.test_table import record
+
+S = 10**9
+ZERO = Look(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)
+CORE = Core(number=1, idle_ns=0, stolen_ns=0, ran_ns=0, waited_ns=0, switches=0)
+HOSTS = ("initiator", "target")
+
+
+def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) -> Look:
+    """A look so many seconds after ``ZERO``; times in ``changes`` and ``core`` are in seconds."""
+
+    def in_ns(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: round(v * S) if name.endswith("_ns") else v for name, v in fields.items()}
+
+    at_ns = round(seconds * S)
+    cores = () if core is None else (msgspec.structs.replace(CORE, **in_ns(core)),)
+    stolen = tuple(round(part * S) for part in changes.pop("stolen_ns", (0, 0)))
+    return msgspec.structs.replace(
+        ZERO, at_ns=at_ns, until_ns=at_ns, cores=cores, stolen_ns=stolen, **in_ns(changes)
+    )
+
+
+def in_lab(last: Look, **first: Any) -> Others:
+    (core,) = last.cores
+    begin = msgspec.structs.replace(
+        ZERO, cores=(msgspec.structs.replace(CORE, siblings=core.siblings),), **first
+    )
+    use = disturbance.between(begin, last, HOSTS)
+    assert use is not None
+    return use
+
+
+# What is taken of a lab
+
+
+def test_nothing_is_taken_of_a_lab_that_waits_for_itself_alone() -> None:
+    core = {"idle_ns": 0.2, "ran_ns": 1.75, "waited_ns": 0.13, "switches": 100_000}
+    use = in_lab(after(2, core, idle_ns=2.2, ours_ns=1.75))
+    assert use.waited == pytest.approx((0.13 - 100_000 * HANDOVER_NS / S) / 2)
+    assert use.taken == pytest.approx(0.015), "less than the 5 % that nobody explains"
+    assert use.processors == pytest.approx(0.0125)
+    assert (use.hosts, use.cores, use.wall_ns) == (HOSTS, 2, 2 * S)
+
+
+def test_what_others_take_is_what_the_lab_waits_for_them() -> None:
+    # One core of two; a loop has half of it for all the time.
+    core = {"idle_ns": 0, "ran_ns": 1.0, "waited_ns": 1.07, "switches": 70_000}
+    use = in_lab(after(2, core, idle_ns=1.0, ours_ns=1.0))
+    assert use.taken == pytest.approx(0.5) and use.processors == pytest.approx(0.5)
+
+
+def test_others_cannot_take_more_than_they_had() -> None:
+    core = {"idle_ns": 0.5, "ran_ns": 1.3, "waited_ns": 1.9, "switches": 0}
+    assert in_lab(after(2, core, idle_ns=2.5, ours_ns=1.3)).taken == pytest.approx(0.1)
+
+
+def test_a_core_that_others_use_while_the_lab_sleeps_is_not_taken() -> None:
+    core = {"idle_ns": 0, "ran_ns": 0.5, "waited_ns": 0.02, "switches": 0}
+    use = in_lab(after(2, core, idle_ns=2, ours_ns=0.5))
+    assert use.taken == pytest.approx(0.01)
+    assert use.processors == pytest.approx(1.5 / 4)
+
+
+def test_what_a_hypervisor_or_a_limit_takes_counts() -> None:
+    core = {"idle_ns": 0, "ran_ns": 1.4, "waited_ns": 0, "stolen_ns": 0.6, "switches": 0}
+    use = in_lab(after(2, core, idle_ns=2, ours_ns=1.4, stolen_ns=(0.0, 0.6)))
+    assert (use.taken, use.stolen, use.processors) == pytest.approx((0.3, 0.3, 0.0))
+    held = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0.9, "switches": 0}
+    use = in_lab(after(2, held, idle_ns=3, ours_ns=1, throttled_ns=0.9), throttled_ns=0)
+    assert (use.taken, use.throttled) == pytest.approx((0.45, 0.45))
+
+
+def test_a_busy_hyperthread_takes_half_at_most() -> None:
+    core = {"idle_ns": 0, "ran_ns": 2, "waited_ns": 0, "switches": 0, "siblings": 1, "siblings_idle_ns": 0.5}
+    use = in_lab(after(2, core, idle_ns=0.5, ours_ns=2))
+    assert (use.beside, use.taken) == pytest.approx((0.75, 0.375))
+
+
+def test_of_several_kernels_the_one_that_lost_most_counts() -> None:
+    first = msgspec.structs.replace(
+        ZERO, processors=4, cores=(CORE, msgspec.structs.replace(CORE, number=0)), stolen_ns=(0,) * 4
+    )
+    busy = msgspec.structs.replace(CORE, ran_ns=S // 2, waited_ns=S // 2)
+    calm = msgspec.structs.replace(CORE, number=0, ran_ns=S // 2, idle_ns=S // 2)
+    new = msgspec.structs.replace(busy, number=2)
+    last = msgspec.structs.replace(
+        first, at_ns=S, until_ns=S, cores=(calm, busy, new), idle_ns=S // 2, ours_ns=S
+    )
+    use = disturbance.between(first, last, HOSTS)
+    assert use is not None and use.taken == pytest.approx(0.5)
+
+
+def test_without_time_nothing_is_known() -> None:
+    assert disturbance.between(ZERO, ZERO, HOSTS) is None
+
+
+# What is taken of a machine
+
+
+def on_machine(last: Look, **first: Any) -> Others:
+    use = disturbance.between(msgspec.structs.replace(ZERO, **first), last, ("nas",))
+    assert use is not None
+    return use
+
+
+def test_who_waits_on_a_machine_counts_as_far_as_others_had_processors() -> None:
+    quiet = after(2, idle_ns=2.9, ours_ns=1.0, pressure_ns=0.6)
+    assert on_machine(quiet, pressure_ns=0).taken == pytest.approx(0.05), "the stack waits for itself"
+    beside = after(2, idle_ns=1.0, ours_ns=1.0, pressure_ns=0.04)
+    assert on_machine(beside, pressure_ns=0).taken == pytest.approx(0.02), "there are processors for all"
+    busy = after(2, idle_ns=0.0, ours_ns=1.0, pressure_ns=1.9)
+    use = on_machine(busy, pressure_ns=0)
+    assert (use.taken, use.processors, use.pressure) == pytest.approx((0.95, 0.75, 0.95))
+
+
+def test_where_nobody_counts_who_waits_it_is_as_often_as_others_are_there() -> None:
+    use = on_machine(after(2, idle_ns=1.0, ours_ns=1.0))
+    assert (use.taken, use.waited) == pytest.approx((0.5, 0.5)) and use.pressure is None
+
+
+def test_steal_limits_and_hyperthreads_of_a_machine() -> None:
+    use = on_machine(after(2, idle_ns=2.4, ours_ns=1.0, stolen_ns=(0.6, 0.0), pressure_ns=0), pressure_ns=0)
+    assert (use.taken, use.stolen) == pytest.approx((0.3, 0.3)), "of the processor that lost most"
+    threads = after(2, idle_ns=2.0, ours_ns=1.0, pressure_ns=0, is_hyperthreaded=True)
+    use = on_machine(threads, pressure_ns=0)
+    assert (use.taken, use.beside) == pytest.approx((0.125, 0.25))
+    held = after(2, idle_ns=3.0, ours_ns=1.0, pressure_ns=0.5, throttled_ns=0.5)
+    assert on_machine(held, pressure_ns=0, throttled_ns=0).taken == pytest.approx(0.25)
+
+
+# What is made of it
+
+
+def others(taken: float | None, **more: Any) -> Others:
+    return Others(hosts=HOSTS, wall_ns=2 * S, cores=2, taken=taken, **more)
+
+
+def disturbed(taken: float | None, **changes: Any) -> Record:
+    more = {name: changes.pop(name) for name in ("processors", "stolen", "throttled") if name in changes}
+    return record(**changes, beside=Beside(others=(others(taken, **more),)))
+
+
+@pytest.mark.parametrize(
+    ("processors", "stolen", "cores", "calm"),
+    [
+        (0.05, 0.0, 2, True),
+        (0.5, 0.0, 2, True),
+        (0.6, 0.0, 2, False),
+        (0.05, 0.2, 2, False),
+        (0.9, 0.0, 16, True),
+        (0.2, 0.0, 1, False),
+        (None, None, 1, True),
+    ],
+)
+def test_it_is_calm_where_a_processor_is_left(
+    processors: float | None, stolen: float | None, cores: int, calm: bool
+) -> None:
+    use = Others(hosts=(), wall_ns=1, cores=cores, processors=processors, stolen=stolen)
+    assert disturbance.is_calm([use]) is calm
+
+
+def test_what_is_known_of_a_record() -> None:
+    assert disturbance.share(record()) is None and not disturbance.is_disturbed(record())
+    assert disturbance.share(disturbed(None)) is None
+    assert disturbance.share(disturbed(0.4, clock=Clock.VIRTUAL)) == 0.0
+    assert not disturbance.is_disturbed(disturbed(THRESHOLD))
+    loud = disturbed(0.63, processors=0.7)
+    assert disturbance.told(loud) == disturbance.Disturbed(0.63, "other processes had 70 % of the processors")
+    assert disturbance.told(disturbed(0.63, status=Status.FAILED)) is None
+    assert disturbance.summary([loud, disturbed(0.2)]) == (
+        "disturbed: others took up to 63 % of the time (other processes had 70 % of the processors)"
+    )
+    assert disturbance.summary([record()]) == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"processors": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
+        (
+            {"processors": 0.05, "throttled": 0.25},
+            "the limit of a control group held it back for 25 % of the time",
+        ),
+    ],
+)
+def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:
+    assert disturbance.cause(disturbed(0.3, **more)) == words
+    assert disturbance.cause(record()) == "it is not known by whom"
+
+
+def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
+    uses = tuple(
+        Others(hosts=(name,), wall_ns=1, cores=4, taken=taken, processors=taken)
+        for name, taken in (("initiator", 0.1), ("target", 0.5))
+    )
+    found = record(beside=Beside(others=uses))
+    assert disturbance.share(found) == 0.5
+    assert disturbance.cause(found) == "on the target other processes had 50 % of the processors"
+
+
+def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
+    good, loud, failed = record(), disturbed(0.5, repeat=2), record(status=Status.FAILED, repeat=3)
+    assert disturbance.counting([loud, good, failed]) == [good] == disturbance.quiet([loud, good, failed])
+    assert disturbance.counting([loud, failed]) == [loud] and disturbance.quiet([loud, failed]) == []
+
+
+def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None:
+    plan = made_plan()
+    assert disturbance.is_final(record(), plan) and not disturbance.is_final(disturbed(0.5), plan)
+    assert disturbance.is_final(disturbed(0.5), msgspec.structs.replace(plan, retries=0))
+    assert not disturbance.is_final(record(status=Status.INVALID), plan)
+
+
+# Who looks from outside
+
+
+class Outside:
+    """Writes looks to the file that a lab reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / LIVE
+        self.file.write_bytes(b"")
+        self.slot = 0
+
+    def look(self, seconds: float, waited: float = 0.5, **changes: Any) -> None:
+        """At so many seconds: the lab ran for half of them, and waited for others so long in all."""
+        look = after(seconds, {"ran_ns": seconds / 2, "waited_ns": waited}, idle_ns=seconds)
+        text = msgspec.json.encode(msgspec.structs.replace(look, **changes)).ljust(SLOT_BYTES)
+        with self.file.open("r+b") as file:
+            file.seek(self.slot * SLOT_BYTES)
+            file.write(text)
+        self.slot = (self.slot + 1) % SLOTS
+
+
+def test_a_lab_reads_what_is_seen_of_it_outside(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
+    outside.look(1, waited=0.2)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        outside.look(2, waited=0.2)
+        outside.look(3, waited=1.2)
+    (use,) = watching.taken()
+    assert use.taken == pytest.approx(0.5) and use.wall_ns == 2 * S
+
+
+def test_what_others_took_while_a_tool_started_is_left_out(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
+    for tenth in range(SLOTS + 10):  # the oldest are written over
+        outside.look(tenth / 10, waited=0.2)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        outside.look(7.8, waited=0.6)
+        outside.look(8.4, waited=0.6)
+        outside.look(8.9, waited=0.9)
+    (use,) = watching.taken(S)
+    assert use.wall_ns == pytest.approx(1.1 * S) and use.waited == pytest.approx(0.3 / 1.1)
+    (whole,) = watching.taken()
+    assert whole.wall_ns == pytest.approx(1.6 * S) and whole.waited == pytest.approx(0.7 / 1.6)
+    (longer,) = watching.taken(5 * S)
+    assert longer == whole
+
+
+def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path) -> None:
+    outside = Outside(tmp_path)
+    outside.look(1)
+    with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        time.sleep(0.2)
+        threading.Timer(0.1, outside.look, [1.4]).start()
+    (use,) = watching.taken()
+    assert use.wall_ns == pytest.approx(0.4 * S)
+
+
+def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "PATIENCE_S", 0.1)
+
+    def watched(look: Callable[[], None]) -> tuple[Others, ...]:
+        with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+            time.sleep(0.2)
+            look()
+        return watching.taken()
+
+    assert watched(lambda: None) == (), "there is no file"
+    outside = Outside(tmp_path)
+    assert watched(lambda: outside.look(1)) == (), "it began too late"
+    assert watched(lambda: None) == (), "who looked does so no more"
+    assert watched(lambda: outside.look(5, until_ns=1)) == (), "it was read while it was written"
+    outside.file.write_bytes(b'{"at_ns": ')
+    assert watched(lambda: None) == ()
+
+
+def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path) -> None:
+    Outside(tmp_path).look(1)
+    began = time.monotonic()
+    with pytest.raises(KeyError), FromOutside(tmp_path / LIVE, HOSTS) as watching:
+        time.sleep(0.2)
+        raise KeyError
+    assert time.monotonic() - began < neighbours.PATIENCE_S / 2 and watching.taken() == ()
+
+
+@pytest.fixture
+def bound() -> Iterator[None]:
+    """A process of ours that is always busy, bound to one processor as a lab is."""
+    core = str(max(os.sched_getaffinity(0)))
+    with subprocess.Popen(["taskset", "-c", core, sys.executable, "-c", "while True: pass"]) as process:
+        yield
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("bound")
+def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (tmp_path / LIVE).symlink_to(elsewhere)
+    with looking(tmp_path):
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with FromOutside(tmp_path / LIVE, HOSTS) as watching:
+                time.sleep(0.5)
+            # It is there from the first look on, and bound a moment later.
+            if (found := watching.taken()) and found[0].taken is not None and found[0].beside is None:
+                break
+        (use,) = found
+        assert (tmp_path / LIVE).stat().st_size <= SLOTS * SLOT_BYTES
+    assert use.taken is not None and 0 <= use.taken <= 1 and use.wall_ns > 0.3 * S
+    assert use.cores == os.cpu_count()
+    assert list(tmp_path.iterdir()) == [elsewhere] and elsewhere.read_text() == "mine"
+
+
+def test_what_has_ended_is_counted_on() -> None:
+    sampler = Sampler()
+    sampler.look()
+    core = str(max(os.sched_getaffinity(0)))
+    with subprocess.Popen(["taskset", "-c", core, "sh", "-c", "while :; do :; done"]) as process:
+        time.sleep(0.3)
+        seen = sampler.look()
+        process.kill()
+    (before,) = seen.cores
+    (now,) = sampler.look().cores
+    assert before.ran_ns > 10_000_000 and now.ran_ns >= before.ran_ns
+    assert now.number == int(core) and seen.processors == os.cpu_count()
+
+
+# Who looks on a machine
+
+
+def test_a_machine_explains_what_is_the_kernels_and_our_own() -> None:
+    host = NamespaceHost(name="target")
+    with OnMachines([(host, ("target",))], "/proc") as watching:
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            pass
+    (use,) = watching.taken()
+    assert use.hosts == ("target",) and use.wall_ns > 0.5 * S
+    assert use.processors is not None and 0 <= use.processors <= 1
+    assert use.taken is not None
+
+
+def test_a_machine_without_such_files_is_not_known(tmp_path: Path) -> None:
+    with OnMachines([(NamespaceHost(name="target"), ("target",))], str(tmp_path / "none")) as watching:
+        time.sleep(0.01)
+    assert watching.taken() == ()
+
+
+def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...] = (0, 0, 0, 0)) -> Path:
+    folder = proc / str(pid)
+    (folder / "ns").mkdir(parents=True)
+    fields = ["S", "1", "1", "1", "0", "-1", str(flags), "0", "0", "0", "0", *map(str, ticks), "20", "0"]
+    (folder / "stat").write_text(f"{pid} (a) name) {' '.join(fields)}\n")
+    return folder / "ns" / "pid"
+
+
+def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
+    from harness.programs import neighbours as program
+
+    ours = Path("/proc/self/ns/pid").readlink()
+    (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
+    write_process(tmp_path, 2, flags=program.KERNEL_THREAD, ticks=(0, 5, 0, 0)).symlink_to("pid:[1]")
+    write_process(tmp_path, 10, ticks=(1, 2, 3, 4)).symlink_to(ours)
+    write_process(tmp_path, 11, ticks=(100, 100, 100, 100)).symlink_to("pid:[1]")
+    (tmp_path / "12").mkdir()
+    assert program.explained_ticks(str(tmp_path)) == 5 + 1 + 2 + 3 + 4
+    told = program.look(str(tmp_path))
+    assert told["ours_ns"] == (15 + 6 + 7 + 1 + 1) * program.TICK_NS
+    assert told["idle_ns"] == (4 + 5 + 1 + 1) * program.TICK_NS
+    assert told["stolen_ns"] == [8 * program.TICK_NS, program.TICK_NS] and told["processors"] == 2
+    assert msgspec.convert(told, Look).pressure_ns == told["pressure_ns"]
+
+
+def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.programs import neighbours as program
+
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/cpu.stat").write_text("usage_usec 9\nthrottled_usec 5\n")
+    (tmp_path / "a/b/cpu.stat").write_text("throttled_usec 7\n")
+    monkeypatch.setattr(program, "CGROUPS", tmp_path)
+    files = {"/proc/self/cgroup": "0::/a/b\n"}
+    read = program.read
+    monkeypatch.setattr(program, "read", lambda path: files.get(str(path)) or read(path))
+    assert program.throttled_ns() == 12_000
+    files["/proc/self/cgroup"] = "4:cpu:/a\n"
+    assert program.throttled_ns() is None
+
+
+def test_the_program_stands_by_itself() -> None:
+    done = subprocess.run(
+        [programs.PYTHON, "-I", "-S", "-"],
+        input=programs.source("neighbours"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    look = msgspec.json.decode(done.stdout, type=Look)
+    assert look.at_ns == look.until_ns > 0 and look.processors == len(look.stolen_ns) == os.cpu_count()
+    assert 0 < look.idle_ns < look.at_ns * look.processors * 2

@@ -1,0 +1,107 @@
+"""What machines are: asked of them, kept with the results, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from harness import environment, testbed
+from harness.machine import MACHINE, Machine, machine_of
+from harness.results import RunFolder
+from tests.unit.fakes import Command, FakeHost, World
+
+CPUINFO = """\
+processor\t: 0
+model name\t: AMD EPYC
+cpu MHz\t\t: 2000.000
+
+processor\t: 1
+model name\t: AMD EPYC
+cpu MHz\t\t: 3000.500
+"""
+FILES = {
+    "/proc/version": "Linux version 6.1.0 (a@b) #1\n",
+    "/proc/cmdline": "secret=1\n",
+    "/proc/cpuinfo": CPUINFO,
+    "/proc/meminfo": "MemTotal:        2048 kB\nMemFree: 1 kB\n",
+    "/proc/loadavg": "0.25 0.50 0.75 1/200 12345\n",
+    "/etc/os-release": 'NAME=x\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n',
+    "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
+}
+LSCPU = "Architecture: x86_64\nModel name:   Some ARM\nHypervisor vendor:   KVM\n"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked(FakeHost):
+    files: dict[str, str] = field(default_factory=dict)
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        return [self.files.get(path, "") for path in paths]
+
+
+class Programs(World):
+    """Whose one program is lscpu(1)."""
+
+    def __init__(self, lscpu: str) -> None:
+        super().__init__()
+        self.lscpu = lscpu
+
+    def run(self, host: FakeHost, command: Command, timeout_s: float) -> tuple[int, str, str]:
+        del host, timeout_s
+        return (0, self.lscpu, "") if command.argv == ("lscpu",) else (1, "", "")
+
+
+def asked(lscpu: str = LSCPU, **changes: str) -> Asked:
+    files = FILES | {f"/proc/{name}": text for name, text in changes.items()}
+    return Asked(world=Programs(lscpu), name="target", files=files)
+
+
+def test_what_a_machine_says_of_itself() -> None:
+    facts = environment.describe_machine(asked())
+    assert machine_of({MACHINE: facts}, "target") == Machine(
+        processor="AMD EPYC",
+        cores=2,
+        frequency_mhz=2500.2,
+        governor="powersave",
+        hypervisor="KVM",
+        load=0.25,
+        memory_bytes=2048 * 1024,
+        kernel="6.1.0",
+        distribution="Debian GNU/Linux 12 (bookworm)",
+    )
+    assert "kernel_command_line" not in facts, "which says more of its owner than of figures"
+
+
+@pytest.mark.parametrize(("lscpu", "hypervisor"), [("Architecture: x86_64\n", "none"), ("", None)])
+def test_bare_metal_is_told_from_what_is_not_known(lscpu: str, hypervisor: str | None) -> None:
+    facts = environment.describe_host(asked(lscpu))
+    assert facts.get("hypervisor") == hypervisor
+    found = machine_of({"hosts": {"target": facts}}, "target")
+    assert (found.hypervisor, "virtual" in found.in_words()) == (hypervisor, False)
+
+
+def test_a_processor_without_a_name_in_proc_has_that_of_lscpu() -> None:
+    facts = environment.describe_host(asked(cpuinfo="processor\t: 0\nBogoMIPS\t: 50.00\n"))
+    assert (facts["cpu"], facts["cpus"]) == ("Some ARM", 1) and "frequency_mhz" not in facts
+
+
+def test_a_user_mode_kernel_is_not_asked_what_its_processor_is() -> None:
+    facts = environment.describe_host(asked(cpuinfo="processor\t: 0\nvendor_id\t: User Mode Linux\n"))
+    assert "hypervisor" not in facts and facts["cpu"] == ""
+
+
+def test_the_machine_stays_when_the_lab_tells_of_its_hosts(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    testbed._note_machine(run)
+    below = run.load_environment()[MACHINE]
+    assert below["cpus"] >= 1 and below["kernel"].startswith("Linux version")
+    run.save_environment({"hosts": {"target": {"cpu": "UML"}}})
+    assert run.load_environment() == {MACHINE: below, "hosts": {"target": {"cpu": "UML"}}}
+    testbed._note_machine(run)
+    assert run.load_environment()["hosts"] == {"target": {"cpu": "UML"}}, "a run that goes on"
+    (tmp_path / "environment.json").write_text("damaged")
+    run.save_environment({"hosts": {}})
+    assert run.load_environment() == {"hosts": {}}

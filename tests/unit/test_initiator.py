@@ -1,0 +1,175 @@
+"""The initiator: whose name a session says, and which iscsid logs it in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness import initiator
+from harness.errors import CommandFailed
+from harness.initiator import IscsidService, IscsiSession, NoAnswer
+from harness.journal import Journal
+from tests.unit.fakes import Command, World
+
+OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
+SESSION = IscsiSession("iqn.x:y", "198.18.0.2", 3264, OURS, bound_to="eth0")
+IFACE = "iscsiadm --mode iface --interface harness-198.18.0.2-3264"
+
+
+def said(world: World) -> list[str]:
+    return [" ".join(command.argv) for command in world.commands]
+
+
+# The session's name
+
+
+def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in() -> None:
+    world = World()
+    SESSION.acquire(world.host("initiator"))
+    node = "iscsiadm --mode node --targetname iqn.x:y --portal 198.18.0.2:3264"
+    assert said(world) == [
+        f"{IFACE} --op new",
+        f"{IFACE} --op update --name iface.initiatorname --value {OURS}",
+        f"{IFACE} --op update --name iface.net_ifacename --value eth0",
+        f"{node} --interface harness-198.18.0.2-3264 --op new",
+        f"{node} --interface harness-198.18.0.2-3264 --login",
+    ]
+
+
+@pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])
+def test_a_session_under_another_name_is_not_taken(name: str) -> None:
+    world = World(serial="harness-beef-0")
+    host = world.host("initiator")
+    SESSION.acquire(host)
+    assert initiator.await_disk(host, SESSION, serial="harness-beef-0").device == "/dev/sda"
+    world.initiator = name
+    with pytest.raises(CommandFailed, match=f"expected to be {OURS}'s, found {name or 'no name'}"):
+        initiator.await_disk(host, SESSION, serial="harness-beef-0")
+
+
+@pytest.mark.parametrize(("status", "kind"), [(8, NoAnswer), (4, NoAnswer), (24, CommandFailed)])
+def test_a_portal_that_does_not_answer_is_told_from_one_that_refuses(status: int, kind: type) -> None:
+    node = ("iscsiadm", "--mode", "node", "--targetname", SESSION.iqn, "--portal", "198.18.0.2:3264")
+    login = (*node, "--interface", "harness-198.18.0.2-3264", "--login")
+    world = World(answers=[(login, (status, "", "iscsiadm: it failed"))])
+    with pytest.raises(CommandFailed) as caught:
+        SESSION.acquire(world.host("initiator"))
+    assert type(caught.value) is kind
+
+
+# Which iscsid
+
+
+def states(**active: str) -> str:
+    """What systemctl(1) shows; a unit without a state is one that there is not."""
+    blocks = [
+        f"Id=iscsid.{unit}\nLoadState={'loaded' if state else 'not-found'}\nActiveState={state or 'inactive'}"
+        for unit, state in active.items()
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def use_iscsid(tmp_path: Path, shown: str) -> list[str]:
+    """What is done, from the question on, on a machine whose systemd says that; "": there is none."""
+    world = World(answers=[(("sh", "-c", initiator.STATES), (0 if shown else 1, shown, ""))])
+    host = world.host("initiator")
+    journal = Journal(tmp_path / "journal.jsonl")
+    secret = "s"  # noqa: S105 (of no target)
+    with initiator.iscsid(
+        journal, host, initiator_iqn=OURS, chap_user="me", secret=secret, log=tmp_path / "log"
+    ):
+        world.commands.append(Command("initiator", ("use",)))
+    assert not journal.leaks and not world.left
+    return [" ".join(word for word in c.argv if "\n" not in word) for c in world.commands][3:]
+
+
+def test_a_unit_that_was_inactive_is_started_and_stopped(tmp_path: Path) -> None:
+    assert use_iscsid(tmp_path, states(socket="active", service="inactive")) == [
+        "systemctl start iscsid.service",
+        "use",
+        "sh -c sh iscsid.service",
+    ]
+
+
+def test_a_unit_that_an_earlier_harness_left_failed_is_started_all_the_same(tmp_path: Path) -> None:
+    assert use_iscsid(tmp_path, states(socket="inactive", service="failed")) == [
+        "systemctl start iscsid.service",
+        "use",
+        "sh -c sh iscsid.socket iscsid.service",
+    ]
+
+
+@pytest.mark.parametrize("active", ["active", "activating"])
+def test_an_iscsid_that_is_the_user_s_is_used_and_left(tmp_path: Path, active: str) -> None:
+    assert use_iscsid(tmp_path, states(socket="active", service=active)) == ["use"]
+
+
+@pytest.mark.parametrize("shown", ["", states(socket="", service="")])
+def test_where_systemd_does_not_know_of_one_the_run_brings_its_own(tmp_path: Path, shown: str) -> None:
+    assert use_iscsid(tmp_path, shown) == ["daemon iscsid --foreground", "use"]
+
+
+SYSTEMCTL = """\
+#!/bin/sh
+echo "$*" >> "$HERE/said"
+case "$1" in
+stop) exit "$STOPPED";;
+reset-failed) echo "Failed to reset failed state: Unit not loaded." >&2; exit 1;;
+esac
+"""
+
+
+UDEVADM = '#!/bin/sh\necho "udevadm $1" >> "$HERE/said"; exit 1'
+
+
+@dataclass
+class Machine:
+    """A systemctl(1) that writes down what it is told, and a folder of sessions."""
+
+    here: Path
+
+    def undo(self, *, stopped: int = 0) -> tuple[int, list[str]]:
+        (step,) = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service")).undo()
+        script = step.argv[2].replace("/sys/class/iscsi_session", str(self.here / "sessions"))
+        done = subprocess.run(
+            [*step.argv[:2], script, *step.argv[3:]],
+            env={
+                "PATH": f"{self.here}:{os.environ['PATH']}",
+                "HERE": str(self.here),
+                "STOPPED": str(stopped),
+            },
+            check=False,
+            stderr=subprocess.DEVNULL,
+        )
+        log = self.here / "said"
+        return done.returncode, log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    for name, text in (("systemctl", SYSTEMCTL), ("udevadm", UDEVADM)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "sessions").mkdir()
+    return Machine(tmp_path)
+
+
+SETTLED = "udevadm settle"
+STOPPED = "stop --quiet iscsid.socket iscsid.service"
+
+
+def test_units_are_stopped_and_no_failure_of_theirs_stays(machine: Machine) -> None:
+    assert machine.undo() == (0, [SETTLED, STOPPED, "reset-failed --quiet iscsid.socket iscsid.service"])
+
+
+def test_a_unit_that_does_not_stop_is_told(machine: Machine) -> None:
+    assert machine.undo(stopped=5) == (5, [SETTLED, STOPPED])
+
+
+def test_an_iscsid_that_somebody_has_come_to_need_goes_on(machine: Machine) -> None:
+    (machine.here / "sessions" / "session4").mkdir()
+    assert machine.undo() == (0, [SETTLED])

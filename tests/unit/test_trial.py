@@ -1,0 +1,124 @@
+"""What doctor tries on a machine: each part of a run in small, all of it undone, and what fails is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import programs, trial
+from harness.errors import HostLost
+from harness.trial import Outcome
+from tests.unit.fakes import Command, FakeHost, World
+
+HAS_LIO = (programs.PYTHON, "-I", "-c", "import rtslib_fb")
+ESP = ("unshare", "--net", programs.PYTHON)
+
+
+def tried(world: World, role: str, tmp_path: Path) -> list[Outcome]:
+    host: FakeHost = world.host(role)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words))
+        return list(trial.of(host, role, tmp_path))
+
+
+def problems(outcomes: list[Outcome]) -> dict[str, str]:
+    return {outcome.what: outcome.error.message for outcome in outcomes if outcome.error is not None}
+
+
+def made(world: World) -> set[str]:
+    return {thing.split()[0] for way, thing in world.history if way == "+"}
+
+
+def test_a_target_is_made_and_removed(tmp_path: Path) -> None:
+    world = World()
+    outcomes = tried(world, "target", tmp_path)
+    assert [(o.what, o.error) for o in outcomes] == [
+        ("an iSCSI target", None),
+        ("an IKE daemon", None),
+        ("an ESP packet and its capture", None),
+    ]
+    assert made(world) == {"backstore", "target", "daemon"}
+    assert not world.left
+    images = [c.argv[-1] for c in world.commands if c.argv[0] in ("truncate", "rm")]
+    assert len(images) == 2 and images[0] == images[1] and images[0].startswith("/run/harness/private/")
+
+
+def test_an_initiator_with_lio_logs_in_to_itself(tmp_path: Path) -> None:
+    world = World()
+    outcomes = tried(world, "initiator", tmp_path)
+    assert problems(outcomes) == {}
+    assert outcomes[0].what == "an iSCSI session to itself, which was /dev/sda"
+    assert {"backstore", "target", "session", "daemon"} <= made(world)
+    assert not world.left
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (8, ""),
+        (4, ""),
+        (20, "ended with status 20: could not connect to iscsid"),
+        (24, "ended with status 24: could not connect to iscsid"),
+        (0, "expected nobody at 127.0.0.1:3264"),
+    ],
+)
+def test_an_initiator_without_lio_has_iscsid_refused(tmp_path: Path, status: int, problem: str) -> None:
+    world = World(answers=[(HAS_LIO, (1, "", "No module named 'rtslib_fb'"))])
+    act = world._act
+
+    def answer(netns: str | None, argv: tuple[str, ...], text: str) -> tuple[int, str, str]:
+        return (
+            (status, "", "could not connect to iscsid") if argv[-1] == "--login" else act(netns, argv, text)
+        )
+
+    world._act = answer  # type: ignore[method-assign]
+    (session, *others) = tried(world, "initiator", tmp_path)
+    assert problems(others) == {}
+    if problem:
+        assert session.error is not None and problem in session.error.message
+    else:
+        assert session == Outcome(what="iscsid, which answers (a whole session would take LIO here)")
+    assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
+
+
+@pytest.mark.parametrize(
+    ("start", "what", "said"),
+    [
+        ("/usr/bin/python3 -c", "an iSCSI target", "LIO refused: it was made to fail"),
+        ("daemon", "an IKE daemon", "ended while it started"),
+        ("unshare --net", "an ESP packet and its capture", "it was made to fail"),
+    ],
+)
+def test_what_fails_is_told_and_does_not_hide_the_rest(
+    tmp_path: Path, start: str, what: str, said: str
+) -> None:
+    made_to_fail: list[Command] = []
+
+    def broken(command: Command) -> bool:
+        is_it = " ".join(command.argv).startswith(start) and "delete" not in (command.input or "")
+        made_to_fail.extend([command] * is_it)
+        return is_it
+
+    world = World(broken=broken)
+    outcomes = tried(world, "target", tmp_path)
+    assert made_to_fail and len(outcomes) == 3
+    ((failed, message),) = problems(outcomes).items()
+    assert failed == what and said in message
+    assert not world.left
+
+
+def test_what_is_left_is_told(tmp_path: Path) -> None:
+    world = World(broken=lambda command: '"delete-target"' in (command.input or ""))
+    outcomes = tried(world, "target", tmp_path)
+    assert problems(outcomes)["to undo all that"].startswith("IscsiTarget was not undone: ")
+
+
+def test_a_machine_that_is_lost_is_no_failed_trial(tmp_path: Path) -> None:
+    def lost(command: Command) -> bool:
+        if command.argv[0] == "truncate":
+            raise HostLost("it has gone")
+        return False
+
+    with pytest.raises(HostLost):
+        tried(World(broken=lost), "target", tmp_path)

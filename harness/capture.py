@@ -26,6 +26,7 @@ from pathlib import Path
 from harness import run
 from harness.errors import CommandFailed
 from harness.hosts import Daemon, Host
+from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
 from harness.model import End, LinkProfile
 
@@ -44,9 +45,6 @@ RAW_IP = (12, 101)
 ETHERTYPE_IPV4, ETHERTYPE_ARP, ETHERTYPE_IPV6, ETHERTYPE_EAPOL = 0x0800, 0x0806, 0x86DD, 0x888E
 VLAN_TAGS = (0x8100, 0x88A8)
 IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ESP, IPPROTO_ICMPV6, HOP_BY_HOP = 6, 17, 50, 58, 0
-IKE_PORTS = (500, 4500)
-"""RFC 7296, section 2."""
-
 NEIGHBOUR_DISCOVERY = (*range(130, 138), 143)
 """Types of ICMPv6 by which hosts and routers find each other: RFC 2710, 3810 and 4861."""
 
@@ -235,7 +233,7 @@ class Reader:
             protocol, rest = self._transport(kind, packet)
             between = {packet[12:16], packet[16:20]} == set(self.addresses)
             ports = struct.unpack_from("!HH", rest) if protocol == IPPROTO_UDP else ()
-            return between and any(port in IKE_PORTS for port in ports)
+            return between and IKE_PORT in ports
         if kind == ETHERTYPE_IPV6:
             protocol, rest = self._transport(kind, packet)
             return protocol == IPPROTO_ICMPV6 and rest[0] in NEIGHBOUR_DISCOVERY

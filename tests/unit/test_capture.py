@@ -22,6 +22,7 @@ from harness.capture import (
     sampling,
 )
 from harness.errors import CommandFailed
+from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
 from harness.model import ENDS, End, LinkProfile
 from tests.unit.fakes import (
@@ -182,9 +183,10 @@ OTHER = Seen(other=1, clear_bytes=100)
         "a fragment behind the first, which has no ports": (tcp(0, 0, NEAR, FAR, fragment=0x00B9), CLEARTEXT),
         "another connection": (tcp(40000, 22, NEAR, FAR), OTHER),
         "ICMP": (ipv4(1, bytes(40), NEAR, FAR), OTHER),
-        "IKE": (udp(500, 500, NEAR, FAR), CONTROL),
-        "IKE behind a NAT": (udp(4500, 1024, NEAR, FAR), CONTROL),
-        "IKE with somebody else": (udp(500, 500, NEAR, "10.0.0.1"), OTHER),
+        "IKE": (udp(40000, IKE_PORT, NEAR, FAR), CONTROL),
+        "its answer": (udp(IKE_PORT, 40000, FAR, NEAR), CONTROL),
+        "IKE with somebody else": (udp(40000, IKE_PORT, NEAR, "10.0.0.1"), OTHER),
+        "somebody else's IKE": (udp(500, 500, NEAR, FAR), OTHER),
         "another datagram": (udp(5000, 53, NEAR, FAR), OTHER),
         "ARP": (arp(), CONTROL),
         "EAPOL": (ethernet(0x888E, bytes(95)), CONTROL),
@@ -207,7 +209,7 @@ def test_each_kind_of_frame_is_told(frame: bytes, expected: Seen) -> None:
 
 
 def test_a_frame_that_is_cut_short_anywhere_is_never_taken_for_control() -> None:
-    for whole in (tcp(40000, 3260, NEAR, FAR), vlan(1, udp(500, 500, NEAR, FAR)), esp(7, 256, NEAR, FAR)):
+    for whole in (tcp(40000, 3260, NEAR, FAR), vlan(1, udp(IKE_PORT, 9, NEAR, FAR)), esp(7, 256, NEAR, FAR)):
         for length in range(len(whole)):
             seen = told(whole[:length])
             assert seen in (OTHER, told(whole)), length

@@ -183,7 +183,7 @@ class Bench:
                     continue
                 number += 1
                 self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
-                record = self._newest[cell.column] = self._save(self.measure(cell, order))
+                record = self.record(cell, order)
                 schedule.take(record)
                 self.emit(
                     CellEnded(
@@ -198,6 +198,11 @@ class Bench:
                 if self._lost is not None:
                     raise self._lost
             self.emit(Phase("taking everything down"))
+
+    def record(self, cell: Cell, order: int) -> Record:
+        """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
+        record = self._newest[cell.column] = self._save(self.measure(cell, order))
+        return record
 
     def _await_calm(self) -> bool:
         """Wait until others leave room for a measurement; False if they do not for as long as the run can
@@ -354,6 +359,13 @@ class Bench:
             self.folder.save_environment(self._facts)
         return up
 
+    def take_down(self, column: Column) -> None:
+        """Take down a column that is up; what cannot be is told of in the end."""
+        try:
+            self._columns.pop(column).stack.close()
+        except (HarnessError, OSError) as error:
+            self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
+
     def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
         """Of a column that is down: what its captures saw after its last cell."""
         self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, lane.capture.last)])
@@ -463,10 +475,7 @@ class Bench:
             # Whatever broke may still be broken: the next cell of this column starts from scratch. What its
             # captures see until then is of this cell, which does not count.
             self._newest.pop(column, None)
-            try:
-                self._columns.pop(column).stack.close()
-            except (HarnessError, OSError) as error:
-                self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
+            self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
     def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:

@@ -255,12 +255,8 @@ def matrix(bench: Bench, at_once: int) -> None:
             record, in_clear = broken(bench, cell, faults, part)
             what = f"{moment:9} {', '.join(faults) or 'nothing'}"
             reason = f": {record.reason}" if record.reason else ""
-            print(
-                f"{what:60} {record.status:7} {in_clear:5} in clear, {time.monotonic() - began:.0f} s{reason}"[
-                    :400
-                ],
-                flush=True,
-            )
+            took = f"{in_clear:5} in clear, {time.monotonic() - began:.0f} s"
+            print(f"{what:60} {record.status:7} {took}{reason}"[:400], flush=True)
             outcomes[str(record.status), bool(in_clear)] += 1
             assert not (in_clear and record.status is Status.OK), what
             if set(faults) <= HARMLESS:

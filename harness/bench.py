@@ -451,6 +451,7 @@ class Bench:
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
             ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+            encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,
             disk=plan.disk.name if plan.disk is not None else "",

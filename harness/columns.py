@@ -216,7 +216,10 @@ class Columns:
     ) -> bait.Control:
         """Close the barrier, and show by bait, before and behind it, that it does what it is for."""
         near, far, port = path.initiator_address, path.target_address, path.port
-        seen = bait.show(watching, witnesses)
+        with contextlib.ExitStack() as meanwhile:
+            if path.is_shared:
+                self._clear(path, meanwhile)
+            seen = bait.show(watching, witnesses)
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
         # Looked at a last time while the barrier stands: what ends with the link may then be in clear.

@@ -7,6 +7,7 @@ Every field that carries a quantity has its unit in its name. Bandwidths are der
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -92,6 +93,12 @@ class Security(enum.StrEnum):
 
 
 IPSEC_OFF = "off"
+UNENCRYPTED = "not encrypted"
+"""What every table says of ESP whose proposal does not encrypt, in place of "IPsec"."""
+
+NO_CIPHER = "ecb(cipher_null)"
+"""What /proc/crypto calls the cipher that is none (RFC 2410)."""
+
 LINK_LOCAL = "local"
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
@@ -262,6 +269,15 @@ class Column(msgspec.Struct, frozen=True, order=True):
         name = self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
         return name if self.initiators == 1 else f"{name}.x{self.initiators}"
 
+    def shown(self, *, is_unencrypted: bool) -> str:
+        """The label for people, who are to know if ESP leaves the data readable."""
+        return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label
+
+
+def is_unencrypted(encrypts: bool | None, esp: Mapping[str, str]) -> bool:
+    """Whether ESP leaves data readable, by a record's ``encrypts``, or else by the algorithms agreed on."""
+    return encrypts is False or (encrypts is None and NO_CIPHER in esp.get("algorithm", "").split(" + "))
+
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
     """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
@@ -367,6 +383,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def clock(self) -> Clock:
         return Clock.VIRTUAL if self.virtual_time else Clock.REAL
+
+    def encrypts(self, column: Column) -> bool | None:
+        """Whether a column's ESP encrypts; None without IPsec."""
+        return None if column.ipsec == IPSEC_OFF else self.proposals[column.ipsec].encrypts
+
+    def shown(self, column: Column) -> str:
+        """The name of a column for people."""
+        return column.shown(is_unencrypted=self.encrypts(column) is False)
 
     def has_radio(self, link: LinkProfile) -> bool:
         """Whether a link is 802.11 over simulated radios: its own kernel has them, Debian's has none."""
@@ -487,6 +511,8 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
+    ``encrypts`` says it of the column's ESP proposal; None without IPsec, and in records of before.
+
     With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their total,
     its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
@@ -515,6 +541,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: str | None = None
+    encrypts: bool | None = None
     proof: Proof | None = None
     session: dict[str, str] = {}
     esp: dict[str, str] = {}

@@ -51,6 +51,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         emulated=link.emulated,
         link_title=link.title,
         ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+        encrypts=plan.encrypts(column),
         clock=plan.clock,
         lab_kernel=plan.lab_kernel,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -74,10 +75,9 @@ class Outcome:
                 if self.first_fio_unix_s is None and event.fio_ns:
                     self.first_fio_unix_s = event.fio_started_unix_s
             case CellWithdrawn():
-                self.counts[Status.OK] = self.counts.get(Status.OK, 0) - 1
-                self.counts[Status.INVALID] = self.counts.get(Status.INVALID, 0) + 1
-                if not self.counts[Status.OK]:
-                    del self.counts[Status.OK]
+                self.cells[event.key] = msgspec.structs.replace(
+                    self.cells[event.key], status=Status.INVALID, reason=event.reason
+                )
             case Failed():
                 self.failure = event
             case Ended():

@@ -270,9 +270,7 @@ class Columns:
         for end, host in zip(ENDS, (path.initiator, path.target), strict=True):
             # Not where there is none: the kernel would begin to look up policies for every packet.
             if ipsec.is_joined(host, path):
-                stack.enter_context(
-                    self.journal.hold(host, ipsec.Clearance(end, *ends, path.port, path.index))
-                )
+                stack.enter_context(self.journal.hold(host, ipsec.Clearance(end, *ends, path.port)))
 
     def _charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
         """The charon of a host or network namespace, started if it does not run (any more)."""

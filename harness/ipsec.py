@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ POLICY_PRIORITY = 10_000
 """With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
 begin at 100 000 (a lower number comes first)."""
 
+CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
+
 BARRIER_PRIORITY = 20_000
 """Behind the path's own policies, and before others': what these protected would pass for the path's."""
 
@@ -45,8 +47,8 @@ puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is,
 IKE_DEADLINE_S = 15
 
 
-class Barrier(msgspec.Struct, frozen=True):
-    """Policies on one end that drop the portal's cleartext (ip-xfrm(8), action block).
+class OfThePortal(msgspec.Struct, frozen=True):
+    """Policies on one end for all of a portal's traffic, in both directions (ip-xfrm(8)).
 
     They name the portal's port: the kernel keeps one policy for a selector, whatever its priority, so
     with charon's selector they would replace each other. An SSH connection is never covered.
@@ -57,54 +59,42 @@ class Barrier(msgspec.Struct, frozen=True):
     target: str
     port: int = PORT
 
+    ACTION: ClassVar[str]
+    PRIORITY: ClassVar[int]
+
     def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return _of_the_portal(self.end, self.initiator, self.target, self.port)
+        inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
+        there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
+        back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
+        return (
+            (*there, "dport", str(self.port), "dir", outbound),
+            (*back, "sport", str(self.port), "dir", inbound),
+        )
 
     def acquire(self, host: Host) -> None:
         for policy in self._policies():
             host.run(
                 ["ip", "xfrm", "policy", "add", *policy]
-                + ["action", "block", "priority", str(BARRIER_PRIORITY)]
+                + ["action", self.ACTION, "priority", str(self.PRIORITY)]
             )
 
     def undo(self) -> tuple[Step, ...]:
         return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
 
 
-class Clearance(msgspec.Struct, frozen=True):
-    """Policies on one end that let the portal's traffic pass in clear, before others that would protect it.
+class Barrier(OfThePortal, frozen=True):
+    """Drops what would leave or come in clear."""
 
-    For a path without IPsec between two machines that are joined by IPsec of the user's own.
-    """
-
-    end: End
-    initiator: str
-    target: str
-    port: int
-    index: int
-
-    def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return _of_the_portal(self.end, self.initiator, self.target, self.port)
-
-    def acquire(self, host: Host) -> None:
-        for policy in self._policies():
-            host.run(
-                ["ip", "xfrm", "policy", "add", *policy]
-                + ["action", "allow", "priority", str(POLICY_PRIORITY + self.index)]
-            )
-
-    def undo(self) -> tuple[Step, ...]:
-        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+    ACTION = "block"
+    PRIORITY = BARRIER_PRIORITY
 
 
-def _of_the_portal(
-    end: End, initiator: str, target: str, port: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Selector and direction of the policies for a portal's traffic: to it, and from it."""
-    inbound, outbound = ("in", "out") if end == "initiator" else ("out", "in")
-    there = ("src", f"{initiator}/32", "dst", f"{target}/32", "proto", "tcp")
-    back = ("src", f"{target}/32", "dst", f"{initiator}/32", "proto", "tcp")
-    return (*there, "dport", str(port), "dir", outbound), (*back, "sport", str(port), "dir", inbound)
+class Clearance(OfThePortal, frozen=True):
+    """Lets it pass in clear, before policies that would protect it: for a path without IPsec between two
+    machines that are joined by IPsec of the user's own."""
+
+    ACTION = "allow"
+    PRIORITY = CLEARANCE_PRIORITY
 
 
 DELETE_LARVAL = """
@@ -211,8 +201,10 @@ class Policy:
         """Whether the run made it for this path."""
         if {self.source, self.destination} != {f"{address}/32" for address in _addresses(path)}:
             return False
-        is_barrier = self.priority == BARRIER_PRIORITY and self.text.endswith(f"port {path.port}")
-        return not path.is_shared or is_barrier or self.priority == POLICY_PRIORITY + path.index
+        of_the_portal = (
+            (BARRIER_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
+        )
+        return not path.is_shared or self.priority in (POLICY_PRIORITY + path.index, *of_the_portal)
 
     def covers(self, path: LinkPath) -> bool:
         """Whether it holds for traffic between the ends of a path, or some of it."""
@@ -254,7 +246,7 @@ def _addresses(path: LinkPath) -> tuple[str, str]:
 
 def is_joined(host: Host, path: LinkPath) -> bool:
     """Whether a host has IPsec policies of somebody else's for traffic between the ends of a path."""
-    ours = range(POLICY_PRIORITY, BARRIER_PRIORITY + 1)
+    ours = range(CLEARANCE_PRIORITY, BARRIER_PRIORITY + 1)
     return any(policy.covers(path) and policy.priority not in ours for policy in _policies(host))
 
 

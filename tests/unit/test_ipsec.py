@@ -419,14 +419,14 @@ def test_ipsec_of_the_users_own_between_the_ends_is_seen(policies: str, is_joine
 
 def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_portal_alone() -> None:
     world = World()
-    clearance = Clearance("target", NEAR, FAR, 3276, 3)
+    clearance = Clearance("target", NEAR, FAR, 3276)
     clearance.acquire(world.host("target"))
     said = [" ".join(command.argv) for command in world.commands]
     assert said == [
         f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir in "
-        f"action allow priority {ipsec.POLICY_PRIORITY + 3}",
+        f"action allow priority {ipsec.CLEARANCE_PRIORITY}",
         f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto tcp sport 3276 dir out "
-        f"action allow priority {ipsec.POLICY_PRIORITY + 3}",
+        f"action allow priority {ipsec.CLEARANCE_PRIORITY}",
     ]
     assert carry_out(clearance.undo(), world.host("target").run) == []
     assert world.left == set()
@@ -513,6 +513,7 @@ def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_cover
 
 
 def test_policies_come_before_the_barrier_whatever_the_path() -> None:
+    assert ipsec.CLEARANCE_PRIORITY < ipsec.POLICY_PRIORITY
     assert ipsec.POLICY_PRIORITY + 255 < ipsec.BARRIER_PRIORITY
 
 

@@ -39,8 +39,9 @@ def state_folder() -> Path:
 
 def lasting_folder() -> Path:
     """The user's folder on a disk, perhaps not made yet: /var/lib/harness for root, else one in /var/tmp."""
-    uid = os.geteuid()
-    return Path("/var/lib/harness" if uid == 0 else f"/var/tmp/harness-{uid}")  # noqa: S108
+    # Root of a user namespace may not write there either.
+    is_root = os.access("/var/lib", os.W_OK)
+    return Path("/var/lib/harness" if is_root else f"/var/tmp/harness-{os.geteuid()}")  # noqa: S108
 
 
 def own_folder(folder: Path) -> Path:

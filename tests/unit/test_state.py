@@ -159,9 +159,18 @@ def test_each_user_has_one_folder_whatever_the_session(
     assert state.state_folder() == Path(expected)
 
 
-@pytest.mark.parametrize(("uid", "expected"), [(0, "/var/lib/harness"), (1000, "/var/tmp/harness-1000")])
+@pytest.mark.parametrize(
+    ("uid", "may_write", "expected"),
+    [
+        (0, True, "/var/lib/harness"),
+        (1000, False, "/var/tmp/harness-1000"),
+        (0, False, "/var/tmp/harness-0"),
+    ],
+    ids=["root", "user", "root of a user namespace"],
+)
 def test_each_user_has_a_folder_that_a_reboot_does_not_empty(
-    monkeypatch: pytest.MonkeyPatch, uid: int, expected: str
+    monkeypatch: pytest.MonkeyPatch, uid: int, may_write: bool, expected: str
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(os, "access", lambda *_: may_write)
     assert state.lasting_folder() == Path(expected)

@@ -26,7 +26,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def read(path: str | Path) -> str:
-    """A file's text, "" if it cannot be read. Hundreds are read each second, and open() takes twice as long."""
+    """A file's text, "" if it cannot be read. Hundreds are read in a second: open() takes twice as long."""
     parts = []
     try:
         file = os.open(path, os.O_RDONLY)

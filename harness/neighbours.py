@@ -36,7 +36,7 @@ SLOT_BYTES = 4096
 """The file is so many looks, of so many bytes each: one after the other is written over the oldest."""
 
 INTERVAL_S = 0.1
-"""Between two looks at a lab: each is two thousandths of a second's work."""
+"""Between two looks at a lab, each of which is less than a thousandth of a second's work."""
 
 PATIENCE_S = 2.0
 """How long a look is waited for. Whoever looks has to get a processor as well."""

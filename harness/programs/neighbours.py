@@ -26,11 +26,18 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def read(path: str | Path) -> str:
-    """A file's text, "" if it cannot be read."""
+    """A file's text, "" if it cannot be read. Hundreds are read in a second: open() takes twice as long."""
+    parts = []
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        file = os.open(path, os.O_RDONLY)
+        try:
+            while part := os.read(file, 1 << 16):
+                parts.append(part)
+        finally:
+            os.close(file)
     except OSError:
         return ""
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def processors(proc: str) -> tuple[list[list[int]], int]:

@@ -24,7 +24,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from harness import run
-from harness.errors import CommandFailed
+from harness.errors import CommandFailed, HostLost
 from harness.hosts import Daemon, Host
 from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
@@ -348,7 +348,9 @@ class Capture:
 
     def finish(self) -> None:
         """Look a last time, before what protects the path is taken down."""
-        self.last = self.look()
+        # What a host saw that is lost is not to be had.
+        with contextlib.suppress(HostLost):
+            self.last = self.look()
 
     def _counted(self, found: list[Seen]) -> list[Seen]:
         for number, seen in enumerate(found):

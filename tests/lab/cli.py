@@ -221,6 +221,9 @@ def python_inside(module: str, *words: str) -> tuple[str, ...]:
     )
 
 
-def run_inside(module: str, *words: str, storage_mib: int = 512) -> Done:
+def run_inside(
+    module: str, *words: str, storage_mib: int = 512, deadline_s: float = COMMAND_DEADLINE_S
+) -> Done:
     """Run a module of `tests.lab` on the lab's kernel."""
-    return harness("lab", "exec", "--memory", str(storage_mib), "--", *python_inside(module, *words))
+    command = ("lab", "exec", "--memory", str(storage_mib), "--", *python_inside(module, *words))
+    return harness(*command, deadline_s=deadline_s)

@@ -26,7 +26,19 @@ def test_after_a_kill_at_any_moment_clean_restores_everything() -> None:
 
 
 def test_ipsec_fails_closed() -> None:
-    done = run_inside("inside.fails_closed")
+    done = run_inside("inside.fails_closed", "barrier")
+    assert done.status == 0, done
+
+
+@pytest.mark.parametrize("at_once", ["one", pytest.param("three", marks=pytest.mark.long)])
+def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str) -> None:
+    done = run_inside("inside.fails_closed", at_once, deadline_s=1500)
+    assert done.status == 0, done
+    assert "of which ok: 0" in done.out
+
+
+def test_captures_tell_every_kind_of_frame() -> None:
+    done = run_inside("inside.captured")
     assert done.status == 0, done
 
 

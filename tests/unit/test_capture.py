@@ -21,7 +21,7 @@ from harness.capture import (
     expression,
     sampling,
 )
-from harness.errors import CommandFailed
+from harness.errors import CommandFailed, HostLost
 from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
 from harness.model import ENDS, End, LinkProfile
@@ -418,6 +418,20 @@ def test_both_ends_are_asked_before_either_is_waited_for(tmp_path: Path) -> None
     watched.finish()
     assert watched.last == [ONE_TCP, Seen()]
     assert watched.since_start == [1, 2]
+
+
+def test_of_a_host_that_is_lost_nothing_is_seen_any_more(tmp_path: Path) -> None:
+    (near, _), (far, second) = tap(tmp_path, "initiator"), tap(tmp_path, "target")
+
+    def gone() -> None:
+        raise HostLost("the target was lost")
+
+    second.on_signal = gone
+    watched = Capture(taps=(near, far), one_in=64)
+    with pytest.raises(HostLost):
+        watched.look()
+    watched.finish()
+    assert watched.last == []
 
 
 # tcpdump as it is started

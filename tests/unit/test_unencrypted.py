@@ -1,0 +1,157 @@
+"""ESP that does not encrypt is called so in every table, and nowhere is it headed "IPsec"."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness import explain, views
+from harness.comparison import CompareFormat, Comparison, Side, compare
+from harness.comparison import render as render_comparison
+from harness.export import ExportFormat, encode
+from harness.model import Column, Proposal, Record, Status, is_unencrypted
+from harness.probes.kinds import Tcp
+from harness.probes.records import ProbeRecord
+from harness.report import render as render_page
+from harness.report.content import Results
+from harness.table import TableFormat, build, render
+from tests.unit.results_folder import made_plan
+from tests.unit.test_probes import blank
+from tests.unit.test_table import record
+
+NULL, GCM = Column("wired", "null-sha256"), Column("wired", "aes128gcm16")
+AGREED = {
+    NULL.ipsec: {"algorithm": "ecb(cipher_null) + hmac(sha256)"},
+    GCM.ipsec: {"algorithm": "rfc4106(gcm(aes))"},
+}
+
+
+def samples(*, declared: bool, **changes: Any) -> list[Record]:
+    """Of a column of each kind; without ``declared`` as an older harness wrote them."""
+    return [
+        record(
+            10.0,
+            ipsec=ipsec,
+            ipsec_mode=None if ipsec == "off" else "transport",
+            encrypts=ipsec == GCM.ipsec if declared and ipsec != "off" else None,
+            esp=AGREED.get(ipsec, {}),
+            repeat=repeat,
+            **changes,
+        )
+        for ipsec in ("off", GCM.ipsec, NULL.ipsec)
+        for repeat in range(1, 7)
+    ]
+
+
+def probes() -> list[ProbeRecord]:
+    return [
+        msgspec.structs.replace(
+            blank(Tcp(), ipsec), ipsec_mode="transport", encrypts=ipsec == GCM.ipsec, reason="x"
+        )
+        for ipsec in (GCM.ipsec, NULL.ipsec)
+    ]
+
+
+def compared(found: list[Record]) -> Comparison:
+    """These against a run of the same."""
+    again = [msgspec.structs.replace(each, run_id="r2") for each in found]
+    return compare(Side(records=found), Side(records=again))
+
+
+def flat(text: str) -> str:
+    """Without mark-up and line breaks of headings, which are in columns."""
+    return re.sub(r"<br>|<[^>]*>|\\\\|\s+", " ", html.unescape(text))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("format", [f for f in TableFormat if f not in (TableFormat.PLAIN, TableFormat.JSON)])
+def test_each_format_of_the_matrix_says_so(format: TableFormat, declared: bool) -> None:
+    text = flat(render(build(samples(declared=declared)), format))
+    assert "not encrypted" in text
+    assert "IPsec null" not in text
+    assert text.count("not encrypted") == text.count("null-sha256") > 0, "and of no other"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_printed_matrix_heads_it_so(declared: bool) -> None:
+    lines = render(build(samples(declared=declared))).splitlines()
+    rule = next(number for number, line in enumerate(lines) if line.startswith("---"))
+    columns = [match.span() for match in re.finditer(r"-+", lines[rule])]
+    headings = [" ".join(" ".join(line[slice(*span)] for line in lines[2:rule]).split()) for span in columns]
+    assert headings[-3:] == ["wired IPsec off", "wired IPsec aes128gcm16", "wired not encrypted null-sha256"]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_other_programs_are_told(declared: bool) -> None:
+    found = samples(declared=declared)
+    cells = json.loads(render(build(found), TableFormat.JSON))["cells"]
+    wanted = {"off": None, GCM.ipsec: True, NULL.ipsec: False}
+    assert {cell["ipsec"]: cell["encrypted"] for cell in cells} == wanted
+    rows = [json.loads(line) for line in encode(found, ExportFormat.JSONL).splitlines()]
+    assert {row["ipsec"]: row["encrypted"] for row in rows} == wanted
+    both = json.loads(render_comparison(compared(found), CompareFormat.JSON))
+    assert {cell["ipsec"]: cell["encrypted"] for cell in both["cells"]} == wanted
+    explained = json.loads(explain.as_json(explain.explain(found, {})))
+    assert {cell["ipsec"]: cell["encrypted"] for cell in explained["cells"]} == wanted
+
+
+def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed_on() -> None:
+    found = [record(status=Status.FAILED, ipsec=NULL.ipsec, ipsec_mode="transport", reason="x")]
+    found += samples(declared=False)
+    told = [(column.ipsec, column.is_unencrypted) for column in build(found).columns]
+    assert sorted(told) == [(GCM.ipsec, False), (NULL.ipsec, True), ("off", False)]
+
+
+@pytest.mark.parametrize("format", [CompareFormat.PLAIN, CompareFormat.GITHUB])
+def test_comparisons_and_explanations_say_so(format: CompareFormat) -> None:
+    found = samples(declared=True)
+    text = render_comparison(compared(found), format)
+    cells = explain.explain(found, {})
+    for said in (text, explain.text(cells), explain.summary(cells)):
+        assert "wired+null-sha256 (not encrypted)" in said.replace("\\", "")
+        assert "wired+aes128gcm16 (not" not in said.replace("\\", "")
+
+
+@pytest.mark.parametrize("format", [f for f in TableFormat if f is not TableFormat.JSON])
+def test_tables_of_probes_say_so(format: TableFormat) -> None:
+    text = flat(views.render(views.build(views.View.LINK, probes()), format))
+    assert "null-sha256, not encrypted" in text.replace("\\", "")
+    assert text.count("not encrypted") == 1
+
+
+def test_the_page_says_so() -> None:
+    found = samples(declared=True, block_bytes=4096)
+    text = flat(render_page(Results(records=found, probes=probes())))
+    assert "not encrypted null-sha256" in text and "wired+null-sha256 (not encrypted)" in text
+    assert "IPsec null" not in text
+
+
+def test_a_plan_is_printed_with_it() -> None:
+    proposal = Proposal(
+        name=NULL.ipsec, title="x", esp="null-sha256", ike="x", kernel_algorithms=("x",), encrypts=False
+    )
+    plan = made_plan(columns=(Column("wired"), NULL), proposals={NULL.ipsec: proposal})
+    assert [plan.shown(column) for column in plan.columns] == ["wired", "wired+null-sha256 (not encrypted)"]
+    assert [plan.encrypts(column) for column in plan.columns] == [None, False]
+
+
+@pytest.mark.parametrize(
+    ("encrypts", "algorithm", "expected"),
+    [
+        (True, "ecb(cipher_null) + hmac(sha256)", False),
+        (False, "rfc4106(gcm(aes))", True),
+        (None, "ecb(cipher_null) + hmac(sha256)", True),
+        (None, "hmac(sha256) + ecb(cipher_null)", True),
+        (None, "xecb(cipher_null) + hmac(sha256)", False),
+        (None, "", False),
+    ],
+)
+def test_what_the_proposal_says_counts_before_what_was_agreed_on(
+    encrypts: bool | None, algorithm: str, expected: bool
+) -> None:
+    assert is_unencrypted(encrypts, {"algorithm": algorithm}) is expected

@@ -81,8 +81,8 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     elif event in CHANGING:
         for number in CHANGING[event]:
             if isinstance(path := arguments[number], str | bytes | os.PathLike):
-                place = Path.cwd() / os.fsdecode(path)
-                _about_to_write(_seen, f"{os.path.realpath(place.parent)}/{place.name}")
+                named = Path.cwd() / os.fsdecode(path)
+                _about_to_write(_seen, f"{os.path.realpath(named.parent)}/{named.name}")
     elif event in STARTING:
         _seen.started.append(str(arguments[:2])[:300])
         raise FileNotFoundError(2, "No such file or directory", "(nothing is started in the fuzzer)")

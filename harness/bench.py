@@ -46,7 +46,7 @@ from harness.errors import (
     RequirementError,
     UsageError,
 )
-from harness.events import CellEnded, CellStarted, Emit, Phase
+from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase
 from harness.hosts import Host
 from harness.jobfile import (
     block_bytes,
@@ -143,6 +143,7 @@ class Bench:
         self._storage: list[Storage] = []
         self._local: LocalDisk | None = None
         self._columns: dict[Column, ColumnUp] = {}
+        self._newest: dict[Column, Record] = {}
         self._broken: dict[Column, tuple[int, Exception | None]] = {}
         self._workloads = {workload.name: workload for workload in plan.workloads}
         self._facts: dict[str, object] = {}
@@ -183,7 +184,7 @@ class Bench:
                     continue
                 number += 1
                 self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
-                record = self._save(self.measure(cell, order))
+                record = self.record(cell, order)
                 schedule.take(record)
                 self.emit(
                     CellEnded(
@@ -198,6 +199,11 @@ class Bench:
                 if self._lost is not None:
                     raise self._lost
             self.emit(Phase("taking everything down"))
+
+    def record(self, cell: Cell, order: int) -> Record:
+        """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
+        record = self._newest[cell.column] = self._save(self.measure(cell, order))
+        return record
 
     def _await_calm(self) -> bool:
         """Wait until others leave room for a measurement; False if they do not for as long as the run can
@@ -327,10 +333,13 @@ class Bench:
         try:
             profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
-                lanes = [
+                lanes: list[Lane] = []
+                # First, so that it comes when all else is down.
+                stack.callback(self._judge_what_is_left, column, lanes)
+                lanes.extend(
                     self._bring_up(column, number, stack)
                     for number in range(0 if column.link == LINK_LOCAL else column.initiators)
-                ]
+                )
                 described = [_describe(lane.path) for lane in lanes]
                 if profile is not None:
                     profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
@@ -346,12 +355,35 @@ class Bench:
                 "link": described,
                 "session": [lane.session for lane in lanes],
                 "esp": [lane.esp for lane in lanes],
+                "control": [msgspec.to_builtins(lane.control) for lane in lanes],
                 "association": [
                     msgspec.to_builtins(lane.aloft.association) for lane in lanes if lane.aloft is not None
                 ],
             }
             self.folder.save_environment(self._facts)
         return up
+
+    def take_down(self, column: Column) -> None:
+        """Take down a column that is up; what cannot be is told of in the end."""
+        try:
+            self._columns.pop(column).stack.close()
+        except (HarnessError, OSError) as error:
+            self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
+
+    def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
+        """Of a column that is down: what its captures saw after its last cell."""
+        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, lane.capture.last)])
+        self._newest.pop(column, None)
+
+    def _withdraw(self, column: Column, reasons: list[str]) -> None:
+        """The column's newest record does not count any more, for these reasons."""
+        record = self._newest.get(column)
+        if reasons and record is not None and record.status is Status.OK:
+            reason = "; ".join(reasons)
+            record = msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
+            self._newest[column] = self._save(record)
+            key = Cell(column=column, workload=record.workload, repeat=record.repeat).key
+            self.emit(CellWithdrawn(key, reason))
 
     def _bring_up(self, column: Column, number: int, stack: contextlib.ExitStack) -> Lane:
         """The lane of one initiator: link, protection, capture, target, session, disk."""
@@ -396,6 +428,8 @@ class Bench:
             capture=up.capture,
             session=negotiated,
             esp=up.esp,
+            protection=up.protection,
+            control=up.control,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
             aloft=up.aloft,
         )
@@ -421,6 +455,7 @@ class Bench:
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
             ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+            encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,
             disk=plan.disk.name if plan.disk is not None else "",
@@ -442,11 +477,10 @@ class Bench:
             self._lost = error if isinstance(error, HostLost) else None
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
         if record.status is not Status.OK and column in self._columns:
-            # Whatever broke may still be broken: the next cell of this column starts from scratch.
-            try:
-                self._columns.pop(column).stack.close()
-            except (HarnessError, OSError) as error:
-                self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
+            # Whatever broke may still be broken: the next cell of this column starts from scratch. What its
+            # captures see until then is of this cell, which does not count.
+            self._newest.pop(column, None)
+            self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
     def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
@@ -525,8 +559,9 @@ class Bench:
         watched = self._observer.watch()
         if lanes:
             done = measure.over_lanes(
-                lanes, job, raw, protected=protected, timeout_s=timeout_s, env=self._fio_env, during=watching
+                lanes, job, raw, timeout_s=timeout_s, env=self._fio_env, during=watching
             )
+            self._withdraw(cell.column, done.before)
         elif local is not None:
             path = local.storage.path
             with watching:

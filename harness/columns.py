@@ -8,12 +8,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import capture, charon, counters, interfaces, ipsec, links, paths, trunk, wifi
+from harness import (
+    bait,
+    capture,
+    charon,
+    counters,
+    interfaces,
+    ipsec,
+    links,
+    paths,
+    proof,
+    theory,
+    trunk,
+    wifi,
+    witness,
+)
 from harness.events import Emit, Phase
 from harness.hops import Hop
 from harness.hosts import Host
 from harness.journal import Journal
-from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan
+from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
 from harness.target import PORT
 
 RADIOS_PER_PATH = 3
@@ -41,12 +55,15 @@ class Hosts:
 class ColumnPath:
     """The path of one initiator in a column, up: protected as the column says, and watched.
 
-    ``esp`` is the security association as negotiated, empty without IPsec.
+    ``esp`` is the security association as negotiated, empty without IPsec. ``control`` is what came of the
+    bait before the tunnel was up.
     """
 
     path: links.LinkPath
     capture: capture.Capture
     esp: dict[str, str] = field(default_factory=dict)
+    protection: proof.Protection | None = None
+    control: bait.Control | None = None
     aloft: wifi.Aloft | None = None
 
 
@@ -85,11 +102,24 @@ class Columns:
         path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
         self.made.append(path)
         protected = column.ipsec != IPSEC_OFF
-        esp = self._protect(column, path, stack, raw) if protected else {}
         if path.is_shared and not protected:
             self._clear(path, stack)
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
-        return ColumnPath(path=path, capture=watching, esp=esp, aloft=aloft)
+        if not protected:
+            return ColumnPath(path=path, capture=watching, aloft=aloft)
+        witnesses = stack.enter_context(witness.witnesses(path, raw))
+        control = self._close(path, watching, witnesses, stack)
+        proposal = self.plan.proposals[column.ipsec]
+        esp = self._open(proposal, path, witnesses, stack, raw)
+        protection = proof.Protection(
+            algorithms=proposal.kernel_algorithms,
+            mode=self.plan.ipsec_mode,
+            witnesses=witnesses,
+            header_bytes=proof.RADIO_HEADER_BYTES if aloft is not None else theory.ETHERNET_HEADER_BYTES,
+        )
+        return ColumnPath(
+            path=path, capture=watching, esp=esp, protection=protection, control=control, aloft=aloft
+        )
 
     @property
     def _paths(self) -> list[tuple[Column, int]]:
@@ -177,14 +207,36 @@ class Columns:
             self.journal, host, profile, tag=self.plan.tag, index=index, frame_by_frame=plan.virtual_time
         )
 
-    def _protect(
-        self, column: Column, path: links.LinkPath, stack: contextlib.ExitStack, raw: Path
-    ) -> dict[str, str]:
-        """Close the barrier, then open the tunnel through it."""
-        plan = self.plan
+    def _close(
+        self,
+        path: links.LinkPath,
+        watching: capture.Capture,
+        witnesses: witness.Witnesses,
+        stack: contextlib.ExitStack,
+    ) -> bait.Control:
+        """Close the barrier, and show by bait, before and behind it, that it does what it is for."""
         near, far, port = path.initiator_address, path.target_address, path.port
+        with contextlib.ExitStack() as meanwhile:
+            if path.is_shared:
+                self._clear(path, meanwhile)
+            seen = bait.show(watching, witnesses)
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
+        # Looked at a last time while the barrier stands: what ends with the link may then be in clear.
+        stack.callback(watching.finish)
+        return bait.Control(seen_in_clear=seen, blocked=bait.stop(watching, witnesses))
+
+    def _open(
+        self,
+        proposal: Proposal,
+        path: links.LinkPath,
+        witnesses: witness.Witnesses,
+        stack: contextlib.ExitStack,
+        raw: Path,
+    ) -> dict[str, str]:
+        """Open the tunnel through the barrier."""
+        plan = self.plan
+        near, far = path.initiator_address, path.target_address
         for host, local, remote in ((path.initiator, near, far), (path.target, far, near)):
             made = ipsec.SecurityAssociations(local, remote, path.index, path.is_shared)
             stack.enter_context(self.journal.hold(host, made))
@@ -197,7 +249,7 @@ class Columns:
             )
         # A host's charon serves all its columns; that of a network namespace goes with its column.
         stays = path.target.netns is None
-        return stack.enter_context(
+        stack.enter_context(
             ipsec.tunnel(
                 path,
                 (
@@ -205,11 +257,12 @@ class Columns:
                     self._charon(path.target, ipsec.IKE_PORT, self._shared if stays else stack, raw),
                 ),
                 name=f"harness-{self.plan.tag}-{path.index}",
-                proposal=plan.proposals[column.ipsec],
+                proposal=proposal,
                 mode=plan.ipsec_mode,
                 credentials=self._credentials,
             )
         )
+        return ipsec.negotiated(path.initiator, witnesses.look(), proposal, plan.ipsec_mode)
 
     def _clear(self, path: links.LinkPath, stack: contextlib.ExitStack) -> None:
         """Keep IPsec of the user's own off a path that is to have none."""

@@ -16,7 +16,7 @@ from tabulate import tabulate
 from harness import disturbance, stats
 from harness.errors import UsageError
 from harness.escape import as_json, for_markdown, printable
-from harness.model import Column, Plan, Record
+from harness.model import IPSEC_OFF, Plan, Record
 from harness.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
 from harness.results import FIO_SOURCE, record_key
 from harness.table import notes
@@ -71,7 +71,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         # What a workload does is in its name, but for one that is shown in several rows or as their sum.
         several = self.row.direction is not None and self.row.operation.endswith(f"({self.row.direction})")
-        return f"{_link(self.column)} {self.row.workload}" + (f" ({self.row.direction})" if several else "")
+        return f"{self.column.label} {self.row.workload}" + (f" ({self.row.direction})" if several else "")
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +231,7 @@ _Cells = Mapping[ColumnKey, Mapping[str, object]]
 def _missing(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
     for name, side, other in (("A", in_a, in_b), ("B", in_b, in_a)):
         alone = [
-            f"{notes.setting_name(key.setting)} {_link(key)} {workload}"
+            f"{notes.setting_name(key.setting)} {key.label} {workload}"
             for key, workloads in side.items()
             for workload in workloads
             if workload not in other.get(key, {})
@@ -242,13 +242,8 @@ def _missing(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
 
 def _described(cells: _Cells) -> str:
     settings = dict.fromkeys(notes.setting_name(key.setting) for key in cells)
-    names = [f"{_link(key)} {workload}" for key, workloads in cells.items() for workload in workloads]
+    names = [f"{key.label} {workload}" for key, workloads in cells.items() for workload in workloads]
     return printable(f"of {' and '.join(settings)} ({_listed(names)})")
-
-
-def _link(key: ColumnKey) -> str:
-    label = Column(key.link, key.ipsec, key.initiators).label
-    return label if key.ipsec_mode in (None, "transport") else f"{label} {key.ipsec_mode}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -343,6 +338,7 @@ def _as_data(found: Comparison) -> dict[str, Any]:
                 "link": cell.column.link,
                 "ipsec": cell.column.ipsec,
                 "ipsec_mode": cell.column.ipsec_mode,
+                "encrypted": None if cell.column.ipsec == IPSEC_OFF else not cell.column.is_unencrypted,
                 "initiators": cell.column.initiators,
                 **msgspec.structs.asdict(cell.column.setting),
                 "n_a": cell.n_a,

@@ -41,6 +41,13 @@ class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"
     disturbed: Disturbed | None = None
 
 
+class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-withdrawn"):
+    """A cell that had ended ok is invalid, by what has been seen since."""
+
+    key: str
+    reason: str
+
+
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     """The run as a whole cannot go on."""
 
@@ -55,7 +62,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     leaks: tuple[str, ...]
 
 
-Event = Phase | CellStarted | CellEnded | Failed | Ended
+Event = Phase | CellStarted | CellEnded | CellWithdrawn | Failed | Ended
 Emit = Callable[[Event], None]
 
 

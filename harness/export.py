@@ -16,7 +16,7 @@ import msgspec
 from harness import disturbance, machine
 from harness.errors import RequirementError
 from harness.escape import for_csv, printable
-from harness.model import ENDS, Io, Latency, Proof, Record
+from harness.model import ENDS, IPSEC_OFF, Io, Latency, Proof, Record, is_unencrypted
 from harness.table.options import Choice
 
 
@@ -41,6 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     emulated: bool
     ipsec: str
     ipsec_mode: str | None
+    encrypted: bool | None
     initiators: int
     workload: str
     direction: str | None
@@ -158,6 +159,7 @@ def _row(
         emulated=record.emulated,
         ipsec=record.ipsec,
         ipsec_mode=record.ipsec_mode,
+        encrypted=None if record.ipsec == IPSEC_OFF else not is_unencrypted(record.encrypts, record.esp),
         initiators=record.initiators,
         workload=record.workload,
         direction=direction,

@@ -25,6 +25,7 @@ from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.target import PORT
 from harness.undo import Step
+from harness.witness import REQID, Report
 
 POLICY_PRIORITY = 10_000
 """With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
@@ -32,9 +33,6 @@ begin at 100 000 (a lower number comes first)."""
 
 BARRIER_PRIORITY = 20_000
 """Behind the path's own policies, and before others': what these protected would pass for the path's."""
-
-REQID = 0x48000000
-"""With the path's index added: what marks charon's policies and states as ours, beside others'."""
 
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
@@ -166,15 +164,11 @@ def _delete_policy(selector: tuple[str, ...]) -> Step:
 
 @dataclass(frozen=True, kw_only=True)
 class EspState:
-    """One xfrm state (an SA of one direction) and its lifetime counters."""
+    """One xfrm state (an SA of one direction)."""
 
     spi: str
     source: str
     destination: str
-    bytes: int
-    packets: int
-    algorithm: str
-    mode: str
     reqid: int
 
     def is_of(self, path: LinkPath) -> bool:
@@ -185,44 +179,21 @@ class EspState:
 
 _STATE = re.compile(
     r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
-    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\S* mode (?P<mode>\w+)\n"
-    r"(?P<body>.*?)(?=^src |\Z)",
-    re.MULTILINE | re.DOTALL,
+    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\b",
+    re.MULTILINE,
 )
-_CURRENT = re.compile(r"lifetime current:\s+(\d+)\(bytes\), (\d+)\(packets\)")
-_ALGORITHM = re.compile(r"^\s+(?:aead|enc|auth-trunc) (\S+)", re.MULTILINE)
 
 
 def parse_states(text: str) -> list[EspState]:
-    """Read the output of ``ip -s xfrm state list nokeys``."""
-    states = []
-    for match in _STATE.finditer(text):
-        current = _CURRENT.search(match["body"])
-        if current is None:
-            continue
-        states.append(
-            EspState(
-                spi=match["spi"],
-                source=match["source"],
-                destination=match["destination"],
-                bytes=int(current[1]),
-                packets=int(current[2]),
-                algorithm=" + ".join(name.strip("\"'") for name in _ALGORITHM.findall(match["body"])),
-                mode=match["mode"],
-                reqid=int(match["reqid"]),
-            )
-        )
-    return states
-
-
-def read_states(host: Host, path: LinkPath) -> list[EspState]:
-    """The ESP states of a path, both directions, that a host has now."""
-    states = parse_states(host.run(["ip", "-s", "xfrm", "state", "list", "nokeys"]).stdout)
-    ends = {path.initiator_address, path.target_address}
+    """Read the output of ``ip xfrm state list nokeys``."""
     return [
-        state
-        for state in states
-        if {state.source, state.destination} == ends and state.reqid == REQID + path.index
+        EspState(
+            spi=match["spi"],
+            source=match["source"],
+            destination=match["destination"],
+            reqid=int(match["reqid"]),
+        )
+        for match in _STATE.finditer(text)
     ]
 
 
@@ -289,7 +260,7 @@ def is_joined(host: Host, path: LinkPath) -> bool:
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """What a host still has of the ESP states and policies of these paths; nothing of anybody else's."""
-    states = parse_states(host.run(["ip", "-s", "xfrm", "state", "list", "nokeys"], check=False).stdout)
+    states = parse_states(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
     policies = _policies(host)
     return [
         f"the ESP state src {state.source} dst {state.destination} spi {state.spi}"
@@ -430,8 +401,8 @@ def tunnel(
     proposal: Proposal,
     mode: IpsecMode,
     credentials: Credentials,
-) -> Iterator[dict[str, str]]:
-    """Negotiate one CHILD_SA between the ends of a link; yields what was negotiated.
+) -> Iterator[None]:
+    """Negotiate one CHILD_SA between the ends of a link, and keep it for the length of the context.
 
     The barrier is not made here: it has to stand before this begins and after it ends.
     """
@@ -448,7 +419,7 @@ def tunnel(
         initiator.ask(
             "initiate", {"child": name, "timeout": 1000 * IKE_DEADLINE_S}, within_s=IKE_DEADLINE_S + 10
         )
-        yield negotiated(path, proposal, mode)
+        yield
     finally:
         # What a charon that does not answer leaves, SecurityAssociations removes.
         with contextlib.suppress(HarnessError):
@@ -459,25 +430,26 @@ def tunnel(
                     charon.ask(command, message)
 
 
-def negotiated(path: LinkPath, proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
-    """What the kernel now encrypts with: algorithm, mode, and the drivers that do it (/proc/crypto).
+def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
+    """What the kernels of both ends now encrypt with: algorithm, mode, and ``host``'s drivers (/proc/crypto).
 
-    Raises CommandFailed if the states in the kernel are not what was asked for.
+    Raises CommandFailed if the states in the kernels are not what was asked for.
     """
-    (crypto,) = path.initiator.read_files(["/proc/crypto"])
-    states = read_states(path.initiator, path)
-    if not states:
-        raise CommandFailed("charon reported a CHILD_SA, but the kernel has no ESP state for it")
-    state = states[-1]
-    if state.mode != mode.value or not all(name in state.algorithm for name in proposal.kernel_algorithms):
-        raise CommandFailed(
-            f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
-            f"{state.algorithm} in {state.mode} mode"
-        )
+    for report in reports:
+        if len({state.source for state in report.states}) != 2:
+            raise CommandFailed("charon reported a CHILD_SA, but a kernel has no ESP state for it")
+        for state in report.states:
+            # By name: "aes" is in many of them.
+            if (sorted(state.algorithms), state.mode) != (sorted(proposal.kernel_algorithms), mode.value):
+                raise CommandFailed(
+                    f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
+                    f"{' + '.join(state.algorithms)} in {state.mode} mode"
+                )
+    (crypto,) = host.read_files(["/proc/crypto"])
     return {
         "proposal": proposal.name,
-        "algorithm": state.algorithm,
-        "mode": state.mode,
+        "algorithm": " + ".join(proposal.kernel_algorithms),
+        "mode": mode.value,
         "drivers": ", ".join(drivers(crypto, proposal.kernel_algorithms)),
     }
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness import proof, together, wifi, wireless
+from harness import bait, proof, together, wifi, wireless
 from harness.beside import InterfaceUse
-from harness.capture import Capture
+from harness.capture import Capture, Seen
 from harness.errors import HarnessError
 from harness.hosts import Host
 from harness.initiator import RemoteDisk
@@ -31,6 +31,8 @@ class Lane:
     capture: Capture
     session: dict[str, str]
     esp: dict[str, str]
+    protection: proof.Protection | None = None
+    control: bait.Control | None = None
     is_wireless: bool = False
     aloft: wifi.Aloft | None = None
 
@@ -59,9 +61,13 @@ class Part:
 
 @dataclass(kw_only=True)
 class Done:
-    """All parts of one measurement, and what concerns it as a whole."""
+    """All parts of one measurement, and what concerns it as a whole.
+
+    ``before`` speaks against what was measured on these lanes before, by what has been seen since.
+    """
 
     parts: list[Part]
+    before: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -97,7 +103,6 @@ def over_lanes(
     job: Callable[[str], str],
     raw: Path,
     *,
-    protected: bool,
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     during: contextlib.AbstractContextManager[object] | None = None,
@@ -122,25 +127,32 @@ def over_lanes(
             for number, lane in enumerate(lanes)
             if lane.aloft is not None
         }
-        before = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
+        late = [reason for lane in lanes for reason in judge_late(lane, lane.capture.glance())]
+        before = [proof.snapshot(lane.path, lane.protection, begins=True) for lane in lanes]
         with during or contextlib.nullcontext():
             if len(lanes) == 1:
                 (lane,) = lanes
                 done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)
             else:
                 done = _together(lanes, job, raw, timeout_s=timeout_s)
-        after = [proof.snapshot(lane.path, protected=protected) for lane in lanes]
-    for lane, part, first, last in zip(lanes, done.parts, before, after, strict=True):
-        part.proof, failures, doubts = proof.judge(
+        after = [proof.snapshot(lane.path, lane.protection, begins=False) for lane in lanes]
+        seen = [
+            proof.collect(lane.path, first, last, lane.capture, protected=lane.protection is not None)
+            for lane, first, last in zip(lanes, before, after, strict=True)
+        ]
+    done.before = late
+    for lane, part, first, last, found in zip(lanes, done.parts, before, after, seen, strict=True):
+        part.proof, failures = proof.judge(
+            lane.path,
             first,
             last,
+            found,
             lane.capture,
+            lane.protection,
             read_bytes=part.read.bytes if part.read else 0,
             write_bytes=part.write.bytes if part.write else 0,
-            protected=protected,
         )
         part.reasons += failures
-        part.warnings += doubts
         part.interfaces = proof.interfaces(lane.path, first, last)
     for number, (air,) in aloft.items():
         part = done.parts[number]
@@ -155,6 +167,14 @@ def over_lanes(
         part.reasons += failures
         part.warnings += doubts
     return done
+
+
+def judge_late(lane: Lane, seen: Sequence[Seen]) -> list[str]:
+    """What frames say against a cell that were sent after the captures had been looked at for it."""
+    count = sum(each.cleartext for each in seen)
+    if lane.protection is None or not count:
+        return []
+    return [f"{count} cleartext segments of the portal were on the link after the cell"]
 
 
 def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, timeout_s: float) -> Done:

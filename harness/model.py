@@ -7,6 +7,7 @@ Every field that carries a quantity has its unit in its name. Bandwidths are der
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -92,6 +93,12 @@ class Security(enum.StrEnum):
 
 
 IPSEC_OFF = "off"
+UNENCRYPTED = "not encrypted"
+"""What every table says of ESP whose proposal does not encrypt, in place of "IPsec"."""
+
+NO_CIPHER = "ecb(cipher_null)"
+"""What /proc/crypto calls the cipher that is none (RFC 2410)."""
+
 LINK_LOCAL = "local"
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
@@ -262,6 +269,15 @@ class Column(msgspec.Struct, frozen=True, order=True):
         name = self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
         return name if self.initiators == 1 else f"{name}.x{self.initiators}"
 
+    def shown(self, *, is_unencrypted: bool) -> str:
+        """The label for people, who are to know if ESP leaves the data readable."""
+        return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label
+
+
+def is_unencrypted(encrypts: bool | None, esp: Mapping[str, str]) -> bool:
+    """Whether ESP leaves data readable, by a record's ``encrypts``, or else by the algorithms agreed on."""
+    return encrypts is False or (encrypts is None and NO_CIPHER in esp.get("algorithm", "").split(" + "))
+
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
     """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
@@ -368,6 +384,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def clock(self) -> Clock:
         return Clock.VIRTUAL if self.virtual_time else Clock.REAL
 
+    def encrypts(self, column: Column) -> bool | None:
+        """Whether a column's ESP encrypts; None without IPsec."""
+        return None if column.ipsec == IPSEC_OFF else self.proposals[column.ipsec].encrypts
+
+    def shown(self, column: Column) -> str:
+        """The name of a column for people."""
+        return column.shown(is_unencrypted=self.encrypts(column) is False)
+
     def has_radio(self, link: LinkProfile) -> bool:
         """Whether a link is 802.11 over simulated radios: its own kernel has them, Debian's has none."""
         return link.radio is not None and self.lab_kernel is LabKernel.OWN
@@ -422,10 +446,13 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
-    ``esp_bytes`` is the smaller of the two ends' ESP payload counters for the direction that fio
-    moved data in; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
+    ``esp_bytes`` is the smaller of the two ends' ESP payload counters, both directions added up and over all
+    security associations; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
     link saw outside ESP; ``esp_packets_sampled`` the ESP packets in that capture (one in
-    ``esp_sampling``). Interface counters are of the link, both directions added up.
+    ``esp_sampling``), of which ``esp_packets_due`` had to be there. ``control_frames`` is IKE, ARP and their
+    like in the captures, ``other_frames`` what is neither. ``unaccounted_frames`` and ``unaccounted_bytes``
+    are what an interface carried beyond all of that, at the end and in the direction where it was most.
+    Interface counters are of the link, both directions added up.
     """
 
     link_bytes_initiator: int
@@ -434,8 +461,13 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     esp_bytes_initiator: int = 0
     esp_bytes_target: int = 0
     esp_packets_sampled: int = 0
+    esp_packets_due: int = 0
     esp_sampling: int = 1
     cleartext_segments: int = 0
+    control_frames: int = 0
+    other_frames: int = 0
+    unaccounted_frames: int = 0
+    unaccounted_bytes: int = 0
     rekeys: int = 0
     tcp_retransmits: int | None = None
     air: AirProof | None = None
@@ -479,6 +511,8 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
+    ``encrypts`` says it of the column's ESP proposal; None without IPsec, and in records of before.
+
     With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their total,
     its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
@@ -507,6 +541,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: str | None = None
+    encrypts: bool | None = None
     proof: Proof | None = None
     session: dict[str, str] = {}
     esp: dict[str, str] = {}

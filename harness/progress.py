@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -22,7 +23,7 @@ from rich.progress import (
 )
 
 from harness.disturbance import Disturbed
-from harness.events import CellEnded, CellStarted, Ended, Event, Failed, Phase
+from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 from harness.model import Status
 from harness.units import format_duration
 
@@ -73,6 +74,10 @@ class Outcome:
                 self.fio_ns += event.fio_ns
                 if self.first_fio_unix_s is None and event.fio_ns:
                     self.first_fio_unix_s = event.fio_started_unix_s
+            case CellWithdrawn():
+                self.cells[event.key] = msgspec.structs.replace(
+                    self.cells[event.key], status=Status.INVALID, reason=event.reason
+                )
             case Failed():
                 self.failure = event
             case Ended():
@@ -171,6 +176,8 @@ def follow(
                 case CellEnded():
                     progress.advance(task)
                     _tell_cell(event, progress.console, console.is_terminal)
+                case CellWithdrawn():
+                    _tell(event.key, Status.INVALID, f": {escape(event.reason)}", progress.console)
     outcome.ended_unix_s = time.time()
     return outcome
 
@@ -179,8 +186,11 @@ def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
     """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
     if event.status is Status.OK and event.disturbed is None and is_terminal:
         return
-    reason = f": {escape(event.reason)}" if event.reason else ""
+    words = f": {escape(event.reason)}" if event.reason else ""
     if event.disturbed is not None:
-        reason += f", but [yellow]disturbed[/]: {escape(event.disturbed.cause)}"
-    style = STYLES[event.status]
-    console.print(f"{escape(event.key)} [{style}]{event.status}[/]{reason}", highlight=False, soft_wrap=True)
+        words += f", but [yellow]disturbed[/]: {escape(event.disturbed.cause)}"
+    _tell(event.key, event.status, words, console)
+
+
+def _tell(key: str, status: Status, words: str, console: Console) -> None:
+    console.print(f"{escape(key)} [{STYLES[status]}]{status}[/]{words}", highlight=False, soft_wrap=True)

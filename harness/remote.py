@@ -27,7 +27,7 @@ from harness import programs
 from harness import run as runner
 from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
 from harness.escape import printable
-from harness.hosts import PRIVATE, Ledger
+from harness.hosts import PRIVATE, Daemon, Ledger
 from harness.run import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
 from harness.undo import Entry
 
@@ -358,6 +358,18 @@ class _AgentLedger:
 
 
 @dataclass(frozen=True, eq=False)
+class _Spawned:
+    """A daemon that an agent has started on a request of this number."""
+
+    connection: Connection
+    number: int
+    ended: Callable[[], bool]
+
+    def signal(self, number: int) -> None:
+        self.connection.tell("signal", of=self.number, signal=number)
+
+
+@dataclass(frozen=True, eq=False)
 class AgentHost:
     """A machine through its agent. ``address`` is for people: where it is."""
 
@@ -424,7 +436,7 @@ class AgentHost:
         deadline_s: float,
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
-    ) -> Iterator[None]:
+    ) -> Iterator[Daemon]:
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(log.open("ab", buffering=0))
             out = errors if output is None else stack.enter_context(output.open("ab", buffering=0))
@@ -447,7 +459,7 @@ class AgentHost:
                 raise CommandFailed(
                     f"`{command_line(argv)}` on the {self.name} ended while it started: {tail(log)}"
                 )
-            yield
+            yield _Spawned(self.connection, number, ended)
 
     @contextlib.contextmanager
     def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:

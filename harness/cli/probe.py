@@ -209,7 +209,7 @@ def _whole_seconds(text: str) -> int:
 
 
 def _print_plan(made: Plan) -> None:
-    out.print("columns: " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    out.print("columns: " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
     out.print("probes:  " + ", ".join(probe.name for probe in made.probing), soft_wrap=True)
     out.print(
         f"in all:  {len(questions(made))}, about {format_duration(round(planning.estimate_s(made)))}",

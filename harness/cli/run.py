@@ -354,7 +354,7 @@ def _print_plan(made: Plan) -> None:
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
-    out.print("columns:   " + ", ".join(column.label for column in made.columns), soft_wrap=True)
+    out.print("columns:   " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
     if made.hops:
         out.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
     out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)

@@ -86,6 +86,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ipsec_itself_ns: float | None = None
     missing: tuple[str, ...] = ()
     is_disturbed: bool = False
+    is_unencrypted: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -98,7 +99,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """``wired+aes128gcm16``."""
-        return Column(self.link, self.ipsec, self.initiators).label
+        return Column(self.link, self.ipsec, self.initiators).shown(is_unencrypted=self.is_unencrypted)
 
     @property
     def column(self) -> str:
@@ -161,7 +162,12 @@ class _ColumnOf:
         key = self.key
         good = measured(self.samples[key][name])
         bare = Evidence(
-            workload=name, setting=setting, link=key.link, ipsec=key.ipsec, initiators=key.initiators
+            workload=name,
+            setting=setting,
+            link=key.link,
+            ipsec=key.ipsec,
+            initiators=key.initiators,
+            is_unencrypted=key.is_unencrypted,
         )
         if not good:
             disturbed = disturbance.summary(self.samples[key][name])

@@ -180,6 +180,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "setting": evidence.setting,
         "link": evidence.link,
         "ipsec": evidence.ipsec,
+        "encrypted": not evidence.is_unencrypted if evidence.is_protected else None,
         "initiators": evidence.initiators,
         "limited_by": verdict.limited_by,
         "confidence": verdict.confidence,

@@ -45,7 +45,12 @@ class Alongside:
             return
         self._made.add(record.key)
         record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
-        way = Way(path=lane.path, raw=judged.raw_folder(self.folder.path, record), journal=self.journal)
+        way = Way(
+            path=lane.path,
+            raw=judged.raw_folder(self.folder.path, record),
+            journal=self.journal,
+            witnesses=lane.protection.witnesses if lane.protection is not None else None,
+        )
         record = judged.measure(
             record, way, observer=self.observer, watch=self.watch, folder=self.folder.path
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters, ipsec
+from harness import counters
 from harness.beside import InterfaceUse
 from harness.counters import Traffic
 from harness.errors import HarnessError, HostLost, RequirementError
@@ -20,6 +20,7 @@ from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
 from harness.probes.records import ProbeRecord
 from harness.probes.tools import UNPROTECTED, Outcome, Way
+from harness.witness import Witnesses
 
 NET_DEV = "/proc/net/dev"
 
@@ -50,6 +51,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         emulated=link.emulated,
         link_title=link.title,
         ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+        encrypts=plan.encrypts(column),
         clock=plan.clock,
         lab_kernel=plan.lab_kernel,
     )
@@ -89,17 +91,16 @@ def measure(
 
 def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: Watch) -> ProbeRecord:
     path = way.path
-    ends = {"initiator": path.initiator, "target": path.target}
-    esp_before = _esp_bytes(path) if _uses_esp(record) else {}
+    witnesses = way.witnesses if _uses_esp(record) else None
+    esp_before = _esp_bytes(witnesses) if witnesses is not None else ()
     interfaces = _watch_interfaces(path)
     counted = observer.watch()
     with watch() as watching:
         outcome = MEASURES[type(record.probe)](record.probe, way)
     seen, grown = counted(), interfaces()
     esp = None
-    if _uses_esp(record):
-        after = _esp_bytes(path)
-        esp = min(after[end] - esp_before[end] for end in ends)
+    if witnesses is not None:
+        esp = min(now - was for was, now in zip(esp_before, _esp_bytes(witnesses), strict=True))
         if esp < outcome.moved_bytes:
             outcome.refuse(f"{outcome.moved_bytes} bytes were moved, but ESP carried only {esp}")
     return msgspec.structs.replace(
@@ -121,12 +122,9 @@ def _uses_esp(record: ProbeRecord) -> bool:
     return record.is_protected and not isinstance(record.probe, Cipher)
 
 
-def _esp_bytes(path: LinkPath) -> dict[str, int]:
-    """What all ESP states of a path have carried so far, both directions, by end."""
-    return {
-        end: sum(state.bytes for state in ipsec.read_states(host, path))
-        for end, host in (("initiator", path.initiator), ("target", path.target))
-    }
+def _esp_bytes(witnesses: Witnesses) -> tuple[int, ...]:
+    """What all security associations of a path have carried so far; the initiator's first."""
+    return tuple(sum(state.bytes for state in report.states) for report in witnesses.look())
 
 
 def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:

@@ -58,7 +58,7 @@ def measure(probe: PacketRate, way: Way) -> Outcome:
 
 def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
     outcome = Outcome()
-    if probe.tool is Flood.HPING3 and way.is_protected:
+    if probe.tool is Flood.HPING3 and way.witnesses is not None:
         raise RequirementError(
             "hping3 listens where packets are still encrypted, and hears no answers through IPsec",
             hint="use the probe that floods with ping",

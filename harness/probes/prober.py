@@ -13,7 +13,7 @@ from harness.columns import ColumnPath, Columns, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase
 from harness.journal import Journal
-from harness.model import IPSEC_OFF, Column, Plan, Status
+from harness.model import Column, Plan, Status
 from harness.probes import judged, store
 from harness.probes.kinds import Probe
 from harness.probes.records import ProbeRecord, probe_key
@@ -99,7 +99,7 @@ class Prober:
             path=up.path,
             raw=judged.raw_folder(self.folder.path, record),
             journal=self.journal,
-            is_protected=question.column.ipsec != IPSEC_OFF,
+            witnesses=up.protection.witnesses if up.protection is not None else None,
         )
         record = msgspec.structs.replace(record, esp=up.esp)
         return judged.measure(
@@ -119,6 +119,10 @@ class Prober:
                 self._up[column] = error
             else:
                 self._up[column] = up
-                self._facts[f"column {column.label}"] = {"link": [links.describe(up.path)], "esp": [up.esp]}
+                self._facts[f"column {column.label}"] = {
+                    "link": [links.describe(up.path)],
+                    "esp": [up.esp],
+                    "control": [msgspec.to_builtins(up.control)],
+                }
                 self.folder.save_environment(self._facts)
         return self._up[column]

@@ -9,7 +9,16 @@ import msgspec
 
 from harness.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
 from harness.histogram import Histogram
-from harness.model import IPSEC_OFF, SCHEMA_VERSION, Clock, Column, LabKernel, Status, TestbedKind
+from harness.model import (
+    IPSEC_OFF,
+    SCHEMA_VERSION,
+    Clock,
+    Column,
+    LabKernel,
+    Status,
+    TestbedKind,
+    is_unencrypted,
+)
 from harness.probes.kinds import Probe
 
 
@@ -197,6 +206,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: str | None = None
+    encrypts: bool | None = None
     esp: dict[str, str] = {}
     raw: tuple[str, ...] = ()
     is_beside: bool = False
@@ -211,6 +221,11 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_protected(self) -> bool:
         return self.ipsec != IPSEC_OFF
+
+    @property
+    def shown(self) -> str:
+        """The name of its column for people."""
+        return self.column.shown(is_unencrypted=is_unencrypted(self.encrypts, self.esp))
 
     @property
     def key(self) -> str:

@@ -12,18 +12,22 @@ from harness.links import LinkPath
 from harness.model import Status
 from harness.probes.records import Figures
 from harness.run import Completed
+from harness.witness import Witnesses
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down."""
+    """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down.
+
+    A protected path has ``witnesses``, who tell what ESP carried.
+    """
 
     path: LinkPath
     raw: Path
     journal: Journal
-    is_protected: bool = False
+    witnesses: Witnesses | None = None
 
 
 @dataclass(kw_only=True)

@@ -229,6 +229,11 @@ class Agent:
         except subprocess.TimeoutExpired:
             kill(process)
 
+    def do_signal(self, request: Message) -> None:
+        process = self.running.get(request["of"])
+        if process is not None:
+            process.send_signal(request["signal"])
+
     def do_kill(self, request: Message) -> None:
         process = self.running.get(request["of"])
         if process is not None:

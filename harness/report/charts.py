@@ -11,7 +11,7 @@ import msgspec
 from harness import bounds, distributions, disturbance
 from harness.distributions import Distribution
 from harness.histogram import Histogram
-from harness.model import LINK_LOCAL, LinkProfile, Status
+from harness.model import LINK_LOCAL, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.table import Metric
@@ -422,10 +422,12 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
                 part,
             )
         )
+    unencrypted = {dot.fact.column.ipsec for dot in dots if dot.fact.column.is_unencrypted}
     for index, (ipsec, number_of) in enumerate(colours.items()):
         lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
         parts.append(draw.marker(number_of, lx, ly - 4, f"f{number_of} measured"))
-        parts.append(draw.text(lx + 10, ly, draw.shortened(f"IPsec {ipsec}", 30)))
+        what = UNENCRYPTED if ipsec in unencrypted else "IPsec"
+        parts.append(draw.text(lx + 10, ly, draw.shortened(f"{what} {ipsec}", 30)))
     return Chart(
         title=f"{link.title} ({link.name})",
         description=(

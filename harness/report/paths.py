@@ -108,7 +108,7 @@ def probes(records: Iterable[ProbeRecord]) -> Lines:
     """A line for each probe, with all of its figures."""
     return [
         (
-            record.column.label,
+            record.shown,
             f"{record.probe.name}{' (beside cells)' if record.is_beside else ''}",
             str(record.repeat),
             str(record.status),

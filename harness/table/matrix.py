@@ -12,6 +12,7 @@ from harness.errors import UsageError
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
+    UNENCRYPTED,
     Column,
     Io,
     IpsecMode,
@@ -21,6 +22,7 @@ from harness.model import (
     Proof,
     Record,
     Status,
+    is_unencrypted,
 )
 from harness.references import Reference
 from harness.table import notes
@@ -55,7 +57,12 @@ _ADDED_UP = (
     "esp_bytes_initiator",
     "esp_bytes_target",
     "esp_packets_sampled",
+    "esp_packets_due",
     "cleartext_segments",
+    "control_frames",
+    "other_frames",
+    "unaccounted_frames",
+    "unaccounted_bytes",
     "rekeys",
     "link_bytes_initiator",
     "link_bytes_target",
@@ -72,6 +79,14 @@ class ColumnKey(msgspec.Struct, frozen=True):
     ipsec: str
     ipsec_mode: str | None
     initiators: int
+    is_unencrypted: bool = False
+
+    @property
+    def label(self) -> str:
+        """For people, without the setting."""
+        column = Column(self.link, self.ipsec, self.initiators)
+        name = column.shown(is_unencrypted=self.is_unencrypted)
+        return name if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{name} {self.ipsec_mode}"
 
 
 def build(
@@ -137,7 +152,15 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
             )
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)
-    return samples
+    # A column's first record may be one that failed before anything was agreed on.
+    return {
+        msgspec.structs.replace(key, is_unencrypted=_is_unencrypted(cells.values())): cells
+        for key, cells in samples.items()
+    }
+
+
+def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
+    return any(is_unencrypted(record.encrypts, record.esp) for records in cells for record in records)
 
 
 def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
@@ -181,9 +204,9 @@ def _headed(
             title = f"{title} ({key.link})"
         mode = "" if key.ipsec_mode in (None, IpsecMode.TRANSPORT) else f" {key.ipsec_mode}"
         says_ipsec = key.link != LINK_LOCAL and key.setting.source == notes.HARNESS_SOURCE
-        protection = f"IPsec {key.ipsec}{mode}" if says_ipsec or key.ipsec != IPSEC_OFF else ""
+        what = UNENCRYPTED if key.is_unencrypted else "IPsec"
+        protection = f"{what} {key.ipsec}{mode}" if says_ipsec or key.ipsec != IPSEC_OFF else ""
         origin = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
-        column = Column(key.link, key.ipsec, key.initiators)
         remarks = ["emulated"] if emulated[key] else []
         remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []
         columns.append(
@@ -193,7 +216,8 @@ def _headed(
                 ipsec=key.ipsec,
                 ipsec_mode=key.ipsec_mode,
                 initiators=key.initiators,
-                label=f"{origin} {column.label}{mode}".strip(),
+                is_unencrypted=key.is_unencrypted,
+                label=f"{origin} {key.label}".strip(),
                 heading=(origin, title, ", ".join(remarks), protection),
             )
         )

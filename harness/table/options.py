@@ -8,7 +8,7 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.escape import printable
-from harness.model import Clock, LabKernel, Record, Status
+from harness.model import IPSEC_OFF, Clock, LabKernel, Record, Status
 from harness.references import Reference
 from harness.stats import Difference
 
@@ -140,8 +140,14 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     ipsec: str
     ipsec_mode: str | None
     initiators: int = 1
+    is_unencrypted: bool = False
     label: str
     heading: tuple[str, str, str, str]
+
+    @property
+    def encrypted(self) -> bool | None:
+        """None without IPsec."""
+        return None if self.ipsec == IPSEC_OFF else not self.is_unencrypted
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -338,6 +338,7 @@ def _json(table: Table) -> str:
                 {
                     **place,
                     "ipsec_mode": column.ipsec_mode,
+                    "encrypted": column.encrypted,
                     "initiators": column.initiators,
                     "direction": row.direction,
                     "status": cell.status,

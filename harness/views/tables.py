@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from harness import disturbance
-from harness.model import IPSEC_OFF, Clock, LabKernel, TestbedKind
+from harness.model import IPSEC_OFF, UNENCRYPTED, Clock, LabKernel, TestbedKind, is_unencrypted
 from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.probes.records import (
     Figures,
@@ -259,9 +259,8 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
 def _protection(record: ProbeRecord) -> str:
     if record.ipsec == IPSEC_OFF:
         return IPSEC_OFF
-    return (
-        record.ipsec if record.ipsec_mode in (None, "transport") else f"{record.ipsec}, {record.ipsec_mode}"
-    )
+    parts = [record.ipsec, *([record.ipsec_mode] if record.ipsec_mode not in (None, "transport") else [])]
+    return ", ".join([*parts, *([UNENCRYPTED] if is_unencrypted(record.encrypts, record.esp) else [])])
 
 
 def _labels(groups: dict[tuple[str, ...], list[ProbeRecord]]) -> tuple[str, ...]:

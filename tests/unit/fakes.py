@@ -11,18 +11,23 @@ import enum
 import json
 import re
 import shlex
+import signal
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from harness import leftovers
+import msgspec
+
+from harness import leftovers, programs
+from harness.capture import MOST_SPARSE, Reader, Seen
 from harness.charon import Charon
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
-from harness.ipsec import REQID
 from harness.run import DEFAULT_TIMEOUT_S, Completed
+from harness.witness import Association, Knock, Report, Witness
 
 Answer = tuple[int, str, str]
 """Exit status, standard output, standard error."""
@@ -36,7 +41,15 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
-PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 1)
+PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
+READER = Reader(addresses=(bytes(4), bytes(4)), port=3260)
+
+PROC_NET_SNMP = """\
+Ip: Forwarding DefaultTTL ReasmReqds ReasmOKs FragOKs FragCreates
+Ip: 1 64 0 0 0 0
+Tcp: ActiveOpens RetransSegs
+Tcp: 4 17
+"""
 
 
 class Failure(enum.StrEnum):
@@ -96,22 +109,22 @@ class FakeHost(NamespaceHost):
         deadline_s: float,
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
-    ) -> Iterator[None]:
+    ) -> Iterator[FakeDaemon]:
         del env
         # charon is started in a mount namespace, its program last.
         program = argv[-1] if argv[0] == "unshare" else argv[0]
         thing = f"daemon {Path(program).name} of {self.name} {self.netns or ''} {log}"
         self.world.run(self, Command(self.name, ("daemon", *argv)), deadline_s)
         self.world.make(thing)
-        if output is not None:
-            output.write_bytes(PCAP_HEADER)
-            self.world.captures[output] = argv[-1]
+        daemon = FakeDaemon(self, tuple(argv), log, output)
         try:
             if not ready():
                 raise CommandFailed(f"waited {deadline_s:g} s in vain for {argv[0]}")
-            yield
+            yield daemon
         finally:
             self.world.remove(thing)
+            if daemon in self.world.captures:
+                self.world.captures.remove(daemon)
             if argv[0] == self.world.undying:
                 raise CommandFailed(f"process {argv[0]} could not be killed")
 
@@ -124,6 +137,103 @@ class FakeHost(NamespaceHost):
     def write_secret(self, path: Path, text: str) -> None:
         self.world.run(self, Command(self.name, ("write", str(path))), 0)
         self.world.secret_files[str(path)] = text
+
+
+class IdleDaemon:
+    """A program that keeps running and does nothing."""
+
+    def ended(self) -> bool:
+        return False
+
+    def signal(self, number: int) -> None:
+        """It is ignored."""
+
+
+class FakeDaemon:
+    """A program that keeps running. tcpdump and a witness answer to signals, in their files."""
+
+    def __init__(self, host: FakeHost, argv: tuple[str, ...], log: Path, output: Path | None) -> None:
+        self.host = host
+        self.argv = argv
+        self.log = log
+        self.output = output or log
+        self.has_ended = False
+        if self.is_witness:
+            self.output.write_bytes(b"")
+            self._report()
+        elif output is not None:
+            output.write_bytes(PCAP_HEADER)
+            if "ip src host " in argv[-1]:
+                host.world.captures.append(self)
+
+    @property
+    def is_witness(self) -> bool:
+        return programs.source("witness") in self.argv
+
+    def ended(self) -> bool:
+        return self.has_ended
+
+    def signal(self, number: int) -> None:
+        if self.is_witness and number == signal.SIGUSR2:
+            self._knock()
+        elif self.is_witness:
+            self._report()
+        else:
+            frames = self.frames
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(f"{frames} packets captured, {frames} packets received by filter, ")
+                log.write("0 packets dropped by kernel\n")
+
+    @property
+    def frames(self) -> int:
+        return READER.count(self.output.read_bytes()[len(PCAP_HEADER) :], Seen())[0]
+
+    def capture(self, frame: bytes) -> None:
+        with self.output.open("ab") as stream:
+            stream.write(pcap_record(frame))
+
+    def _answer(self, **fields: object) -> None:
+        with self.output.open("ab") as stream:
+            stream.write(json.dumps(fields).encode() + b"\n")
+
+    def _report(self) -> None:
+        iface, reqid, *_ = self.argv[self.argv.index(programs.source("witness")) + 1 :]
+        (line,) = (
+            line for line in self.host.read_files(["/proc/net/dev"])[0].splitlines() if f"{iface}:" in line
+        )
+        states = self.host.world.associations(self.host.netns, reqid)
+        self._answer(before=line, states=states, after=line, snmp=PROC_NET_SNMP)
+
+    def _knock(self) -> None:
+        """A barrier stops it; otherwise the first segment leaves, and the answer of the other end."""
+        _, _, own, own_port, peer, port = self.argv[self.argv.index(programs.source("witness")) + 1 :]
+        world = self.host.world
+        netns = self.host.netns
+        barriers = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]
+        if any(" proto tcp " in thing and " dir out" in thing for thing in barriers):
+            self._answer(error="EPERM", blocked=1)
+            return
+        for captured in world.captures:
+            if own in captured.argv[-1] and captured.host.world is world:
+                captured.capture(tcp(int(own_port) or 40000, int(port), own, peer))
+        self._answer(error="ECONNREFUSED", blocked=0)
+
+
+class FakeWitness(Witness):
+    """One that tells what it is given: the reports one after another, the last again and again."""
+
+    def __init__(self, *reports: Report, knocks: Sequence[Knock] = ()) -> None:
+        self.reports = list(reports)
+        self.knocks = list(knocks)
+
+    def ask(self) -> None:
+        pass
+
+    def report(self) -> Report:
+        return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
+
+    def knock(self) -> Knock:
+        return self.knocks.pop(0)
 
 
 @dataclass
@@ -147,10 +257,14 @@ class World:
     secret_files: dict[str, str] = field(default_factory=dict)
     told: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     """What each host's charons were told: host, command, message."""
-    captures: dict[Path, str] = field(default_factory=dict)
+    captures: list[FakeDaemon] = field(default_factory=list)
     moved_bytes: int = 0
     esp_bytes: int = 0
     """Of every ESP state that there is."""
+    samples: int = 0
+    """How many packets of each have had a number that is sampled."""
+    spis: dict[str, int] = field(default_factory=dict)
+    """Of each security association that there was, by the name of the state."""
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
     serial: str = ""
@@ -259,7 +373,7 @@ class World:
                 proto, esp, reqid, number = words
                 assert (proto, esp, reqid) == ("proto", "esp", "reqid")
                 self._remove_if_there(_state(netns, source, destination, number), DONE)
-            case ["ip", "-s", "xfrm", "state", *_]:
+            case ["ip", "xfrm", "state", "list", "nokeys"]:
                 return 0, self._states(netns), ""
             case ["ip", "xfrm", "policy", "list"]:
                 return 0, self._policies(netns), ""
@@ -316,10 +430,21 @@ class World:
         for number, thing in enumerate(self.things, 2):
             if thing.startswith(f"state {netns} "):
                 source, destination, reqid = thing.split()[2:]
-                text += state_text(
-                    source, destination, spi=number, reqid=int(reqid), sent_bytes=self.esp_bytes
-                )
+                text += state_text(source, destination, spi=number, reqid=int(reqid))
         return text
+
+    def associations(self, netns: str | None, reqid: str) -> list[dict[str, object]]:
+        """What a witness tells. Each end of an SA has its name less the network namespace."""
+        found = []
+        for thing in self.things:
+            if thing.startswith(f"state {netns} ") and thing.endswith(f" {reqid}"):
+                source, destination, _ = thing.split()[2:]
+                spi = self.spis.setdefault(f"{source} {destination} {reqid}", len(self.spis) + 1)
+                made = association(
+                    spi, source, destination, self.esp_bytes, packets=MOST_SPARSE * self.samples
+                )
+                found.append(msgspec.to_builtins(made))
+        return found
 
     def _lio(self, request: dict[str, Any]) -> Answer:
         kind = request["do"].partition("-")[2]
@@ -357,11 +482,26 @@ class World:
     def _fio(self, job: str) -> Answer:
         self.moved_bytes += 2 * IO_BYTES
         self.esp_bytes += 2 * IO_BYTES
-        for file, expression in self.captures.items():
-            if "(esp" in expression and file.exists():
-                with file.open("ab") as stream:
-                    stream.write(pcap_record(frame(50)))
+        self.samples += 1
+        for captured in self.captures:
+            self._be_captured(captured)
         return 0, fio_output(write="write" in job), ""
+
+    def _be_captured(self, captured: FakeDaemon) -> None:
+        """What a capture sees of a cell: ESP of the associations that there are, or the portal's segments."""
+        own, peer = re.findall(r"host ([\d.]+)", captured.argv[-1])[:2]
+        if captured.argv[-1].startswith("not "):
+            own, peer = peer, own
+        if "tcpflags" in captured.argv[-1]:
+            captured.capture(tcp(40000, 3260, own, peer))
+        for thing in self.things:
+            if thing.startswith(f"state {captured.host.netns} {own} {peer} "):
+                spi = self.spis[" ".join(thing.split()[2:])]
+                (mask,) = re.findall(r"ip\[24:4\] & (0x[0-9a-f]+)", captured.argv[-1])
+                last = MOST_SPARSE * self.samples
+                for number in range(last - MOST_SPARSE, last):
+                    if not (number + 1) & int(mask, 16):
+                        captured.capture(esp(spi, number + 1, own, peer))
 
     def text_of(self, path: str) -> str:
         """A small file, as ``Host.read_files`` gives it."""
@@ -373,7 +513,8 @@ class World:
         if path == "/proc/net/dev":
             links = [thing.split()[1] for thing in self.things if thing.startswith("link ")]
             ends = [name.replace("i", "t") for name in links]
-            return "".join(f"{name}: {self.moved_bytes}{' 0' * 15}\n" for name in (*links, *ends))
+            moved = f"{self.moved_bytes} {MOST_SPARSE * self.samples}{' 0' * 6}"
+            return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
         if path.endswith("vpd_pg80"):
@@ -403,46 +544,88 @@ def _state(netns: str | None, source: str, destination: str, reqid: str) -> str:
     return f"state {netns} {source} {destination} {reqid}"
 
 
-def state_text(
-    source: str,
-    destination: str,
-    *,
-    spi: int,
-    reqid: int = REQID,
-    sent_bytes: int = 0,
-    mode: str = "transport",
-    algorithms: Sequence[str] = ("aead rfc4106(gcm(aes)) <<Keys hidden>> 128",),
-) -> str:
-    """One state as ``ip -s xfrm state list nokeys`` prints it (iproute2 6.1), its packets full frames."""
-    lines = "\n".join(f"\t{algorithm}" for algorithm in algorithms)
+def state_text(source: str, destination: str, *, spi: int, reqid: int) -> str:
+    """One state as ``ip xfrm state list nokeys`` prints it (iproute2 6.1)."""
     return f"""src {source} dst {destination}
-\tproto esp spi {spi:#010x}({spi}) reqid {reqid}({reqid:#010x}) mode {mode}
-\treplay-window 0 seq 0x00000000 flag  (0x00000000)
-{lines}
-\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
+\tproto esp spi {spi:#010x} reqid {reqid} mode transport
+\treplay-window 0 flag  (0x00000000)
+\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
+\tanti-replay context: seq 0x0, oseq 0x52a1, bitmap 0x00000000
 \tsel src 0.0.0.0/0 dst 0.0.0.0/0 uid 0
-\tlifetime config:
-\t  limit: soft (INF)(bytes), hard (INF)(bytes)
-\t  limit: soft (INF)(packets), hard (INF)(packets)
-\t  expire add: soft 0(sec), hard 0(sec)
-\t  expire use: soft 0(sec), hard 0(sec)
-\tlifetime current:
-\t  {sent_bytes}(bytes), {sent_bytes // 1400}(packets)
-\t  add 2026-11-21 03:18:48 use -
-\tstats:
-\t  replay-window 0 replay 0 failed 0
 """
 
 
-def frame(protocol: int, payload: bytes = b"") -> bytes:
-    """An Ethernet frame with an IPv4 header that names ``protocol``."""
-    ip = bytes([0x45, 0, 0, 40, 0, 0, 0, 0, 64, protocol, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2])
-    return bytes(12) + b"\x08\x00" + ip + payload
+def association(
+    spi: int,
+    source: str,
+    destination: str,
+    carried_bytes: int,
+    *,
+    packets: int | None = None,
+    algorithms: Sequence[str] = ("rfc4106(gcm(aes))",),
+    mode: str = "transport",
+    ended: bool = False,
+    missing: bool = False,
+) -> Association:
+    """A security association as a witness tells of it; its packets are full frames."""
+    packets = carried_bytes // 1400 if packets is None else packets
+    return Association(
+        spi=spi,
+        source=source,
+        destination=destination,
+        bytes=carried_bytes,
+        packets=packets,
+        sequence=packets,
+        algorithms=tuple(algorithms),
+        mode=mode,
+        ended=ended,
+        missing=missing,
+    )
 
 
-def pcap_record(captured: bytes) -> bytes:
-    """A record of a little-endian pcap file: time, length as captured, length on the wire (1514 bytes)."""
-    return struct.pack("<IIII", 1_700_000_000, 0, len(captured), 1514) + captured
+def ethernet(ethertype: int, payload: bytes) -> bytes:
+    return bytes(12) + struct.pack("!H", ethertype) + payload
+
+
+def vlan(tag: int, frame: bytes, ethertype: int = 0x8100) -> bytes:
+    """The frame with a VLAN tag before its type (IEEE Std 802.1Q)."""
+    return frame[:12] + struct.pack("!HH", ethertype, tag) + frame[12:]
+
+
+def ipv4(
+    protocol: int, payload: bytes, source: str, destination: str, *, fragment: int = 0, options: bytes = b""
+) -> bytes:
+    """An Ethernet frame with an IPv4 header (RFC 791) that names ``protocol``."""
+    words = (0x45 + len(options) // 4, 0, 20 + len(options) + len(payload), 0, fragment, 64, protocol, 0)
+    ends = IPv4Address(source).packed + IPv4Address(destination).packed
+    return ethernet(0x0800, struct.pack("!BBHHHBBH", *words) + ends + options + payload)
+
+
+def ipv6(next_header: int, payload: bytes) -> bytes:
+    return ethernet(
+        0x86DD, struct.pack("!IHBB", 6 << 28, len(payload), next_header, 255) + bytes(32) + payload
+    )
+
+
+def tcp(sport: int, dport: int, source: str, destination: str, *, fragment: int = 0) -> bytes:
+    return ipv4(6, struct.pack("!HH", sport, dport) + bytes(28), source, destination, fragment=fragment)
+
+
+def udp(sport: int, dport: int, source: str, destination: str) -> bytes:
+    return ipv4(17, struct.pack("!HHHH", sport, dport, 28, 0) + bytes(20), source, destination)
+
+
+def esp(spi: int, number: int, source: str, destination: str) -> bytes:
+    return ipv4(50, struct.pack("!II", spi, number) + bytes(40), source, destination)
+
+
+def arp() -> bytes:
+    return ethernet(0x0806, bytes(28))
+
+
+def pcap_record(captured: bytes, *, order: str = "<") -> bytes:
+    """A record of a pcap file: time, length as captured, length on the wire (1514 bytes)."""
+    return struct.pack(f"{order}IIII", 1_700_000_000, 0, len(captured), 1514) + captured
 
 
 def fio_output(*, write: bool) -> str:

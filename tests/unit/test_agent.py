@@ -264,6 +264,17 @@ def test_a_program_can_be_killed_while_it_runs(agent: Agent) -> None:
     assert agent.await_answer(number)["status"] == -signal.SIGKILL
 
 
+def test_a_daemon_gets_signals_while_it_runs(agent: Agent) -> None:
+    script = "trap 'echo asked' USR1; echo ready; while :; do sleep 0.02; done"
+    number = agent.spawn("sh", "-c", script)
+    assert agent.printed(number, "out", 6) == b"ready\n"
+    for _ in range(3):
+        agent.send("signal", of=number, signal=signal.SIGUSR1)
+        assert agent.printed(number, "out", 6) == b"asked\n"
+    agent.send("signal", of=999, signal=signal.SIGUSR1)
+    agent.send("kill", of=number)
+
+
 # Files
 
 

@@ -1,19 +1,49 @@
-"""The capture: how ESP is sampled, what is looked for, and how frames are counted as they come."""
+"""The capture: what is looked for, how frames are told apart, and when a look is complete."""
 
 from __future__ import annotations
 
+import signal
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.capture import MOST_SPARSE, Capture, Seen, capture, count_frames, expression, sampling
+from harness import capture as module
+from harness.capture import (
+    MOST_SPARSE,
+    PRIMES,
+    Capture,
+    Reader,
+    Seen,
+    Tap,
+    capture,
+    expression,
+    sampling,
+)
+from harness.errors import CommandFailed
+from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
-from harness.model import LinkProfile
-from tests.unit.fakes import PCAP_HEADER, World, frame, pcap_record
+from harness.model import ENDS, End, LinkProfile
+from tests.unit.fakes import (
+    PCAP_HEADER,
+    World,
+    arp,
+    esp,
+    ethernet,
+    ipv4,
+    ipv6,
+    pcap_record,
+    tcp,
+    udp,
+    vlan,
+)
 
-ESP, TCP, UDP = (pcap_record(frame(protocol, bytes(30))) for protocol in (50, 6, 17))
-ARP = pcap_record(bytes(12) + b"\x08\x06" + bytes(28))
+NEAR, FAR = "198.18.3.1", "198.18.3.2"
+READER = Reader(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])), port=3260)
+ESP, TCP = (pcap_record(frame) for frame in (esp(7, 256, NEAR, FAR), tcp(40000, 3260, NEAR, FAR)))
+ONE_ESP = Seen(esp={7: {256}})
+ONE_TCP = Seen(cleartext=1, clear_bytes=1514)
 
 
 def profile(rate_bit_s: int | None = 10**9, delay_us: float = 0.0) -> LinkProfile:
@@ -30,8 +60,8 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
         target=world.host("target", "harness-beef-3"),
         initiator_iface="hbeefi3",
         target_iface="hbeeft3",
-        initiator_address="198.18.3.1",
-        target_address="198.18.3.2",
+        initiator_address=NEAR,
+        target_address=FAR,
     )
 
 
@@ -78,94 +108,340 @@ def test_four_packets_a_round_trip_are_enough_for_64_in_a_second(delay_us: int) 
     assert packets_per_s / one_in < 128 or one_in == MOST_SPARSE
 
 
-def test_a_protected_column_samples_esp_and_keeps_every_cleartext_segment() -> None:
-    text = expression(path(World()), protected=True, one_in=1024)
-    assert text == (
-        "host 198.18.3.1 and host 198.18.3.2 and ((esp and (ip[24:4] & 0x3ff = 0)) or (tcp port 3260))"
-    )
+@pytest.mark.parametrize("step", range(1, 46))
+def test_no_step_of_super_packets_passes_all_samples_by(step: int) -> None:
+    """45 segments of 1460 bytes make the largest: each counts as one of the IP identifications."""
+    for prime in PRIMES.values():
+        if step % prime or prime == 1:
+            assert any((1 + step * packet) % prime == 0 for packet in range(prime))
+
+
+# What is looked for
+
+
+def test_a_protected_column_samples_esp_and_keeps_whatever_else_is_on_its_link() -> None:
+    """But what the peer sends it, which after decryption is shown a second time."""
+    sample = "(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & 0x3ff = 0)"
+    ends: tuple[tuple[End, str, str], ...] = (("initiator", NEAR, FAR), ("target", FAR, NEAR))
+    for end, own, peer in ends:
+        assert expression(path(World()), end, protected=True, one_in=1024) == (
+            f"not (ip src host {peer} and ip dst host {own}) and (not ip proto 50 or {sample})"
+        )
 
 
 def test_with_one_in_one_every_esp_packet_is_kept() -> None:
-    assert "(ip[24:4] & 0x0 = 0)" in expression(path(World()), protected=True, one_in=1)
+    assert "ip[24:4] & 0x0 = 0" in expression(path(World()), "target", protected=True, one_in=1)
 
 
-def test_a_plain_column_looks_for_esp_alone() -> None:
-    assert expression(path(World()), protected=False, one_in=1) == "esp"
+def test_on_a_link_that_others_use_nothing_but_the_portal_s_traffic_is_kept() -> None:
+    """A capture that is carried over SSH must not see what carries it."""
+    sent = f"ip src host {FAR} and ip dst host {NEAR}"
+    sample = "(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & 0xf = 0)"
+    portal = "(tcp port 3264 or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
+    found = expression(path(World(), is_shared=True), "target", protected=True, one_in=16)
+    assert found == f"({sent} and ({sample} or {portal})) or (vlan and {sent} and {portal})"
 
 
-def test_on_a_link_that_others_use_a_plain_column_looks_for_its_own_segments() -> None:
-    """ESP there may be another column's, or somebody else's."""
-    text = expression(path(World(), is_shared=True), protected=False, one_in=256)
-    assert text == "host 198.18.3.1 and host 198.18.3.2 and tcp port 3264 and (ip[4:2] & 0xff = 0)"
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_last(is_shared: bool) -> None:
+    text = expression(path(World(), is_shared=is_shared), "initiator", protected=False, one_in=256)
+    port = 3264 if is_shared else 3260
+    flags = "tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0"
+    clear = f"(tcp port {port} and ({flags} or ip[4:2] % 251 = 0))"
+    # Where others use the link, ESP may be another column's.
+    wanted = clear if is_shared else f"(ip proto 50 or {clear})"
+    assert text == f"ip src host {NEAR} and ip dst host {FAR} and {wanted}"
 
 
-def test_on_a_link_that_others_use_a_protected_column_looks_for_its_own_port() -> None:
-    text = expression(path(World(), is_shared=True), protected=True, one_in=16)
-    assert (
-        text == "host 198.18.3.1 and host 198.18.3.2 and ((esp and (ip[24:4] & 0xf = 0)) or (tcp port 3264))"
-    )
+# How frames are told apart
 
 
-def test_frames_are_counted_by_their_protocol() -> None:
-    data = ESP + TCP + ESP + UDP + ARP + ESP
+def told(frame: bytes, *, reader: Reader = READER, length: int = 100) -> Seen:
     seen = Seen()
-    assert count_frames(data, seen) == len(data)
-    assert seen == Seen(esp=3, cleartext=1)
+    reader.tell(frame[: module.SNAP_BYTES], length, seen)
+    return seen
+
+
+CLEARTEXT = Seen(cleartext=1, clear_bytes=100)
+CONTROL = Seen(control=1, clear_bytes=100)
+OTHER = Seen(other=1, clear_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    {
+        "a segment to the portal": (tcp(40000, 3260, NEAR, FAR), CLEARTEXT),
+        "a segment of the portal's": (tcp(3260, 40000, FAR, NEAR), CLEARTEXT),
+        "the same behind a VLAN tag": (vlan(7, tcp(40000, 3260, NEAR, FAR)), CLEARTEXT),
+        "the same behind two": (vlan(7, vlan(8, tcp(40000, 3260, NEAR, FAR)), 0x88A8), CLEARTEXT),
+        "the same over IPv6": (ipv6(6, struct.pack("!HH", 40000, 3260) + bytes(16)), CLEARTEXT),
+        "the same behind IP options": (
+            ipv4(6, struct.pack("!HH", 40000, 3260) + bytes(16), NEAR, FAR, options=bytes(8)),
+            CLEARTEXT,
+        ),
+        "its first fragment": (tcp(40000, 3260, NEAR, FAR, fragment=0x2000), CLEARTEXT),
+        "a fragment behind the first, which has no ports": (tcp(0, 0, NEAR, FAR, fragment=0x00B9), CLEARTEXT),
+        "another connection": (tcp(40000, 22, NEAR, FAR), OTHER),
+        "ICMP": (ipv4(1, bytes(40), NEAR, FAR), OTHER),
+        "IKE": (udp(40000, IKE_PORT, NEAR, FAR), CONTROL),
+        "its answer": (udp(IKE_PORT, 40000, FAR, NEAR), CONTROL),
+        "IKE with somebody else": (udp(40000, IKE_PORT, NEAR, "10.0.0.1"), OTHER),
+        "somebody else's IKE": (udp(500, 500, NEAR, FAR), OTHER),
+        "another datagram": (udp(5000, 53, NEAR, FAR), OTHER),
+        "ARP": (arp(), CONTROL),
+        "EAPOL": (ethernet(0x888E, bytes(95)), CONTROL),
+        "LLDP": (ethernet(0x88CC, bytes(95)), OTHER),
+        "neighbour solicitation": (ipv6(58, b"\x87" + bytes(31)), CONTROL),
+        "report of multicast listeners": (ipv6(0, b"\x3a\x00" + bytes(6) + b"\x8f" + bytes(31)), CONTROL),
+        "echo over IPv6": (ipv6(58, b"\x80" + bytes(31)), OTHER),
+        "ESP over IPv6, which is not ours": (ipv6(50, bytes(40)), OTHER),
+        "ESP": (esp(7, 512, NEAR, FAR), Seen(esp={7: {512}})),
+        "ESP behind a VLAN tag": (vlan(7, esp(7, 512, NEAR, FAR)), Seen(esp={7: {512}})),
+        "a fragment of ESP, which has no number": (
+            ipv4(50, b"\xff" * 40, NEAR, FAR, fragment=0x00B9),
+            Seen(esp={0: {0}}),
+        ),
+    }.values(),
+    ids=str,
+)
+def test_each_kind_of_frame_is_told(frame: bytes, expected: Seen) -> None:
+    assert told(frame) == expected
+
+
+def test_a_frame_that_is_cut_short_anywhere_is_never_taken_for_control() -> None:
+    for whole in (tcp(40000, 3260, NEAR, FAR), vlan(1, udp(IKE_PORT, 9, NEAR, FAR)), esp(7, 256, NEAR, FAR)):
+        for length in range(len(whole)):
+            seen = told(whole[:length])
+            assert seen in (OTHER, told(whole)), length
+
+
+def test_numbers_of_one_association_are_kept_together() -> None:
+    seen = Seen()
+    for spi, number in ((7, 256), (7, 512), (9, 256), (7, 512)):
+        READER.tell(esp(spi, number, NEAR, FAR), 1514, seen)
+    assert seen == Seen(esp={7: {256, 512}, 9: {256}})
+    assert (seen.sampled, seen.clear_frames) == (3, 0)
+
+
+def test_what_is_seen_adds_up() -> None:
+    seen = Seen(esp={7: {256}}, cleartext=1, control=2, other=3, clear_bytes=600)
+    seen.add(Seen(esp={7: {512}, 8: {0}}, cleartext=10, control=20, other=30, clear_bytes=6000, fault="x"))
+    assert seen == Seen(
+        esp={7: {256, 512}, 8: {0}}, cleartext=11, control=22, other=33, clear_bytes=6600, fault="x"
+    )
+    assert seen.clear_frames == 66
+
+
+def header(link_type: int, order: str = "<") -> bytes:
+    return struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, link_type)
+
+
+@pytest.mark.parametrize(
+    ("link_type", "cut"),
+    {
+        "Ethernet": (1, lambda frame: frame),
+        "cooked": (113, lambda frame: bytes(14) + frame[12:]),
+        "raw": (101, lambda frame: frame[14:]),
+        "raw, as BSD numbers it": (12, lambda frame: frame[14:]),
+    }.values(),
+    ids=str,
+)
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_files_of_each_kind_are_read(link_type: int, cut: Callable[[bytes], bytes], order: str) -> None:
+    reader = READER.of_file(header(link_type, order))
+    frames = [tcp(40000, 3260, NEAR, FAR), esp(7, 256, NEAR, FAR), ipv6(58, b"\x87" + bytes(31))]
+    data = b"".join(pcap_record(cut(frame), order=order) for frame in frames)
+    seen = Seen()
+    assert reader.count(data, seen) == (3, len(data))
+    assert seen == Seen(esp={7: {256}}, cleartext=1, control=1, clear_bytes=2 * 1514)
+
+
+@pytest.mark.parametrize("data", [header(9), header(127), b"\x0a\x0d\x0d\x0a" + bytes(20)])
+def test_a_file_of_an_unknown_kind_is_refused(data: bytes) -> None:
+    with pytest.raises(CommandFailed, match="expected a capture of Ethernet frames or IP packets"):
+        READER.of_file(data)
 
 
 def test_a_record_that_is_not_whole_is_left_for_later_wherever_it_was_cut() -> None:
     for length in range(len(TCP)):
         seen = Seen()
-        assert count_frames(ESP + TCP[:length], seen) == len(ESP)
-        assert seen == Seen(esp=1, cleartext=0)
+        assert READER.count(ESP + TCP[:length], seen) == (1, len(ESP))
+        assert seen == ONE_ESP
 
 
-@pytest.mark.parametrize("length", [0, 1, 14, 23])
-def test_a_frame_too_short_for_a_protocol_counts_as_nothing(length: int) -> None:
-    record = pcap_record(frame(6)[:length])
+def test_the_length_as_captured_is_skipped_and_that_on_the_wire_is_counted() -> None:
+    cut = struct.pack("<IIII", 0, 0, 64, 9014) + tcp(40000, 3260, NEAR, FAR)[:64].ljust(64, b"\0")
     seen = Seen()
-    assert count_frames(record + ESP, seen) == len(record) + len(ESP)
-    assert seen == Seen(esp=1)
+    assert READER.count(cut + ESP, seen) == (2, len(cut) + len(ESP))
+    assert seen == Seen(esp={7: {256}}, cleartext=1, clear_bytes=9014)
 
 
-def test_the_length_as_captured_counts_not_that_on_the_wire() -> None:
-    cut = struct.pack("<IIII", 0, 0, 64, 9014) + frame(50, bytes(30))
-    seen = Seen()
-    assert count_frames(cut + TCP, seen) == len(cut) + len(TCP)
-    assert seen == Seen(esp=1, cleartext=1)
+# A look is complete
+
+
+class Tcpdump:
+    """Answers SIGUSR1 in its log with what it has captured, received and dropped."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.ahead = 0
+        """Frames that the kernel has taken and tcpdump has not."""
+        self.passed_by = 0
+        self.dropped = 0
+        self.is_dead = False
+        self.is_stopped = False
+        self.on_signal: Callable[[], None] = lambda: None
+        self.signals = 0
+        self._written = 0
+        file.write_bytes(PCAP_HEADER)
+        file.with_suffix(".log").write_text("tcpdump: listening on x\n", encoding="utf-8")
+
+    def write(self, data: bytes, frames: int = 1) -> None:
+        self._written += frames
+        with self.file.open("ab") as stream:
+            stream.write(data)
+
+    def ended(self) -> bool:
+        return self.is_dead
+
+    def signal(self, number: int) -> None:
+        assert number == signal.SIGUSR1
+        if self.is_dead or self.is_stopped:
+            return
+        self.signals += 1
+        captured = self._written
+        received = captured + self.ahead + self.passed_by
+        with self.file.with_suffix(".log").open("a", encoding="utf-8") as log:
+            s = "" if captured == 1 else "s"
+            log.write(f"tcpdump: {captured} packet{s} captured, {received} packets received by filter, ")
+            log.write(f"{self.dropped} packets dropped by kernel\n")
+        self.on_signal()
+
+
+def tap(tmp_path: Path, name: str = "initiator") -> tuple[Tap, Tcpdump]:
+    daemon = Tcpdump(tmp_path / f"{name}.pcap")
+    made = Tap(end=name, file=daemon.file, daemon=daemon, reader=READER)
+    made.settle()
+    return made, daemon
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_DEADLINE_S", 0.2)
+
+
+def look(made: Tap) -> Seen:
+    made.ask()
+    return made.look()
+
+
+def test_each_look_counts_what_has_come_since_the_last(tmp_path: Path) -> None:
+    made, tcpdump = tap(tmp_path)
+    assert look(made) == Seen()
+    tcpdump.write(ESP)
+    tcpdump.write(TCP)
+    assert look(made) == Seen(esp={7: {256}}, cleartext=1, clear_bytes=1514)
+    assert look(made) == Seen()
+    tcpdump.write(TCP)
+    assert made.read() == ONE_TCP
+    assert look(made) == Seen()
+
+
+def test_a_look_waits_for_what_is_still_on_its_way_to_the_file(tmp_path: Path) -> None:
+    """tcpdump has counted it, but the file (of another machine) does not have all of it."""
+    made, tcpdump = tap(tmp_path)
+    tcpdump.write(ESP + TCP[:20], frames=2)
+    tcpdump.on_signal = lambda: tcpdump.write(TCP[20:], frames=0)
+    assert look(made) == Seen(esp={7: {256}}, cleartext=1, clear_bytes=1514)
+
+
+def test_a_look_waits_for_what_the_kernel_has_and_tcpdump_has_not(tmp_path: Path) -> None:
+    made, tcpdump = tap(tmp_path)
+    tcpdump.ahead = 1
+
+    def catch_up() -> None:
+        if tcpdump.signals == 3:
+            tcpdump.ahead = 0
+            tcpdump.write(TCP)
+
+    tcpdump.on_signal = catch_up
+    assert look(made) == ONE_TCP
+    assert tcpdump.signals == 4
+
+
+def test_what_came_before_there_was_a_filter_is_not_waited_for(tmp_path: Path) -> None:
+    daemon = Tcpdump(tmp_path / "initiator.pcap")
+    daemon.passed_by = 5
+    made = Tap(end="initiator", file=daemon.file, daemon=daemon, reader=READER)
+    made.settle()
+    daemon.write(TCP)
+    assert look(made) == ONE_TCP
+
+
+@pytest.mark.parametrize(
+    ("break_it", "why"),
+    [
+        (lambda tcpdump: setattr(tcpdump, "is_dead", True), "tcpdump has ended"),
+        (lambda tcpdump: setattr(tcpdump, "is_stopped", True), "waited 0.2 s in vain for tcpdump"),
+        (lambda tcpdump: setattr(tcpdump, "dropped", 3), "3 frames were dropped"),
+        (lambda tcpdump: setattr(tcpdump, "ahead", 2), "of 3 frames 1 came within 0.2 s"),
+        (lambda tcpdump: tcpdump.write(b"", frames=1), "of 2 frames 1 came within 0.2 s"),
+    ],
+    ids=["died", "stopped", "dropped", "behind", "torn"],
+)
+def test_a_capture_that_cannot_be_relied_on_says_so_for_good(
+    tmp_path: Path, break_it: Callable[[Tcpdump], None], why: str
+) -> None:
+    made, tcpdump = tap(tmp_path)
+    tcpdump.write(TCP)
+    break_it(tcpdump)
+    seen = look(made)
+    assert seen.cleartext == 1, "what it did see counts"
+    assert seen.fault == f"the capture of what the initiator sent cannot be relied on: {why}"
+    assert look(made).fault == made.read().fault == seen.fault
+
+
+def test_both_ends_are_asked_before_either_is_waited_for(tmp_path: Path) -> None:
+    (near, first), (far, second) = tap(tmp_path, "initiator"), tap(tmp_path, "target")
+    order: list[str] = []
+    first.on_signal = lambda: order.append("first asked")
+    second.on_signal = lambda: order.append("second asked")
+    watched = Capture(taps=(near, far), one_in=64)
+    first.write(ESP)
+    second.write(TCP)
+    assert watched.look() == [ONE_ESP, ONE_TCP]
+    assert order == ["first asked", "second asked"]
+    second.write(TCP)
+    assert watched.glance() == [Seen(), ONE_TCP]
+    assert watched.since_start == [0, 2]
+    first.write(TCP)
+    watched.finish()
+    assert watched.last == [ONE_TCP, Seen()]
+    assert watched.since_start == [1, 2]
+
+
+# tcpdump as it is started
+
+
+def test_both_ends_are_captured_until_the_end(tmp_path: Path) -> None:
+    world = World()
+    with capture(path(world), tmp_path, protected=True) as watched:
+        assert watched.one_in == 256
+        assert [tap.file.name for tap in watched.taps] == ["initiator-1.pcap", "target-1.pcap"]
+        assert watched.look() == [Seen(), Seen()]
+        assert len(world.left) == 2
+    assert world.left == set()
+    assert [(c.host, c.argv[c.argv.index("-i") + 1]) for c in world.commands] == [
+        ("initiator", "hbeefi3"),
+        ("target", "hbeeft3"),
+    ]
+    for end, command in zip(ENDS, world.commands, strict=True):
+        assert command.argv[-1] == expression(path(World()), end, protected=True, one_in=256)
 
 
 def append(file: Path, data: bytes) -> None:
     with file.open("ab") as stream:
         stream.write(data)
-
-
-def test_each_look_counts_what_has_come_since_the_last(tmp_path: Path) -> None:
-    files = (tmp_path / "initiator.pcap", tmp_path / "target.pcap")
-    for file in files:
-        file.write_bytes(PCAP_HEADER)
-    watched = Capture(files=files, one_in=64)
-    assert watched.look() == [Seen(), Seen()]
-    append(files[0], ESP + TCP[:20])
-    append(files[1], ESP)
-    assert watched.look() == [Seen(esp=1), Seen(esp=1)]
-    assert watched.look() == [Seen(), Seen()]
-    append(files[0], TCP[20:] + ESP)
-    assert watched.look() == [Seen(esp=1, cleartext=1), Seen()]
-    append(files[1], TCP + ESP + ESP)
-    assert watched.look() == [Seen(), Seen(esp=2, cleartext=1)]
-
-
-def test_outgoing_frames_of_both_ends_are_captured_until_the_end(tmp_path: Path) -> None:
-    world = World()
-    with capture(path(world), tmp_path, protected=True) as watched:
-        assert watched.one_in == 256
-        assert [file.name for file in watched.files] == ["initiator-1.pcap", "target-1.pcap"]
-        assert watched.look() == [Seen(), Seen()]
-        assert len(world.left) == 2
-    assert world.left == set()
-    words = [(c.host, c.argv[c.argv.index("-i") + 1], c.argv[c.argv.index("-Q") + 1]) for c in world.commands]
-    assert words == [("initiator", "hbeefi3", "out"), ("target", "hbeeft3", "out")]
 
 
 @pytest.mark.parametrize("looked", [True, False])
@@ -174,37 +450,20 @@ def test_a_column_that_comes_up_again_counts_none_of_the_frames_of_before(
 ) -> None:
     world = World()
     with capture(path(world), tmp_path, protected=True) as first:
-        for file in first.files:
-            append(file, ESP + TCP + ESP)
+        for each in first.taps:
+            append(each.file, ESP + TCP)
         if looked:
-            assert first.look() == [Seen(esp=2, cleartext=1)] * 2
-    before = {file: file.read_bytes() for file in first.files}
+            assert [seen.cleartext for seen in first.look()] == [1, 1]
+    before = {each.file: each.file.read_bytes() for each in first.taps}
     for number in (2, 3):
         with capture(path(world), tmp_path, protected=True) as again:
-            assert [file.name for file in again.files] == [
+            assert [each.file.name for each in again.taps] == [
                 f"initiator-{number}.pcap",
                 f"target-{number}.pcap",
             ]
             assert again.look() == [Seen(), Seen()]
             logs = {Path(thing.split()[-1]).name for thing in world.left}
             assert logs == {f"initiator-{number}.log", f"target-{number}.log"}
-            append(again.files[1], ESP)
-            assert again.look() == [Seen(), Seen(esp=1)]
-    assert {file: file.read_bytes() for file in first.files} == before, "they stay as they were"
-
-
-def test_a_plain_column_is_not_sampled(tmp_path: Path) -> None:
-    with capture(path(World()), tmp_path, protected=False) as watched:
-        assert watched.one_in == 1
-
-
-@pytest.mark.parametrize(
-    ("is_shared", "protected", "of_cleartext"),
-    [(False, False, False), (False, True, False), (True, False, True), (True, True, False)],
-)
-def test_it_is_known_what_a_capture_samples(
-    tmp_path: Path, is_shared: bool, protected: bool, of_cleartext: bool
-) -> None:
-    with capture(path(World(), is_shared=is_shared), tmp_path, protected=protected) as watched:
-        assert watched.of_cleartext is of_cleartext
-        assert watched.one_in == (256 if is_shared or protected else 1)
+            append(again.taps[1].file, ESP)
+            assert again.look() == [Seen(), ONE_ESP]
+    assert {file: file.read_bytes() for file in before} == before, "they stay as they were"

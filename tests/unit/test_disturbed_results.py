@@ -20,7 +20,7 @@ from harness.comparison import CompareFormat, compare
 from harness.comparison import render as render_comparison
 from harness.distributions import of_cell as distribution
 from harness.disturbance import Disturbed
-from harness.events import CellEnded, Event
+from harness.events import CellEnded, CellWithdrawn, Event
 from harness.explain import Limit, as_json, explain, summary
 from harness.export import ExportFormat, encode
 from harness.journal import Journal
@@ -314,6 +314,14 @@ def test_the_end_of_a_run_names_what_disturbed_it() -> None:
         f"1 of 3 cells disturbed (marked !), b.r1 most of all: {hog}",
     ]
     assert outcome.exit_code == 0
+
+
+def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
+    outcome = Outcome(started_unix_s=0.0, ended_unix_s=10.0)
+    for event in (ended("a.r1"), ended("b.r1"), CellWithdrawn("a.r1", "4 cleartext segments")):
+        outcome.take(event)
+    assert outcome.summary()[0] == "2 cells (1 invalid, 1 ok) in 10 s"
+    assert outcome.exit_code == 1
 
 
 def composed(tmp_path: Path, watch: Watch) -> tuple[Bench, list[Event]]:

@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.events import CellEnded, CellStarted, Ended, Event, Failed, Phase, Reader, writer
+from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase, Reader, writer
 from harness.model import Status
 
 ALL: list[Event] = [
     Phase("making and filling the disk"),
     CellStarted("local.seq-read-4k.r1", 1, 40),
+    CellWithdrawn("wired+aes128gcm16.seq-read-4k.r1", "cleartext"),
     CellEnded("local.seq-read-4k.r1", Status.INVALID, "kernel warning: „x“\n", 1_500_000_000, 1.75e9),
     Failed("interrupted", None, 130),
     Ended(("VethPair was not undone: `ip link del` ended with status 1",)),

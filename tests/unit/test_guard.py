@@ -13,7 +13,7 @@ import pytest
 from harness import guard
 from harness.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.guard import Block, Device, Signature, Survey
-from harness.hosts import Host, NamespaceHost
+from harness.hosts import Daemon, Host, NamespaceHost
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 
 MIB = 1 << 20
@@ -86,7 +86,7 @@ class FakeHost:
         deadline_s: float,
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> contextlib.AbstractContextManager[Daemon]:
         raise NotImplementedError
 
     def clock_offset_ns(self) -> int:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from harness import ipsec
 from harness.charon import Charon
 from harness.errors import CommandFailed
-from harness.ipsec import Barrier, Certificate, Clearance, Credentials, EspState, SecurityAssociations
+from harness.ipsec import Barrier, Certificate, Clearance, Credentials, SecurityAssociations
 from harness.links import LinkPath
 from harness.model import ENDS, IkeAuth, IpsecMode, LinkProfile, Proposal
 from harness.undo import carry_out
-from tests.unit.fakes import Command, World, state_text
+from harness.witness import REQID, Report
+from tests.unit.fakes import Command, World, association, state_text
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
 GCM = Proposal(
@@ -33,45 +36,6 @@ CBC = Proposal(
     ike="aes128-sha256-ecp256",
     kernel_algorithms=("cbc(aes)", "hmac(sha256)"),
 )
-CBC_LINES = ("auth-trunc hmac(sha256) <<Keys hidden>> 128", "enc cbc(aes) <<Keys hidden>>")
-
-# ip -s xfrm state list nokeys, iproute2 6.1: one SA of each form
-TWO_STATES = """\
-src 198.18.3.2 dst 198.18.3.1
-\tproto esp spi 0xc0ffee02(3237998082) reqid 1207959555(0x48000003) mode tunnel
-\treplay-window 0 seq 0x00000000 flag  (0x00000000)
-\tauth-trunc hmac(sha256) <<Keys hidden>> 128
-\tenc cbc(aes) <<Keys hidden>>
-\tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000
-\tsel src 0.0.0.0/0 dst 0.0.0.0/0 uid 0
-\tlifetime config:
-\t  limit: soft (INF)(bytes), hard (INF)(bytes)
-\t  limit: soft (INF)(packets), hard (INF)(packets)
-\t  expire add: soft 3276(sec), hard 3960(sec)
-\t  expire use: soft 0(sec), hard 0(sec)
-\tlifetime current:
-\t  117964800(bytes), 81920(packets)
-\t  add 2026-11-21 03:18:48 use 2026-11-21 03:18:49
-\tstats:
-\t  replay-window 0 replay 0 failed 0
-src 198.18.3.1 dst 198.18.3.2
-\tproto esp spi 0xc0ffee01(3237998081) reqid 1207959555(0x48000003) mode transport
-\treplay-window 0 seq 0x00000000 flag  (0x00000000)
-\taead rfc4106(gcm(aes)) <<Keys hidden>> 128
-\tanti-replay context: seq 0x0, oseq 0x52a1, bitmap 0x00000000
-\tsel src 198.18.3.1/32 dst 198.18.3.2/32 uid 0
-\tlifetime config:
-\t  limit: soft (INF)(bytes), hard (INF)(bytes)
-\t  limit: soft (INF)(packets), hard (INF)(packets)
-\t  expire add: soft 3321(sec), hard 3960(sec)
-\t  expire use: soft 0(sec), hard 0(sec)
-\tlifetime current:
-\t  1099832(bytes), 21153(packets)
-\t  add 2026-11-21 03:18:47 use 2026-11-21 03:18:49
-\tstats:
-\t  replay-window 0 replay 0 failed 0
-"""
-
 # /proc/crypto of a machine with AES-NI, shortened; the last block has no priority of its own
 PROC_CRYPTO = """\
 name         : rfc4106(gcm(aes))
@@ -107,7 +71,7 @@ driver       : odd-generic
 """
 
 
-OURS = ipsec.REQID + 3
+OURS = REQID + 3
 PSK = Credentials(psk=b"0123456789abcdefghijklmnopqrstuv")
 CERTIFICATES = Credentials(
     certificates={
@@ -137,70 +101,6 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
 # What the kernel says
 
 
-def test_states_of_both_forms_are_read() -> None:
-    assert ipsec.parse_states(TWO_STATES) == [
-        EspState(
-            spi="0xc0ffee02",
-            source=FAR,
-            destination=NEAR,
-            bytes=117964800,
-            packets=81920,
-            algorithm="hmac(sha256) + cbc(aes)",
-            mode="tunnel",
-            reqid=OURS,
-        ),
-        EspState(
-            spi="0xc0ffee01",
-            source=NEAR,
-            destination=FAR,
-            bytes=1099832,
-            packets=21153,
-            algorithm="rfc4106(gcm(aes))",
-            mode="transport",
-            reqid=OURS,
-        ),
-    ]
-
-
-def test_the_states_of_a_rekeyed_sa_are_told_apart_by_their_spi() -> None:
-    text = state_text(NEAR, FAR, spi=0xC0000001, sent_bytes=14_000)
-    text += state_text(NEAR, FAR, spi=0xC0000002, sent_bytes=2_800)
-    states = ipsec.parse_states(text)
-    assert [(s.spi, s.bytes, s.packets) for s in states] == [
-        ("0xc0000001", 14_000, 10),
-        ("0xc0000002", 2_800, 2),
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "\n", "RTNETLINK answers: Operation not permitted\n"])
-def test_no_states_are_read_from_no_list(text: str) -> None:
-    assert ipsec.parse_states(text) == []
-
-
-def test_a_state_without_counters_or_of_another_protocol_is_passed_over() -> None:
-    text = state_text(NEAR, FAR, spi=1)
-    without = re.sub(r"\tlifetime current:\n.*\n", "", text)
-    other = text.replace("proto esp", "proto ah")
-    assert [s.spi for s in ipsec.parse_states(without + other + state_text(NEAR, FAR, spi=7))] == [
-        "0x00000007"
-    ]
-
-
-def test_only_states_between_the_two_addresses_and_for_the_path_are_ours() -> None:
-    text = TWO_STATES + state_text(NEAR, "10.0.0.9", spi=1, reqid=OURS)
-    text += state_text("10.0.0.9", FAR, spi=2, reqid=OURS)
-    text += state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
-    world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
-    states = ipsec.read_states(world.host("initiator"), path(world))
-    assert [state.spi for state in states] == ["0xc0ffee02", "0xc0ffee01"]
-
-
-def test_keys_are_never_asked_for() -> None:
-    world = World()
-    ipsec.read_states(world.host("initiator"), path(world))
-    assert "nokeys" in world.commands[0].argv
-
-
 @pytest.mark.parametrize(
     ("algorithms", "expected"),
     [
@@ -222,36 +122,72 @@ def test_the_first_of_drivers_with_equal_priority_is_in_use() -> None:
     assert ipsec.drivers("\n".join(blocks), ("cbc(aes)",)) == ["first"]
 
 
-def test_what_was_negotiated_is_read_from_the_kernel() -> None:
-    text = state_text(FAR, NEAR, spi=1, reqid=OURS, mode="tunnel", algorithms=CBC_LINES)
-    world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
-    assert ipsec.negotiated(path(world), CBC, IpsecMode.TUNNEL) == {
+def reports(
+    algorithms: Sequence[str], mode: str = "transport", *, directions: int = 2
+) -> tuple[Report, Report]:
+    """What the witnesses of both ends tell: an association of each direction."""
+    ends = ((NEAR, FAR), (FAR, NEAR))[:directions]
+    states = tuple(
+        association(spi, source, destination, 0, algorithms=algorithms, mode=mode)
+        for spi, (source, destination) in enumerate(ends)
+    )
+    report = Report(before="", states=states, after="", snmp="")
+    return report, report
+
+
+class Crypto(World):
+    def text_of(self, path: str) -> str:
+        return PROC_CRYPTO if path == "/proc/crypto" else super().text_of(path)
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "proposal"),
+    [(("cbc(aes)", "hmac(sha256)"), CBC), (("hmac(sha256)", "cbc(aes)"), CBC)],
+    ids=["in this order", "in that"],
+)
+def test_what_was_negotiated_is_told_by_the_kernels(algorithms: Sequence[str], proposal: Proposal) -> None:
+    host = Crypto().host("initiator")
+    assert ipsec.negotiated(host, reports(algorithms, "tunnel"), proposal, IpsecMode.TUNNEL) == {
         "proposal": "aes128-sha256",
-        "algorithm": "hmac(sha256) + cbc(aes)",
+        "algorithm": "cbc(aes) + hmac(sha256)",
         "mode": "tunnel",
-        "drivers": "",
+        "drivers": "hmac(sha256-ni)",
     }
 
 
 @pytest.mark.parametrize(
-    ("proposal", "mode", "reason"),
+    ("algorithms", "mode", "proposal", "reason"),
     [
-        (GCM, IpsecMode.TUNNEL, r"the kernel has hmac\(sha256\) \+ cbc\(aes\) in tunnel mode"),
-        (CBC, IpsecMode.TRANSPORT, "in transport mode was asked for"),
+        (CBC.kernel_algorithms, "tunnel", GCM, "the kernel has cbc(aes) + hmac(sha256) in tunnel mode"),
+        (CBC.kernel_algorithms, "tunnel", CBC, "aes128-sha256 in transport mode was asked for"),
+        (("seqiv(rfc4106(gcm(aes)))",), "transport", GCM, "the kernel has seqiv(rfc4106(gcm(aes))) in"),
+        (("xcbc(aes)", "hmac(sha256)"), "transport", CBC, "the kernel has xcbc(aes) + hmac(sha256) in"),
+        (("cbc(aes)", "hmac(sha256)", "x"), "transport", CBC, "the kernel has cbc(aes) + hmac(sha256) + x"),
+        (("cbc(aes)",), "transport", CBC, "the kernel has cbc(aes) in"),
     ],
 )
-def test_another_algorithm_or_mode_than_asked_for_is_an_error(
-    proposal: Proposal, mode: IpsecMode, reason: str
+def test_algorithms_are_compared_as_names_and_not_as_parts_of_names(
+    algorithms: Sequence[str], mode: str, proposal: Proposal, reason: str
 ) -> None:
-    text = state_text(FAR, NEAR, spi=1, reqid=OURS, mode="tunnel", algorithms=CBC_LINES)
-    world = World(answers=[(("ip", "-s", "xfrm"), (0, text, ""))])
-    with pytest.raises(CommandFailed, match=reason):
-        ipsec.negotiated(path(world), proposal, mode)
+    with pytest.raises(CommandFailed, match=re.escape(reason)):
+        ipsec.negotiated(World().host("initiator"), reports(algorithms, mode), proposal, IpsecMode.TRANSPORT)
 
 
-def test_a_kernel_without_states_is_an_error() -> None:
-    with pytest.raises(CommandFailed, match="no ESP state"):
-        ipsec.negotiated(path(World()), GCM, IpsecMode.TRANSPORT)
+def test_every_association_of_both_ends_has_to_be_what_was_asked_for() -> None:
+    good = reports(GCM.kernel_algorithms)[0]
+    for number in range(4):
+        states = [list(good.states), list(good.states)]
+        states[number // 2][number % 2] = association(9, NEAR, FAR, 0, algorithms=("ecb(cipher_null)",))
+        told = [msgspec.structs.replace(good, states=tuple(each)) for each in states]
+        with pytest.raises(CommandFailed):
+            ipsec.negotiated(World().host("initiator"), told, GCM, IpsecMode.TRANSPORT)
+
+
+@pytest.mark.parametrize("directions", [0, 1])
+def test_a_kernel_without_states_for_both_directions_is_an_error(directions: int) -> None:
+    told = reports(GCM.kernel_algorithms, directions=directions)
+    with pytest.raises(CommandFailed, match="a kernel has no ESP state"):
+        ipsec.negotiated(World().host("initiator"), told, GCM, IpsecMode.TRANSPORT)
 
 
 # The barrier
@@ -429,13 +365,16 @@ def test_policies_are_read_but_those_of_sockets() -> None:
 
 def saying(states: str, policies: str) -> World:
     """A world whose kernels have these states and policies."""
-    of_states = (("ip", "-s", "xfrm", "state"), (0, states, ""))
+    of_states = (("ip", "xfrm", "state", "list", "nokeys"), (0, states, ""))
     return World(answers=[of_states, (("ip", "xfrm", "policy", "list"), (0, policies, ""))])
 
 
 def test_what_is_left_of_a_path_is_told_from_what_others_have_between_its_addresses() -> None:
-    states = TWO_STATES + state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
+    states = state_text(FAR, NEAR, spi=0xC0FFEE02, reqid=OURS)
+    states += state_text(NEAR, FAR, spi=0xC0FFEE01, reqid=OURS)
+    states += state_text(NEAR, FAR, spi=3, reqid=OURS + 1) + state_text(FAR, NEAR, spi=4, reqid=0)
     states += state_text(NEAR, "10.0.0.9", spi=5, reqid=OURS)
+    states += state_text(NEAR, FAR, spi=6, reqid=OURS).replace("proto esp", "proto ah")
     world = saying(states, POLICIES)
     host = world.host("initiator")
     assert ipsec.left_over(host, [path(world, is_shared=True)]) == [
@@ -449,7 +388,8 @@ def test_what_is_left_of_a_path_is_told_from_what_others_have_between_its_addres
 
 def test_whatever_is_left_between_addresses_that_are_the_runs_own_is_told() -> None:
     """A larval state has no reqid yet."""
-    world = saying(state_text(FAR, NEAR, spi=4, reqid=0, algorithms=()), POLICIES)
+    larval = re.sub(r"\taead.*\n", "", state_text(FAR, NEAR, spi=4, reqid=0))
+    world = saying(larval, POLICIES)
     found = ipsec.left_over(world.host("initiator"), [path(world)])
     assert [text.partition(" src")[0] for text in found] == ["the ESP state"] + ["the IPsec policy"] * 4
 
@@ -516,8 +456,6 @@ def raised_tunnel(
         Charon(host=link.target, socket=Path("/nowhere")),
     )
     world.make(f"netns {NAME}")
-    state = state_text(FAR, NEAR, spi=1, reqid=OURS, mode=mode.value)
-    world.answers.append((("ip", "-s", "xfrm"), (0, state, "")))
     with ipsec.tunnel(link, ends, name=NAME, proposal=GCM, mode=mode, credentials=credentials):
         connections = {host: m[NAME] for host, command, m in world.told if command == "load-conn"}
     return connections["initiator"], connections["target"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,8 +32,9 @@ from harness.probes.records import (
 )
 from harness.probes.tools import PACKAGES, Way
 from harness.results import RunFolder
+from harness.witness import Report, Witnesses
 from tests.unit import test_teardown as teardown
-from tests.unit.fakes import Answer, Command, FakeHost, World, state_text
+from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
 from tests.unit.test_hops import Router
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
@@ -130,7 +132,16 @@ class Turns(Net):
         return super().run(host, command, timeout_s)
 
 
-def way(world: World, tmp_path: Path, *, is_shared: bool = False, is_protected: bool = False) -> Way:
+NOTHING_CARRIED = Report(before="", states=(), after="", snmp="")
+
+
+def way(
+    world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[Report] | None = None
+) -> Way:
+    """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
+    witnesses = None
+    if reports is not None:
+        witnesses = Witnesses(initiator=FakeWitness(*reports), target=FakeWitness(*reports))
     path = LinkPath(
         profile=LinkProfile(name="wired", title="Gigabit", emulated=True),
         index=0,
@@ -144,7 +155,7 @@ def way(world: World, tmp_path: Path, *, is_shared: bool = False, is_protected: 
     )
     raw = tmp_path / "raw"
     raw.mkdir(exist_ok=True)
-    return Way(path=path, raw=raw, journal=Journal(tmp_path / "journal"), is_protected=is_protected)
+    return Way(path=path, raw=raw, journal=Journal(tmp_path / "journal"), witnesses=witnesses)
 
 
 def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
@@ -161,9 +172,15 @@ def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
 
 
 def judge(
-    world: World, tmp_path: Path, probe: Probe, *, ipsec: str = "off", is_shared: bool = False
+    world: World,
+    tmp_path: Path,
+    probe: Probe,
+    *,
+    ipsec: str = "off",
+    is_shared: bool = False,
+    reports: Sequence[Report] = (NOTHING_CARRIED,),
 ) -> ProbeRecord:
-    it = way(world, tmp_path, is_shared=is_shared, is_protected=ipsec != "off")
+    it = way(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
     return judged.measure(blank(probe, ipsec), it, observer=Observer(), watch=Watching, folder=tmp_path)
 
 
@@ -274,18 +291,16 @@ def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
 def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
     tmp_path: Path, carried: int, status: Status
 ) -> None:
-    class Esp(Turns):
-        looks = 0
-
-        def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
-            if command.argv[:4] == ("ip", "-s", "xfrm", "state"):
-                self.looks += 1
-                sent = carried if self.looks > 2 else 0
-                return 0, state_text(NEAR, FAR, spi=1, sent_bytes=sent), ""
-            return super().run(host, command, timeout_s)
-
-    world = Esp("iperf3", iperf3_json(1_000_000, 1_000_000))
-    record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16")
+    """Also if an association was replaced meanwhile."""
+    before = (association(1, NEAR, FAR, 7_000), association(2, FAR, NEAR, 7_000))
+    after = (
+        association(1, NEAR, FAR, 7_000 + carried // 4, ended=True),
+        association(2, FAR, NEAR, 7_000),
+        association(3, NEAR, FAR, carried - carried // 4),
+    )
+    reports = [msgspec.structs.replace(NOTHING_CARRIED, states=states) for states in (before, after)]
+    world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
+    record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
     assert (record.status, record.esp_bytes) == (status, carried), record.reason
     if status is Status.INVALID:
         assert record.reason == "1000000 bytes were moved, but ESP carried only 5000"

@@ -4,306 +4,60 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from harness.capture import Capture, Seen
-from harness.ipsec import REQID, EspState
+from harness import proof as module
+from harness.capture import PRIMES, Capture, Seen, Tap
+from harness.counters import Traffic
 from harness.links import LinkPath
-from harness.model import LinkProfile, Proof
-from harness.proof import ENOUGH_FRAMES, EndCounters, Snapshot, judge, snapshot
-from tests.unit.fakes import World, state_text
+from harness.model import ENDS, IpsecMode, LinkProfile, Proof
+from harness.proof import (
+    ENOUGH_SAMPLES,
+    IN_FLIGHT,
+    SMALL_FRAME_BYTES,
+    EndCounters,
+    Protection,
+    Segments,
+    Snapshot,
+    collect,
+    judge,
+    snapshot,
+)
+from harness.theory import Path as TheoryPath
+from harness.theory import esp as framing_of
+from harness.witness import Association, Report, Witnesses
+from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World, association
 
 MIB = 1 << 20
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
-READ, WRITTEN = 8 * MIB, 2 * MIB
-"""What fio moved in every cell below."""
+GCM = ("rfc4106(gcm(aes))",)
+CBC = ("cbc(aes)", "hmac(sha256)")
+WIRED = LinkProfile(name="wired", title="wired", emulated=True)
+ONE_IN = 64
+OUT_SPI, IN_SPI = 1, 2
+"""Of the initiator's association to the target, and of the one back."""
+
+DATA_BYTES = 1400
+READ_PACKETS, WRITE_PACKETS = 6000, 1500
+READ, WRITTEN = READ_PACKETS * DATA_BYTES, WRITE_PACKETS * DATA_BYTES
+"""What fio moved in every cell below: a full packet each, and for simplicity no bare ACKs."""
+
+OLD = 1000
+"""Packets that each association had carried before."""
+
+DUE = tuple((OLD + packets) // ONE_IN - OLD // ONE_IN for packets in (WRITE_PACKETS, READ_PACKETS))
+"""Samples in the captures of initiator and target: every packet whose number is a multiple of ``ONE_IN``."""
 
 
-class Watched(Capture):
-    """A capture that has seen what it is told."""
-
-    def __init__(self, seen: Sequence[Seen], one_in: int) -> None:
-        super().__init__(files=(), one_in=one_in)
-        self._seen = seen
-
-    def look(self) -> list[Seen]:
-        return list(self._seen)
-
-
-def sa(spi: str, sent_bytes: int, *, outward: bool) -> dict[str, EspState]:
-    """An SA of the initiator's: ``outward`` to the target."""
-    return {
-        spi: EspState(
-            spi=spi,
-            source=NEAR if outward else FAR,
-            destination=FAR if outward else NEAR,
-            bytes=sent_bytes,
-            packets=sent_bytes // 1400,
-            algorithm="rfc4106(gcm(aes))",
-            mode="transport",
-            reqid=REQID,
-        )
-    }
-
-
-BEFORE = Snapshot(
-    initiator=EndCounters(
-        link_bytes=100,
-        retransmits=3,
-        outbound=sa("0x1", 5 * MIB, outward=True),
-        inbound=sa("0x2", 7 * MIB, outward=False),
-    ),
-    target=EndCounters(
-        link_bytes=200,
-        retransmits=4,
-        outbound=sa("0x2", 7 * MIB, outward=False),
-        inbound=sa("0x1", 5 * MIB, outward=True),
-    ),
-)
-
-
-def after(**changes: int) -> Snapshot:
-    """``BEFORE`` and what fio moved, with 10 % for headers; ``changes`` replace what was added."""
-    added = {
-        "near_link": 11 * MIB,
-        "far_link": 11 * MIB,
-        "near_out": WRITTEN * 11 // 10,
-        "near_in": READ * 11 // 10,
-        "far_out": READ * 11 // 10,
-        "far_in": WRITTEN * 11 // 10,
-        "retransmits": 0,
-    } | changes
-    return Snapshot(
-        initiator=EndCounters(
-            link_bytes=100 + added["near_link"],
-            retransmits=3,
-            outbound=sa("0x1", 5 * MIB + added["near_out"], outward=True),
-            inbound=sa("0x2", 7 * MIB + added["near_in"], outward=False),
-        ),
-        target=EndCounters(
-            link_bytes=200 + added["far_link"],
-            retransmits=4 + added["retransmits"],
-            outbound=sa("0x2", 7 * MIB + added["far_out"], outward=False),
-            inbound=sa("0x1", 5 * MIB + added["far_in"], outward=True),
-        ),
-    )
-
-
-def verdict(
-    later: Snapshot,
-    *,
-    seen: Sequence[Seen] = (Seen(esp=12), Seen(esp=8)),
-    one_in: int = 64,
-    protected: bool = True,
-    before: Snapshot = BEFORE,
-) -> tuple[Proof, list[str], list[str]]:
-    """What is judged; ``seen`` is what the initiator sent, and what the target."""
-    watched = Watched(seen, one_in)
-    return judge(before, later, watched, read_bytes=READ, write_bytes=WRITTEN, protected=protected)
-
-
-def test_what_went_through_esp_is_proved() -> None:
-    proof, reasons, warnings = verdict(after(near_in=READ, far_in=WRITTEN, retransmits=2))
-    assert reasons == []
-    assert warnings == []
-    assert proof == Proof(
-        link_bytes_initiator=11 * MIB,
-        link_bytes_target=11 * MIB,
-        esp_bytes=READ + WRITTEN * 11 // 10,
-        esp_bytes_initiator=READ + WRITTEN * 11 // 10,
-        esp_bytes_target=READ * 11 // 10 + WRITTEN,
-        esp_packets_sampled=20,
-        esp_sampling=64,
-        cleartext_segments=0,
-        rekeys=0,
-        tcp_retransmits=2,
-    )
-
-
-@pytest.mark.parametrize(
-    ("counter", "needed", "end"),
-    [
-        ("near_out", WRITTEN, "initiator"),
-        ("near_in", READ, "initiator"),
-        ("far_out", READ, "target"),
-        ("far_in", WRITTEN, "target"),
-    ],
-)
-def test_each_direction_has_to_be_covered_at_each_end(counter: str, needed: int, end: str) -> None:
-    # The other direction may have carried any amount: it does not make up for this one.
-    plenty = {"near_out": 90 * MIB, "near_in": 90 * MIB, "far_out": 90 * MIB, "far_in": 90 * MIB}
-    _, reasons, _ = verdict(after(**{**plenty, counter: needed}))
-    assert reasons == []
-    _, reasons, _ = verdict(after(**{**plenty, counter: needed - 1}))
-    (reason,) = reasons
-    assert f"ESP at the {end} carried only" in reason
-    assert str(needed - 1) in reason
-
-
-@pytest.mark.parametrize("protected", [True, False])
-@pytest.mark.parametrize(("counter", "end"), [("near_link", "initiator"), ("far_link", "target")])
-def test_the_interface_has_to_have_carried_it(counter: str, end: str, protected: bool) -> None:
-    esp = (Seen(esp=int(protected)), Seen(esp=int(protected)))
-    moved = READ + WRITTEN
-    _, reasons, _ = verdict(after(**{counter: moved}), seen=esp, protected=protected)
-    assert reasons == []
-    _, reasons, _ = verdict(after(**{counter: moved - 1}), seen=esp, protected=protected)
-    assert reasons == [f"fio moved {moved} bytes, but the {end}'s interface only {moved - 1}"]
-
-
-@pytest.mark.parametrize(("near", "far"), [(1, 0), (0, 1)])
-def test_one_cleartext_segment_of_either_end_condemns_the_cell(near: int, far: int) -> None:
-    proof, reasons, _ = verdict(after(), seen=(Seen(esp=20, cleartext=near), Seen(esp=20, cleartext=far)))
-    assert reasons == ["1 cleartext segments of the portal were on the link"]
-    assert proof.cleartext_segments == 1
-
-
-@pytest.mark.parametrize("one_in", [1, 64, 256])
-@pytest.mark.parametrize(
-    ("seen", "ends"),
-    [
-        ((Seen(), Seen(esp=90)), ["initiator"]),
-        ((Seen(esp=90), Seen()), ["target"]),
-        ((Seen(), Seen()), ["initiator", "target"]),
-        ((Seen(esp=1), Seen(esp=1)), []),
-    ],
-    ids=["initiator", "target", "both", "none"],
-)
-def test_each_end_has_to_have_seen_esp_however_sparse_the_sample(
-    seen: tuple[Seen, Seen], ends: list[str], one_in: int
-) -> None:
-    proof, reasons, warnings = verdict(after(), seen=seen, one_in=one_in)
-    assert reasons == [f"the capture of what the {end} sent holds no ESP" for end in ends]
-    assert warnings == []
-    assert proof.esp_packets_sampled == sum(end.esp for end in seen)
-
-
-@pytest.mark.parametrize(("packets", "proves"), [(127, False), (128, True), (129, True)])
-def test_what_is_too_little_to_be_sampled_proves_nothing_and_that_is_said(packets: int, proves: bool) -> None:
-    """Of so many packets one has a sequence number that is sampled, twice over."""
-    few = after()
-    few.initiator.outbound["0x1"] = dataclasses.replace(
-        few.initiator.outbound["0x1"], packets=BEFORE.initiator.outbound["0x1"].packets + packets
-    )
-    _, reasons, warnings = verdict(few, seen=(Seen(), Seen(esp=9)), one_in=64)
-    if proves:
-        assert (reasons, warnings) == (["the capture of what the initiator sent holds no ESP"], [])
-    else:
-        assert reasons == []
-        assert warnings == ["the initiator sent 127 ESP packets, and the sample of one in 64 has none"]
-    _, reasons, warnings = verdict(few, seen=(Seen(esp=1), Seen(esp=9)), one_in=64)
-    assert (reasons, warnings) == ([], [])
-
-
-@pytest.mark.parametrize("seen", [(Seen(esp=1), Seen()), (Seen(), Seen(esp=1))])
-def test_esp_of_either_end_on_a_plain_column_condemns_the_cell(seen: tuple[Seen, Seen]) -> None:
-    _, reasons, _ = verdict(after(), seen=seen, protected=False)
-    assert reasons == ["IPsec is off, but 1 ESP packets were on the link"]
-
-
-def test_a_plain_column_needs_no_esp() -> None:
-    empty = EndCounters(link_bytes=0, retransmits=0, outbound={}, inbound={})
-    full = EndCounters(link_bytes=11 * MIB, retransmits=0, outbound={}, inbound={})
-    proof, reasons, warnings = verdict(
-        Snapshot(initiator=full, target=full),
-        seen=(Seen(), Seen()),
-        protected=False,
-        before=Snapshot(initiator=empty, target=empty),
-    )
-    assert (reasons, warnings) == ([], [])
-    assert proof.esp_bytes == 0
-
-
-def test_a_rekey_is_counted_and_said_and_cleartext_still_condemns() -> None:
-    def rekeyed(end: EndCounters, outward: bool) -> EndCounters:
-        return EndCounters(
-            link_bytes=end.link_bytes,
-            retransmits=end.retransmits,
-            outbound=sa("0x11", MIB, outward=outward),
-            inbound=sa("0x12", MIB, outward=not outward),
-        )
-
-    grown = after()
-    later = Snapshot(initiator=rekeyed(grown.initiator, True), target=rekeyed(grown.target, False))
-    proof, reasons, warnings = verdict(later)
-    assert proof.rekeys == 1
-    assert proof.esp_bytes == 2 * MIB  # of the new SAs, from zero
-    assert reasons == []
-    assert warnings == ["1 rekeys: counters of the SAs that ended are not in the proof"]
-    _, reasons, _ = verdict(later, seen=(Seen(esp=1, cleartext=3), Seen(esp=2, cleartext=4)))
-    assert reasons == ["7 cleartext segments of the portal were on the link"]
-    _, reasons, _ = verdict(later, seen=(Seen(esp=1), Seen()))
-    assert reasons == ["the capture of what the target sent holds no ESP"], "nor does a rekey excuse that"
-
-
-def test_every_reason_is_given_at_once() -> None:
-    nothing = after(near_link=0, far_link=0, near_out=0, near_in=0, far_out=0, far_in=0)
-    _, reasons, warnings = verdict(nothing, seen=(Seen(cleartext=4), Seen(cleartext=5)))
-    assert len(reasons) == 2 + 2 + 1
-    assert len(warnings) == 2, "nothing was sent that could have been sampled"
-    _, reasons, warnings = verdict(
-        after(near_link=0, far_link=0, near_in=0, far_in=0), seen=(Seen(cleartext=4), Seen(cleartext=5))
-    )
-    assert len(reasons) == 2 + 2 + 1 + 2
-    assert warnings == []
-
-
-# On a link that others use, a plain column is proved by its own segments
-
-
-def shared_verdict(moved: int, seen: Seen, one_in: int = 1) -> list[str]:
-    empty = EndCounters(link_bytes=0, retransmits=0, outbound={}, inbound={})
-    full = EndCounters(link_bytes=2 * moved, retransmits=0, outbound={}, inbound={})
-    watched = Watched((seen, Seen()), one_in)
-    watched.of_cleartext = True
-    before, later = (Snapshot(initiator=end, target=end) for end in (empty, full))
-    _, reasons, warnings = judge(before, later, watched, read_bytes=moved, write_bytes=0, protected=False)
-    assert warnings == []
-    return reasons
-
-
-@pytest.mark.parametrize("one_in", [1, 16])
-def test_of_its_own_segments_some_have_to_be_seen(one_in: int) -> None:
-    enough = ENOUGH_FRAMES * one_in * (1 << 16)
-    none = ["of the portal's segments none was seen on the link"]
-    assert shared_verdict(enough + 1, Seen(), one_in) == none
-    assert shared_verdict(enough, Seen(), one_in) == [], "too little to say"
-    assert shared_verdict(enough + 1, Seen(cleartext=1), one_in) == []
-
-
-def test_esp_of_others_does_not_condemn_it() -> None:
-    assert shared_verdict(1 << 22, Seen(esp=5, cleartext=9)) == []
-
-
-# Where the counters come from
-
-PROC_NET_DEV = """\
-Inter-| Receive | Transmit
- face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier
-    lo: 999     9     0     0     0     0     0     0   999     9     0     0     0     0     0
-hbeefi0: 1000    10     0     0     0     0     0     0    30     3     0     0     0     0     0
-xhbeefi0: 5     1     0     0     0     0     0     0     5     1     0     0     0     0     0
-hbeeft0:7000    10     0     0     0     0     0     0   400     3     0     0     0     0     0
-"""
-PROC_NET_SNMP = """\
-Ip: Forwarding DefaultTTL
-Ip: 1 64
-Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens OutSegs RetransSegs InErrs
-Tcp: 1 200 120000 -1 4 987 17 0
-"""
-
-
-class Files(World):
-    def text_of(self, path: str) -> str:
-        return {"/proc/net/dev": PROC_NET_DEV, "/proc/net/snmp": PROC_NET_SNMP}[path]
-
-
-def link(world: World) -> LinkPath:
+def link(*, is_shared: bool = False, world: World | None = None) -> LinkPath:
+    world = world or World()
     return LinkPath(
-        profile=LinkProfile(name="wired", title="wired", emulated=True),
+        profile=WIRED,
         index=0,
+        is_shared=is_shared,
         initiator=world.host("initiator"),
         target=world.host("target", "harness-beef-0"),
         initiator_iface="hbeefi0",
@@ -313,29 +67,770 @@ def link(world: World) -> LinkPath:
     )
 
 
-def test_a_snapshot_reads_both_directions_of_the_links_own_interfaces() -> None:
-    states = state_text(NEAR, FAR, spi=1, sent_bytes=10) + state_text(FAR, NEAR, spi=2, sent_bytes=20)
-    # Of another column on the same addresses.
-    states += state_text(NEAR, FAR, spi=3, reqid=REQID + 1, sent_bytes=40)
-    world = Files(answers=[(("ip", "-s", "xfrm"), (0, states, ""))])
-    now = snapshot(link(world), protected=True)
-    assert (now.initiator.link_bytes, now.target.link_bytes) == (1030, 7400)
-    assert (now.initiator.retransmits, now.target.retransmits) == (17, 17)
+def protection(
+    algorithms: tuple[str, ...] = GCM,
+    mode: IpsecMode = IpsecMode.TRANSPORT,
+    witnesses: Witnesses | None = None,
+    header_bytes: int = 14,
+) -> Protection:
+    nobody = FakeWitness(Report(before="", states=(), after="", snmp=""))
+    return Protection(
+        algorithms=algorithms,
+        mode=mode,
+        witnesses=witnesses or Witnesses(initiator=nobody, target=nobody),
+        header_bytes=header_bytes,
+    )
 
-    def sums(states: dict[str, Any]) -> dict[str, int]:
-        return {spi: state.bytes for spi, state in states.items()}
 
-    assert sums(now.initiator.outbound) == sums(now.target.inbound) == {"0x00000001": 10}
-    assert sums(now.initiator.inbound) == sums(now.target.outbound) == {"0x00000002": 20}
+@dataclasses.dataclass
+class Way:
+    """What went one way in a cell: packets with data, each counted by sender, link and receiver."""
+
+    packets: int
+    counted_bytes: int = DATA_BYTES + 32
+    """Of each packet by its association: TCP's header and data."""
+    frame_bytes: int = 14 + framing_of(GCM, IpsecMode.TRANSPORT).packet_bytes(20 + 32 + DATA_BYTES)
+    received: int | None = None
+    """How many of them ESP counted at the other end, if not all."""
+    tx_more: tuple[int, int] = (0, 0)
+    """Frames and bytes that the sender's interface counted beside them."""
+    rx_more: tuple[int, int] = (0, 0)
+
+    def sent(self) -> tuple[int, int]:
+        return self.packets, self.packets * self.counted_bytes
+
+    def got(self) -> tuple[int, int]:
+        packets = self.packets if self.received is None else self.received
+        return packets, packets * self.counted_bytes
 
 
-def test_without_ipsec_no_states_are_asked_for() -> None:
+@dataclasses.dataclass
+class Cell:
+    """A cell on a path, as its counters and captures tell of it; the fields are what is wrong with it."""
+
+    to_target: Way = dataclasses.field(default_factory=lambda: Way(WRITE_PACKETS))
+    to_initiator: Way = dataclasses.field(default_factory=lambda: Way(READ_PACKETS))
+    seen: tuple[Seen, Seen] = dataclasses.field(default_factory=lambda: (Seen(), Seen()))
+    """Beside the samples that are due."""
+    unsampled: tuple[int, int] = (0, 0)
+    """How many of the samples each capture lacks."""
+    algorithms: tuple[str, ...] = GCM
+    mode: str = "transport"
+    missing: bool = False
+    fragments: int = 0
+    """How many frames more the target made of its packets."""
+    is_shared: bool = False
+    segments: tuple[tuple[Segments | None, Segments | None], ...] | None = None
+    since_start: tuple[int, int] = (1, 1)
+
+    def judge(
+        self, guard: Protection | None = None, *, read: int = READ, written: int = WRITTEN
+    ) -> tuple[Proof, list[str]]:
+        guard = guard or protection()
+        before, after = self.snapshots()
+        seen = list(self.seen)
+        for number, spi in enumerate((OUT_SPI, IN_SPI)):
+            packets = (self.to_target, self.to_initiator)[number].packets
+            due = list(range((OLD // ONE_IN + 1) * ONE_IN, OLD + packets + 1, ONE_IN))
+            sampled = Seen(esp={spi: set(due[self.unsampled[number] :])})
+            sampled.add(seen[number])
+            seen[number] = sampled
+        path = link(is_shared=self.is_shared)
+        return judge(
+            path, before, after, seen, capture(*self.since_start), guard, read_bytes=read, write_bytes=written
+        )
+
+    def snapshots(self) -> tuple[Snapshot, Snapshot]:
+        out, back = self.to_target, self.to_initiator
+        segments = self.segments or ((None, None), (None, None))
+        near = self._end(back.got(), out.sent(), out, back, is_near=True)
+        far = self._end(out.got(), back.sent(), back, out, is_near=False)
+        far = dataclasses.replace(far, fragments_sent=self.fragments)
+        began = EndCounters(
+            traffic=Traffic(rx_bytes=5, rx_packets=5, tx_bytes=5, tx_packets=5),
+            retransmits=3,
+            states=self._states((OLD, OLD * 50), (OLD, OLD * 50), missing=False),
+        )
+        return (
+            Snapshot(
+                initiator=dataclasses.replace(began, segments=segments[0][0]),
+                target=dataclasses.replace(began, segments=segments[1][0]),
+            ),
+            Snapshot(
+                initiator=dataclasses.replace(near, segments=segments[0][1]),
+                target=dataclasses.replace(far, segments=segments[1][1]),
+            ),
+        )
+
+    def _end(
+        self, into: tuple[int, int], out: tuple[int, int], outward: Way, inward: Way, *, is_near: bool
+    ) -> EndCounters:
+        to_target, to_initiator = (out, into) if is_near else (into, out)
+        return EndCounters(
+            traffic=Traffic(
+                rx_packets=5 + inward.packets + inward.rx_more[0],
+                rx_bytes=5 + inward.packets * inward.frame_bytes + inward.rx_more[1],
+                tx_packets=5 + outward.packets + outward.tx_more[0],
+                tx_bytes=5 + outward.packets * outward.frame_bytes + outward.tx_more[1],
+            ),
+            retransmits=4,
+            states=self._states(
+                (OLD + to_target[0], OLD * 50 + to_target[1]),
+                (OLD + to_initiator[0], OLD * 50 + to_initiator[1]),
+                missing=self.missing,
+            ),
+        )
+
+    def _states(
+        self, to_target: tuple[int, int], to_initiator: tuple[int, int], *, missing: bool
+    ) -> tuple[Association, ...]:
+        return tuple(
+            association(
+                spi,
+                source,
+                destination,
+                carried,
+                packets=packets,
+                algorithms=self.algorithms,
+                mode=self.mode,
+                missing=missing,
+            )
+            for spi, source, destination, (packets, carried) in (
+                (OUT_SPI, NEAR, FAR, to_target),
+                (IN_SPI, FAR, NEAR, to_initiator),
+            )
+        )
+
+
+def capture(*since_start: int, one_in: int = ONE_IN) -> Capture:
+    taps = [
+        Tap(end=end, file=Path("/dev/null"), daemon=IdleDaemon(), reader=None)  # type: ignore[arg-type]
+        for end in ("initiator", "target")
+    ]
+    return Capture(taps=(taps[0], taps[1]), one_in=one_in, since_start=list(since_start))
+
+
+def test_what_went_through_esp_is_proved() -> None:
+    proof, reasons = Cell(seen=(Seen(control=2, clear_bytes=84), Seen(control=1, clear_bytes=42))).judge()
+    assert reasons == []
+    packets = READ_PACKETS + WRITE_PACKETS
+    assert proof == Proof(
+        link_bytes_initiator=packets * Way(0).frame_bytes,
+        link_bytes_target=packets * Way(0).frame_bytes,
+        esp_bytes=packets * (DATA_BYTES + 32),
+        esp_bytes_initiator=packets * (DATA_BYTES + 32),
+        esp_bytes_target=packets * (DATA_BYTES + 32),
+        esp_packets_sampled=sum(DUE),
+        esp_packets_due=sum(DUE),
+        esp_sampling=ONE_IN,
+        control_frames=3,
+        tcp_retransmits=2,
+    )
+
+
+@pytest.mark.parametrize("mode", list(IpsecMode))
+@pytest.mark.parametrize(
+    "algorithms",
+    [GCM, CBC, ("rfc7539esp(chacha20,poly1305)",), ("ecb(cipher_null)", "hmac(sha256)")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("data_bytes", [0, 1, 48, 512, 1399, 1400, 1401, 1402, 1403])
+def test_the_framing_of_every_proposal_accounts_for_packets_of_every_size(
+    algorithms: tuple[str, ...], mode: IpsecMode, data_bytes: int
+) -> None:
+    """``TheoryPath.frame_bytes`` is what virtual time measures to the byte (docs/theory.md)."""
+    frame_bytes = TheoryPath(link=WIRED, esp=framing_of(algorithms, mode)).frame_bytes(data_bytes)
+    counted = data_bytes + 32 + (20 if mode is IpsecMode.TUNNEL else 0)
+    packets = 10_000
+    ways = [Way(packets, counted_bytes=counted, frame_bytes=frame_bytes) for _ in range(2)]
+    guard = protection(algorithms, mode)
+    moved = packets * data_bytes
+    cell = Cell(to_target=ways[0], to_initiator=ways[1], algorithms=algorithms, mode=mode.value)
+    proof, reasons = cell.judge(guard, read=moved, written=moved)
+    assert (reasons, proof.unaccounted_frames, proof.unaccounted_bytes) == ([], 0, 0)
+    # And for no more than the padding of each packet beside: one frame that is larger is seen.
+    largest_padding = framing_of(algorithms, mode).block_bytes - 1
+    ways[0].tx_more = (0, packets * largest_padding + IN_FLIGHT * SMALL_FRAME_BYTES + 1)
+    _, reasons = cell.judge(guard, read=moved, written=moved)
+    assert len(reasons) == 1 and reasons[0].startswith("the initiator sent 0 frames (")
+
+
+# Whatever the link carried, and ESP, IKE and ARP do not account for
+
+
+@pytest.mark.parametrize(
+    ("way", "counter", "what"),
+    [
+        ("to_target", "tx_more", "the initiator sent"),
+        ("to_target", "rx_more", "the target received"),
+        ("to_initiator", "tx_more", "the target sent"),
+        ("to_initiator", "rx_more", "the initiator received"),
+    ],
+)
+def test_each_interface_is_held_against_esp_in_each_direction(way: str, counter: str, what: str) -> None:
+    """Frames that no capture has seen."""
+    for frames, is_proved in ((IN_FLIGHT, True), (IN_FLIGHT + 1, False), (7437, False)):
+        cell = Cell()
+        setattr(getattr(cell, way), counter, (frames, 66 * frames))
+        proof, reasons = cell.judge()
+        assert proof.unaccounted_frames == frames
+        assert (reasons == []) is is_proved, frames
+        if not is_proved:
+            assert [reason.startswith(f"{what} {frames} frames (") for reason in reasons] == [True]
+            assert f"{IN_FLIGHT} may be on the way" in reasons[0]
+
+
+def test_super_packets_in_clear_are_few_frames_and_many_bytes() -> None:
+    cell = Cell()
+    cell.to_initiator.tx_more = (IN_FLIGHT, IN_FLIGHT * 65_000)
+    proof, reasons = cell.judge()
+    assert reasons == [
+        f"the target sent {IN_FLIGHT} frames ({proof.unaccounted_bytes} bytes) more than ESP and what comes "
+        f"before it account for; {IN_FLIGHT} may be on the way"
+    ]
+    padding = READ_PACKETS * 3
+    assert IN_FLIGHT * 65_000 - padding <= proof.unaccounted_bytes <= IN_FLIGHT * 65_000
+
+
+def test_what_the_captures_saw_before_any_protection_is_accounted_for() -> None:
+    cell = Cell(seen=(Seen(control=30, clear_bytes=30 * 42), Seen()))
+    cell.to_target.tx_more = cell.to_target.rx_more = (30, 30 * 42)
+    cell.to_initiator.rx_more = (12, 12 * 42)  # what a router sent, which only the initiator's capture saw
+    proof, reasons = cell.judge()
+    assert (reasons, proof.control_frames) == ([], 30)
+
+
+def test_what_was_lost_on_the_way_may_have_been_counted_by_the_interface_before() -> None:
+    cell = Cell()
+    cell.to_initiator.received = READ_PACKETS - 100
+    proof, reasons = cell.judge(read=READ - 200 * DATA_BYTES)
+    assert (reasons, proof.unaccounted_frames) == ([], 0)
+    cell.to_initiator.rx_more = (IN_FLIGHT + 1, 600)
+    _, reasons = cell.judge(read=READ - 200 * DATA_BYTES)
+    assert len(reasons) == 1 and reasons[0].startswith(f"the initiator received {IN_FLIGHT + 1} frames")
+
+
+def test_fragments_are_frames_more() -> None:
+    cell = Cell(fragments=500)
+    cell.to_initiator.tx_more = (500, 500 * 34)
+    cell.to_initiator.rx_more = (0, 0)
+    proof, reasons = cell.judge()
+    assert (reasons, proof.unaccounted_frames) == ([], 0)
+
+
+def test_where_the_framing_is_not_known_frames_are_counted_all_the_same() -> None:
+    algorithms = ("cbc(camellia)", "hmac(sha512)")
+    cell = Cell(algorithms=algorithms)
+    cell.to_target.tx_more = (0, 10 * MIB)
+    assert cell.judge(protection(algorithms))[1] == []
+    cell.to_target.tx_more = (IN_FLIGHT + 1, 0)
+    assert len(cell.judge(protection(algorithms))[1]) == 1
+
+
+def test_over_a_radio_headers_are_longer() -> None:
+    cell = Cell()
+    for way in (cell.to_target, cell.to_initiator):
+        way.frame_bytes += module.RADIO_HEADER_BYTES - 14
+    assert len(cell.judge()[1]) == 4
+    assert cell.judge(protection(header_bytes=module.RADIO_HEADER_BYTES))[1] == []
+
+
+# What fio moved
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "ends"),
+    [
+        (READ_PACKETS * (DATA_BYTES + 32), 0, 0),
+        (READ_PACKETS * (DATA_BYTES + 32) + 1, 0, 2),
+        (0, WRITE_PACKETS * (DATA_BYTES + 32), 0),
+        (0, WRITE_PACKETS * (DATA_BYTES + 32) + 1, 2),
+    ],
+)
+def test_each_direction_has_to_be_covered_by_esp_at_each_end(read: int, written: int, ends: int) -> None:
+    _, reasons = Cell().judge(read=read, written=written)
+    assert len([reason for reason in reasons if "ESP brought the" in reason]) == len(reasons) == ends
+
+
+def test_what_only_one_end_counted_is_not_covered() -> None:
+    cell = Cell()
+    cell.to_initiator.received = READ_PACKETS // 2
+    _, reasons = cell.judge()
+    carried = READ_PACKETS // 2 * (DATA_BYTES + 32)
+    assert reasons == [
+        f"fio read {READ} and wrote {WRITTEN} bytes, but ESP brought the initiator only {carried} and took "
+        f"from it only {WRITE_PACKETS * (DATA_BYTES + 32)}"
+    ]
+
+
+@pytest.mark.parametrize("way", ["to_target", "to_initiator"])
+def test_each_interface_has_to_have_carried_it_each_way(way: str) -> None:
+    """Whatever the other direction has carried."""
+    cell = Cell()
+    getattr(cell, way).frame_bytes = 100
+    seen = [Seen(cleartext=9), Seen(cleartext=9)]
+    _, reasons = judge(
+        link(), *cell.snapshots(), seen, capture(1, 1), None, read_bytes=READ, write_bytes=WRITTEN
+    )
+    assert [
+        reason.startswith(f"fio read {READ} and wrote {WRITTEN} bytes, but the ") for reason in reasons
+    ] == [
+        True,
+        True,
+    ]
+    assert all("'s interface received only " in reason for reason in reasons)
+
+
+# Rekeys
+
+
+def rekeyed(cell: Cell, times: int, *, told: bool = True) -> tuple[Snapshot, Snapshot]:
+    """What went to the target, in so many associations more; with each the counters begin anew."""
+    before, after = cell.snapshots()
+
+    def end(counters: EndCounters) -> EndCounters:
+        (out,) = (state for state in counters.states if state.spi == OUT_SPI)
+        others = [state for state in counters.states if state.spi != OUT_SPI]
+        grown = out.packets - OLD
+        parts = [grown // (times + 1)] * times
+        parts.insert(0, grown - sum(parts))
+        found = [
+            association(
+                out.spi + 10 * number,
+                out.source,
+                out.destination,
+                part * (DATA_BYTES + 32) + (OLD * 50 if not number else 0),
+                packets=part + (OLD if not number else 0),
+                ended=number < times and told,
+                missing=number < times and not told,
+            )
+            for number, part in enumerate(parts)
+        ]
+        return dataclasses.replace(counters, states=(*found, *others))
+
+    return before, Snapshot(initiator=end(after.initiator), target=end(after.target))
+
+
+def judged_rekeyed(
+    times: int, *, told: bool = True, lacking: int = 0, cleartext: int = 0
+) -> tuple[Proof, list[str]]:
+    before, after = rekeyed(Cell(), times, told=told)
+    began = {state.spi: state.sequence for state in before.initiator.states}
+    ends = (after.initiator, after.target)
+    seen = []
+    for end, address in zip(ends, (NEAR, FAR), strict=True):
+        ours = [state for state in end.states if state.source == address]
+        samples = {
+            state.spi: {
+                number
+                for number in range(began.get(state.spi, 0) + 1, state.sequence + 1)
+                if number % ONE_IN == 0
+            }
+            for state in ours
+        }
+        seen.append(Seen(esp=samples))
+    for _ in range(lacking):
+        max(seen[0].esp.values(), key=len).pop()
+    seen[1].cleartext = cleartext
+    return judge(
+        link(), before, after, seen, capture(1, 1), protection(), read_bytes=READ, write_bytes=WRITTEN
+    )
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 9])
+def test_a_rekey_does_not_end_the_counting(times: int) -> None:
+    proof, reasons = judged_rekeyed(times)
+    assert reasons == []
+    assert proof.rekeys == times
+    assert proof.esp_bytes == (READ_PACKETS + WRITE_PACKETS) * (DATA_BYTES + 32)
+    assert proof.esp_packets_sampled == proof.esp_packets_due > 0
+
+
+def test_a_rekey_excuses_nothing() -> None:
+    assert judged_rekeyed(2, cleartext=1)[1] == ["1 cleartext segments of the portal were on the link"]
+    (reason,) = judged_rekeyed(2, lacking=1)[1]
+    assert "lacks 1 of the" in reason
+
+
+def test_an_association_that_is_gone_without_a_last_word_fails_the_cell() -> None:
+    _, reasons = judged_rekeyed(1, told=False)
+    assert reasons == [
+        f"1 security associations of the {end} are gone, and the kernel did not tell what they had carried"
+        for end in ("initiator", "target")
+    ]
+    _, reasons = Cell(missing=True).judge()
+    assert len(reasons) == 2 and all(
+        reason.startswith("2 security associations of the ") for reason in reasons
+    )
+
+
+# What the associations are
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "mode"),
+    [
+        (("ecb(cipher_null)", "hmac(sha256)"), "transport"),
+        (GCM, "tunnel"),
+        (("rfc4106(gcm(aes))", "hmac(sha256)"), "transport"),
+        (("gcm(aes)",), "transport"),
+        (("xrfc4106(gcm(aes))",), "transport"),
+    ],
+)
+def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
+    algorithms: tuple[str, ...], mode: str
+) -> None:
+    """Compared as names, in whatever order."""
+    _, reasons = Cell(algorithms=algorithms, mode=mode).judge()
+    said = [reason for reason in reasons if "was agreed on, but the" in reason]
+    assert len(said) == 2
+    assert said[0] == (
+        "rfc4106(gcm(aes)) in transport mode was agreed on, but the initiator has "
+        f"{' + '.join(algorithms)} in {mode} mode"
+    )
+
+
+def test_the_order_of_names_does_not_matter() -> None:
+    cell = Cell(algorithms=CBC[::-1])
+    frame_bytes = TheoryPath(link=WIRED, esp=framing_of(CBC, IpsecMode.TRANSPORT)).frame_bytes(DATA_BYTES)
+    for way in (cell.to_target, cell.to_initiator):
+        way.frame_bytes = frame_bytes
+    assert cell.judge(protection(CBC))[1] == []
+
+
+# The captures
+
+
+@pytest.mark.parametrize(("near", "far"), [(1, 0), (0, 1), (3, 4)])
+def test_one_cleartext_segment_of_either_end_condemns_the_cell(near: int, far: int) -> None:
+    proof, reasons = Cell(
+        seen=(Seen(cleartext=near, clear_bytes=66 * near), Seen(cleartext=far, clear_bytes=66 * far))
+    ).judge()
+    assert reasons == [f"{near + far} cleartext segments of the portal were on the link"]
+    assert proof.cleartext_segments == near + far
+
+
+def test_so_does_whatever_else_is_neither_esp_nor_comes_before_it() -> None:
+    proof, reasons = Cell(seen=(Seen(), Seen(other=2, clear_bytes=200))).judge()
+    assert reasons == ["2 frames on the link were neither ESP nor IKE, ARP or their like"]
+    assert proof.other_frames == 2
+
+
+@pytest.mark.parametrize("guard", [protection(), None], ids=["protected", "plain"])
+def test_a_capture_that_cannot_be_relied_on_fails_the_cell(guard: Protection | None) -> None:
+    fault = "the capture of what the target sent cannot be relied on: tcpdump has ended"
+    cell = Cell(seen=(Seen(), Seen(fault=fault)))
+    if guard is not None:
+        assert cell.judge(guard)[1] == [fault]
+        return
+    assert plain((Seen(cleartext=1), Seen(cleartext=1, fault=fault))) == [fault]
+
+
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("lacking", [1, 20])
+def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it(end: int, lacking: int) -> None:
+    unsampled = (lacking, 0) if end == 0 else (0, lacking)
+    _, reasons = Cell(unsampled=unsampled).judge()
+    assert reasons == [
+        f"the capture of what the {ENDS[end]} sent lacks {lacking} of the {DUE[end]} ESP packets that were "
+        "due in it"
+    ]
+
+
+def test_a_capture_that_saw_nothing_fails_the_cell_as_soon_as_one_packet_was_due() -> None:
+    sent = 2 * ONE_IN - OLD % ONE_IN - 1
+    cell = Cell(to_target=Way(sent))
+    cell.unsampled = (10**6, 0)
+    _, reasons = cell.judge(written=0)
+    assert reasons == [
+        "the capture of what the initiator sent lacks 1 of the 1 ESP packets that were due in it"
+    ]
+    cell.to_target = Way(ONE_IN - OLD % ONE_IN - 1)
+    proof, reasons = cell.judge(written=0)
+    assert reasons == [] and proof.esp_packets_due == DUE[1], "no packet of the initiator's was due"
+
+
+def test_what_never_reached_the_link_is_not_in_the_capture() -> None:
+    """Lost in the sender's queue: then the other end's ESP did not count it. But never more than half."""
+    cell = Cell(unsampled=(0, 5))
+    cell.to_initiator.received = READ_PACKETS - 5
+    read = READ - 6 * DATA_BYTES
+    assert cell.judge(read=read)[1] == []
+    cell.unsampled = (0, 6)
+    assert len(cell.judge(read=read)[1]) == 1
+    cell.unsampled, cell.to_initiator.received = (0, DUE[1]), 0
+    assert any(f"lacks {DUE[1]} of the {DUE[1]}" in reason for reason in cell.judge(read=0)[1])
+
+
+def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
+    """RFC 4303, section 2.2.1."""
+    start = (1 << 32) - 2 * ONE_IN
+    before, after = (
+        EndCounters(
+            states=(association(OUT_SPI, NEAR, FAR, 0, packets=start + packets),),
+            traffic=Traffic(tx_packets=packets),
+        )
+        for packets in (0, 4 * ONE_IN)
+    )
+    blank = EndCounters()
+    shots = Snapshot(initiator=before, target=blank), Snapshot(initiator=after, target=blank)
+    seen = [Seen(esp={OUT_SPI: {(start + ONE_IN * n) & 0xFFFFFFFF for n in range(1, 5)}}), Seen()]
+    proof, reasons = judge(link(), *shots, seen, capture(1, 1), protection(), read_bytes=0, write_bytes=0)
+    assert proof.esp_packets_due == 4
+    assert not any("lacks" in reason for reason in reasons)
+
+
+class Looks(Capture):
+    """A capture whose looks show one thing after another."""
+
+    def __init__(self, *looks: Sequence[Seen]) -> None:
+        super().__init__(taps=capture(1, 1).taps, one_in=ONE_IN)
+        self.looks = [list(each) for each in looks]
+
+    def look(self) -> list[Seen]:
+        return self.looks.pop(0) if self.looks else [Seen(), Seen()]
+
+
+def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was counted when it was encrypted, and leaves after the link's delay."""
+    cell = Cell(to_target=Way(ONE_IN), to_initiator=Way(0))
+    before, after = cell.snapshots()
+    due = OLD // ONE_IN * ONE_IN + ONE_IN
+    late = Looks([Seen(), Seen()], [Seen(), Seen()], [Seen(esp={OUT_SPI: {due}}), Seen(cleartext=1)])
+    seen = collect(link(), before, after, late, protected=True)
+    assert seen == [Seen(esp={OUT_SPI: {due}}), Seen(cleartext=1)]
+    assert late.looks == []
+    monkeypatch.setattr(module, "SETTLE_S", 0.05)
+    assert collect(link(), before, after, Looks(), protected=True) == [Seen(), Seen()], "but not for ever"
+    once = Looks([Seen(), Seen()], [Seen(cleartext=1), Seen()])
+    assert collect(link(), before, after, once, protected=False) == [Seen(), Seen()]
+
+
+# Columns without IPsec: the same kind of capture has to see what is in clear
+
+
+def plain(
+    seen: tuple[Seen, Seen] = (Seen(cleartext=4), Seen(cleartext=4)),
+    *,
+    since_start: tuple[int, int] = (9, 9),
+    frames: int = 1000,
+    is_shared: bool = False,
+    moved: int = 1000,
+) -> list[str]:
+    empty = EndCounters()
+    used = Traffic(rx_bytes=2 * moved, tx_bytes=2 * moved, rx_packets=frames, tx_packets=frames)
+    full = EndCounters(traffic=used)
+    shots = Snapshot(initiator=empty, target=empty), Snapshot(initiator=full, target=full)
+    watched = capture(*since_start)
+    proof, reasons = judge(
+        link(is_shared=is_shared), *shots, seen, watched, None, read_bytes=moved, write_bytes=0
+    )
+    assert proof.esp_bytes == proof.unaccounted_frames == 0
+    return reasons
+
+
+def test_a_plain_column_needs_no_esp() -> None:
+    assert plain() == []
+
+
+@pytest.mark.parametrize("seen", [(Seen(esp={7: {1}}), Seen()), (Seen(), Seen(esp={7: {1}}))])
+def test_esp_of_either_end_on_a_plain_column_condemns_the_cell(seen: tuple[Seen, Seen]) -> None:
+    assert plain(seen) == ["IPsec is off, but 1 ESP packets were on the link"]
+    # Where others use the link it may be another column's.
+    assert plain(seen, is_shared=True) == []
+
+
+@pytest.mark.parametrize(
+    ("since_start", "ends"),
+    [((0, 1), ["initiator"]), ((1, 0), ["target"]), ((0, 0), ["initiator", "target"])],
+)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_each_capture_has_to_have_seen_the_portal_in_clear(
+    since_start: tuple[int, int], ends: list[str], is_shared: bool
+) -> None:
+    reasons = plain((Seen(), Seen()), since_start=since_start, is_shared=is_shared)
+    assert reasons == [
+        f"the capture of what the {end} sent lacks the beginning of the portal's connection" for end in ends
+    ]
+
+
+def test_and_in_each_cell_where_samples_were_due() -> None:
+    one_in = PRIMES[ONE_IN]
+    enough = ENOUGH_SAMPLES * one_in
+    nothing = (Seen(), Seen())
+    assert plain(nothing, frames=enough) == [], "too little to say"
+    assert plain(nothing, frames=enough + 1) == [
+        f"the {end} sent {enough + 1} frames or more, and the capture of one in {one_in} holds none of the "
+        "portal's"
+        for end in ("initiator", "target")
+    ]
+    # On a link that others use, what they send says nothing: as many frames as what fio moved takes at least.
+    assert plain(nothing, frames=10 * enough, is_shared=True) == []
+    assert len(plain(nothing, frames=10 * enough, is_shared=True, moved=(enough + 1) << 16)) == 2
+
+
+# On a link that others use, the portal's connection is held against ESP
+
+
+def shared(near: tuple[int, int] = (0, 0), far: tuple[int, int] = (0, 0), port: int = 40000) -> Cell:
+    """``near`` and ``far`` are segments more than packets, sent and received, at the two ends."""
+    counts = (
+        ((WRITE_PACKETS, READ_PACKETS), near),
+        ((READ_PACKETS, WRITE_PACKETS), far),
+    )
+    cell = Cell(
+        is_shared=True,
+        segments=tuple(
+            (
+                Segments(port=40000, sent=70, received=80),
+                Segments(port=port, sent=70 + out + more[0], received=80 + into + more[1]),
+            )
+            for (out, into), more in counts
+        ),
+    )
+    for way in (cell.to_target, cell.to_initiator):
+        way.tx_more = way.rx_more = (10**6, 10**9)  # an SSH connection, say
+    return cell
+
+
+def test_what_others_send_on_the_link_is_no_concern() -> None:
+    proof, reasons = shared().judge()
+    assert (reasons, proof.unaccounted_frames, proof.unaccounted_bytes) == ([], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "what"),
+    [
+        ("near", 0, "the portal's connection of the initiator sent"),
+        ("near", 1, "the portal's connection of the initiator received"),
+        ("far", 0, "the portal's connection of the target sent"),
+        ("far", 1, "the portal's connection of the target received"),
+    ],
+)
+def test_each_segment_has_to_be_an_esp_packet_at_each_end(end: str, number: int, what: str) -> None:
+    for more, is_proved in ((IN_FLIGHT, True), (IN_FLIGHT + 1, False)):
+        counts = (more, 0) if number == 0 else (0, more)
+        proof, reasons = (shared(near=counts) if end == "near" else shared(far=counts)).judge()
+        assert proof.unaccounted_frames == more
+        assert (reasons == []) is is_proved
+        if not is_proved:
+            assert reasons == [
+                f"{what} {more} segments more than ESP and what comes before it account for; "
+                f"{IN_FLIGHT} may be on the way"
+            ]
+
+
+def test_a_connection_that_was_replaced_cannot_be_counted() -> None:
+    wanted = (
+        "one connection to the portal was expected at the initiator from the beginning of the cell to its end"
+    )
+    assert wanted in shared(port=40001).judge()[1][0]
+    cell = shared()
+    cell.segments = ((None, None), (None, None))
+    assert len(cell.judge()[1]) == 2
+
+
+def test_every_reason_is_given_at_once() -> None:
+    cell = Cell(
+        seen=(Seen(cleartext=4, fault="x"), Seen(other=5)),
+        unsampled=(1, 1),
+        missing=True,
+        algorithms=("gcm(aes)",),
+    )
+    cell.to_target.tx_more = (100, 100)
+    _, reasons = cell.judge(read=10**12)
+    assert len(reasons) == 1 + 2 + 2 * 3 + 1 + 1 + 2 + 1
+
+
+# Where the counters come from
+
+DEV = "hbeefi0: 1000    10     0     0     0     0     0     0    30     3     0     0     0     0     0\n"
+PROC_NET_DEV = f"""\
+Inter-| Receive | Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier
+    lo: 999     9     0     0     0     0     0     0   999     9     0     0     0     0     0
+{DEV}xhbeefi0: 5     1     0     0     0     0     0     0     5     1     0     0     0     0     0
+hbeeft0:7000    10     0     0     0     0     0     0   400     3     0     0     0     0     0
+"""
+
+
+class Files(World):
+    def text_of(self, path: str) -> str:
+        return {"/proc/net/dev": PROC_NET_DEV, "/proc/net/snmp": PROC_NET_SNMP}[path]
+
+
+def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
     world = Files()
-    assert snapshot(link(world), protected=False).initiator.outbound == {}
+    now = snapshot(link(world=world), None, begins=True)
     assert world.commands == []
+    assert now.initiator.traffic == Traffic(rx_bytes=1000, rx_packets=10, tx_bytes=30, tx_packets=3)
+    assert (now.target.traffic.rx_bytes, now.target.traffic.tx_bytes) == (7000, 400)
+    assert (now.initiator.retransmits, now.initiator.states) == (17, ())
 
 
 def test_an_interface_that_is_gone_has_carried_nothing() -> None:
-    world = Files()
-    gone = LinkPath(**{**vars(link(world)), "initiator_iface": "hbeefi9"})
-    assert snapshot(gone, protected=False).initiator.link_bytes == 0
+    gone = dataclasses.replace(link(world=Files()), initiator_iface="hbeefi9")
+    assert snapshot(gone, None, begins=True).initiator.traffic == Traffic()
+
+
+SNMP = "Ip: FragOKs FragCreates ReasmReqds ReasmOKs\nIp: 3 9 8 2\nTcp: RetransSegs\nTcp: 5\n"
+STATES = (association(OUT_SPI, NEAR, FAR, 10),)
+REPORT = Report(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), snmp=SNMP)
+
+
+@pytest.mark.parametrize(("begins", "counted"), [(True, 2000), (False, 1000)])
+def test_esp_is_counted_for_longer_than_the_interfaces(begins: bool, counted: int) -> None:
+    """Where a cell begins its interfaces are read last, where it ends first."""
+    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    near = snapshot(link(), guard, begins=begins).initiator
+    assert near == EndCounters(
+        traffic=Traffic(rx_bytes=counted, rx_packets=10, tx_bytes=30, tx_packets=3),
+        retransmits=5,
+        fragments_sent=6,
+        fragments_received=6,
+        states=STATES,
+    )
+
+
+SS = """\
+0      0         198.18.0.1:43210      198.18.0.2:3260   \n\
+\t cubic wscale:7,7 rto:204 rtt:0.1/0.05 mss:1408 bytes_sent:9 segs_out:12 segs_in:34 data_segs_out:7
+"""
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begins: bool) -> None:
+    world = World(answers=[(("ss",), (0, SS, ""))])
+    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    now = snapshot(link(is_shared=True, world=world), guard, begins=begins)
+    assert now.initiator.segments == now.target.segments == Segments(port=43210, sent=12, received=34)
+    assert [(command.host, command.argv[4:]) for command in world.commands] == [
+        ("initiator", ("src", NEAR, "dst", f"{FAR}:3260")),
+        ("target", ("src", f"{FAR}:3260", "dst", NEAR)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", SS.replace("segs_in:34", ""), SS + SS.replace("43210", "43211"), "ss: not found\n"],
+    ids=["none", "no counters", "two", "no ss"],
+)
+def test_any_other_answer_of_ss_is_none(text: str) -> None:
+    world = World(answers=[(("ss",), (0, text, ""))])
+    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    assert snapshot(link(is_shared=True, world=world), guard, begins=True).initiator.segments is None
+
+
+def test_an_interface_s_name_may_be_that_of_an_alias() -> None:
+    """ss(8) shows an address with the interface that a socket is bound to."""
+    bound = SS.replace("198.18.0.1:", "198.18.0.1%eth0:")
+    world = World(answers=[(("ss",), (0, bound, ""))])
+    guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
+    found = snapshot(link(is_shared=True, world=world), guard, begins=True).initiator.segments
+    assert found == Segments(port=43210, sent=12, received=34)
+
+
+def test_a_proof_of_before_can_be_read() -> None:
+    """Records of older runs lack the newer counts."""
+    old = b'{"link_bytes_initiator":1,"link_bytes_target":2,"esp_bytes":3,"rekeys":1}'
+    assert msgspec.json.decode(old, type=Proof).unaccounted_frames == 0

@@ -17,9 +17,10 @@ import pytest
 
 from harness import recovery
 from harness.bench import Bench
+from harness.capture import Capture
 from harness.columns import Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
-from harness.events import Event
+from harness.events import CellWithdrawn, Event
 from harness.journal import Journal
 from harness.model import (
     Backing,
@@ -35,7 +36,7 @@ from harness.model import (
 from harness.profiles import data_folder, load_link, load_proposal
 from harness.results import RunFolder
 from harness.schedule import Schedule
-from tests.unit.fakes import IO_BYTES, USERS, Command, Failure, World
+from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"
 CHAP_SECRET = "c0ffee11c0ffee11"  # noqa: S105 (of no target)
@@ -120,6 +121,70 @@ def test_a_run_measures_and_proves_every_cell(tmp_path: Path) -> None:
         assert record.proof.esp_bytes >= IO_BYTES
         assert record.proof.esp_packets_sampled > 0
         assert record.esp["drivers"] == "rfc4106-gcm-aesni"
+
+
+@pytest.mark.parametrize("look", ["glance", "finish"])
+def test_what_is_in_clear_after_a_cell_withdraws_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """Seen when the column's next cell begins, or when it is taken down."""
+    usual = getattr(Capture, look)
+    looks: list[Capture] = []
+
+    def leaking(captures: Capture) -> object:
+        daemon = captures.taps[0].daemon
+        assert isinstance(daemon, FakeDaemon)
+        if "tcpflags" not in daemon.argv[-1]:
+            looks.append(captures)
+            if len(looks) == (2 if look == "glance" else 1):
+                daemon.capture(tcp(40000, 3260, "198.18.1.1", "198.18.1.2"))
+        return usual(captures)
+
+    monkeypatch.setattr(Capture, look, leaking)
+    outcome = measure(World(), tmp_path / "run")
+    assert len(looks) == (2 if look == "glance" else 1)
+    secured = sorted(
+        (record for record in outcome.records if record.ipsec == SECURED.ipsec), key=lambda r: r.order
+    )
+    victim, other = secured if look == "glance" else secured[::-1]
+    reason = "1 cleartext segments of the portal were on the link after the cell"
+    assert (victim.status, victim.reason) == (Status.INVALID, reason)
+    assert victim.proof is not None, "what was measured is kept"
+    assert {record.status for record in outcome.records if record.order != victim.order} == {Status.OK}
+    key = f"{SECURED.label}.{victim.workload}.r1"
+    assert [event for event in outcome.events if isinstance(event, CellWithdrawn)] == [
+        CellWithdrawn(key, reason)
+    ]
+    assert other.status is Status.OK
+
+
+def test_a_column_whose_barrier_does_not_hold_is_not_measured(tmp_path: Path) -> None:
+    world = World()
+    world.answers.append((("ip", "xfrm", "policy", "add"), DONE))
+    outcome = measure(world, tmp_path / "run")
+    reasons = {record.reason or "" for record in outcome.records if record.ipsec == SECURED.ipsec}
+    assert all("the barrier was expected to stop a connection" in reason for reason in reasons)
+    assert {record.status for record in outcome.records if record.ipsec != SECURED.ipsec} == {Status.OK}
+    assert not any(c.argv[:2] == ("vici", "initiate") for c in world.commands), "no tunnel was made"
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_capture_that_dies_under_a_cell_makes_it_invalid(tmp_path: Path, protected: bool) -> None:
+    class Dying(World):
+        is_due = True
+
+        def _fio(self, job: str) -> Answer:
+            for captured in self.captures:
+                if self.is_due and protected is ("tcpflags" not in captured.argv[-1]):
+                    captured.has_ended = True
+                    self.is_due = False
+            return super()._fio(job)
+
+    outcome = measure(Dying(), tmp_path / "run")
+    (bad,) = (record for record in outcome.records if record.status is not Status.OK)
+    assert (bad.status, bad.ipsec != "off") == (Status.INVALID, protected)
+    assert bad.reason is not None
+    assert "the capture of what the initiator sent cannot be relied on: tcpdump has ended" in bad.reason
 
 
 def test_a_figure_that_its_link_cannot_have_makes_the_cell_invalid(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ import pytest
 
 from harness import together
 from harness.errors import HostLost, RequirementError
-from harness.hosts import NamespaceHost
+from harness.hosts import Daemon, NamespaceHost
 from harness.model import Io, Latency
 from harness.parse.fio import FioJob
 from harness.run import Completed
 from harness.together import Client, Part, absence_warnings, run_together, start_warnings, total
+from tests.unit.fakes import IdleDaemon
 
 S = 1_000_000_000
 
@@ -145,8 +146,8 @@ class Reached(NamespaceHost):
         return Completed(argv=tuple(argv), status=0, stdout=f"{self.version}\n", stderr="", seconds=0)
 
     @contextlib.contextmanager
-    def daemon(self, argv: Sequence[str], **_options: Any) -> Iterator[None]:
-        yield
+    def daemon(self, argv: Sequence[str], **_options: Any) -> Iterator[Daemon]:
+        yield IdleDaemon()
         self.stopped.append(argv[-1])
 
     @contextlib.contextmanager

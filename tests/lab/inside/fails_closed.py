@@ -1,37 +1,50 @@
-"""Both charons are killed and the SAs deleted under a disk at work: not one segment leaves in clear.
+"""IPsec fails closed, and so does its proof.
 
-At the end the barrier is taken away as well, to show that it was what held, and that the captures would
-have seen what they did not see.
+``barrier``: both charons are killed and the SAs deleted under a disk at work, and not one segment leaves in
+clear. At the end the barrier is taken away as well, to show that it was what held, and that the captures
+would have seen what they did not see.
+
+``one`` and ``three``: whatever protects a cell, or proves that it was protected, breaks while the cell is
+measured, one thing or three at once, at its beginning, in its middle or at its end. No cell is ok in which an
+independent capture saw one segment in clear.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import inside
+from harness import initiator, inside
 from harness.bench import Bench
 from harness.capture import Capture
+from harness.errors import HarnessError
 from harness.events import Event
 from harness.hosts import PRIVATE, Host
 from harness.ipsec import Barrier
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.measure import Lane
-from harness.model import Column
+from harness.model import Cell, Column, Plan, Record, Status
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
 from harness.undo import carry_out
-from tests.lab.inside.kernel import processes, sh, wait_for
+from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 STALL_S = 4.0
 BOUND_S = 60.0
 PORTAL = "tcp port 3260"
+COLUMN = Column("wired", "aes128gcm16")
+WORKLOADS = ("seq-read-256k", "rand-write-4k")
+RUNTIME_S = 1.2
 
 
 def emit(_event: Event) -> None:
@@ -43,14 +56,27 @@ def clear_segments(host: Host, iface: str, file: Path) -> Iterator[Path]:
     """A capture of its own at one end: a line for each segment of the portal that is sent in clear."""
     argv = ["tcpdump", "-i", iface, "-Q", "out", "-p", "-n", "-l", "--immediate-mode", PORTAL]
     log = file.with_suffix(".log")
+    log.write_text("", encoding="utf-8")
+    file.write_text("", encoding="utf-8")
     with host.daemon(
         argv,
         log=log,
         output=file,
-        deadline_s=10,
+        deadline_s=20,
         ready=lambda: log.exists() and "listening on" in log.read_text(encoding="utf-8"),
     ):
         yield file
+
+
+@contextlib.contextmanager
+def independently(path: LinkPath) -> Iterator[list[Path]]:
+    """Captures at both ends that nothing of the harness's knows of."""
+    with contextlib.ExitStack() as stack:
+        ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
+        yield [
+            stack.enter_context(clear_segments(host, iface, Path(f"/root/clear-{iface}")))
+            for host, iface in ends
+        ]
 
 
 def lines(files: list[Path]) -> list[str]:
@@ -96,34 +122,10 @@ def position(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/fdinfo/0").read_text(encoding="utf-8").split()[1]
 
 
-def main() -> None:
-    plan = make_plan(Request(links=("wired",), ipsec=("on",), repeats=1, size="32M", runtime="1s"))
-    folder = RunFolder(Path("/root/run"))
-    folder.path.mkdir()
-    journal = Journal(Path("/root/journal.jsonl"))
-    inside.mount_private()
-    with contextlib.ExitStack() as stack:
-        hosts = stack.enter_context(inside.hosts(plan, folder, lambda _: None))
-        inside.prepare(plan, hosts)
-        bench = Bench(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
-        stack.enter_context(bench.shared())
-        (lane,) = bench.column(Column("wired", "aes128gcm16")).lanes
-        assert_nothing_in_clear(stack, lane)
-        began_teardown = time.monotonic()
-    took_s = time.monotonic() - began_teardown
-    print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")
-    assert took_s < BOUND_S
-    assert not journal.open_entries() and not journal.leaks, journal.leaks
-    assert not sh("ip", "xfrm", "state") and not sh("ip", "xfrm", "policy")
-    assert not list(Path("/sys/class/iscsi_session").iterdir())
-
-
 def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
     path = lane.path
-    ends = ((path.initiator, path.initiator_iface), (path.target, path.target_iface))
-    files = [
-        stack.enter_context(clear_segments(host, iface, Path(f"/root/clear-{iface}"))) for host, iface in ends
-    ]
+    hosts = (path.initiator, path.target)
+    files = stack.enter_context(independently(path))
     argv = ["dd", f"if={lane.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
@@ -131,12 +133,12 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
     assert cleartext_seen(lane.capture) == 0
 
     kill_charons()
-    for host, _ in ends:
+    for host in hosts:
         delete_states(host)
     before = position(reader)
     time.sleep(STALL_S)
     assert reader.poll() is not None or position(reader) == before, "without SAs nothing may move"
-    for host, _ in ends:
+    for host in hosts:
         delete_policies_of_charon(host, path)
     time.sleep(STALL_S)
     assert not lines(files), lines(files)
@@ -156,5 +158,168 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
     assert cleartext_seen(lane.capture) > 0
 
 
+# The matrix
+
+
+def kill_captures(_lane: Lane, _bench: Bench) -> None:
+    """Those of the harness's, which write to a pipe or file and not to a terminal."""
+    killed = [pid for pid, name in processes().items() if name == "tcpdump" and "-w" in arguments(pid)]
+    assert len(killed) == 2, processes()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+
+
+def rekey(lane: Lane, bench: Bench) -> None:
+    """charon replaces the security associations; not if it is not there any more."""
+    with contextlib.suppress(HarnessError):
+        charons = bench._paths._charons
+        charons["charon-initiator"].ask("rekey", {"child": f"harness-{bench.plan.tag}-{lane.path.index}"})
+
+
+def flush(what: str) -> Callable[[Lane, Bench], None]:
+    def at_both_ends(lane: Lane, _bench: Bench) -> None:
+        for host in (lane.path.initiator, lane.path.target):
+            host.run(["ip", "xfrm", what, "flush"])
+
+    return at_both_ends
+
+
+FAULTS: dict[str, Callable[[Lane, Bench], None]] = {
+    # In this order, if there are several: what would see it goes first.
+    "tcpdump killed": kill_captures,
+    "rekeyed": rekey,
+    "charon killed": lambda _lane, _bench: kill_charons(),
+    "SA flushed": flush("state"),
+    "policy flushed": flush("policy"),
+}
+MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9}
+"""As parts of the time for which fio moves data."""
+
+HARMLESS = {"rekeyed", "charon killed"}
+"""Neither lets anything out, nor keeps the cell from being proved."""
+
+
+def at(lane: Lane, part: float, act: Callable[[], None]) -> threading.Thread:
+    """Act when so much of the time is over for which fio moves data; the thread ends when that is done."""
+    stat = Path(lane.disk.sysfs, "stat")
+    before = stat.read_text(encoding="utf-8")
+
+    def wait() -> None:
+        wait_for(lambda: stat.read_text(encoding="utf-8") != before, "fio's first I/O", deadline_s=60)
+        time.sleep(part * RUNTIME_S)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def broken(bench: Bench, cell: Cell, faults: Sequence[str], part: float) -> tuple[Record, int]:
+    """Measure a cell under which these things break: what became of it, how many segments were in clear."""
+    (lane,) = bench.column(COLUMN).lanes
+
+    def break_it() -> None:
+        for fault in faults:
+            FAULTS[fault](lane, bench)
+
+    with independently(lane.path) as files:
+        thread = at(lane, part, break_it)
+        bench.record(cell, 0)
+        thread.join()
+        in_clear = len(lines(files))
+        if COLUMN in bench._columns:
+            # Then it was ok: what its own captures see until now may still speak against it.
+            bench.take_down(COLUMN)
+    (kept,) = (
+        each for each in bench.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
+    )
+    return kept, in_clear
+
+
+def record_key(cell: Cell) -> tuple[str, int]:
+    return cell.workload, cell.repeat
+
+
+def matrix(bench: Bench, at_once: int) -> None:
+    """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
+    repeats = Counter[str]()
+    outcomes: Counter[tuple[str, bool]] = Counter()
+    combinations = [(), *itertools.combinations(FAULTS, at_once)]
+    workloads = itertools.cycle(WORKLOADS)
+    for faults in combinations:
+        for moment, part in MOMENTS.items() if faults else [("", 0.0)]:
+            workload = next(workloads)
+            repeats[workload] += 1
+            cell = Cell(column=COLUMN, workload=workload, repeat=repeats[workload])
+            began = time.monotonic()
+            record, in_clear = broken(bench, cell, faults, part)
+            what = f"{moment:9} {', '.join(faults) or 'nothing'}"
+            reason = f": {record.reason}" if record.reason else ""
+            took = f"{in_clear:5} in clear, {time.monotonic() - began:.0f} s"
+            print(f"{what:60} {record.status:7} {took}{reason}"[:400], flush=True)
+            outcomes[str(record.status), bool(in_clear)] += 1
+            assert not (in_clear and record.status is Status.OK), what
+            if set(faults) <= HARMLESS:
+                assert record.status is Status.OK and not in_clear, what
+                assert record.proof is not None
+                assert record.proof.esp_packets_sampled >= record.proof.esp_packets_due > 0, record.proof
+                if "rekeyed" in faults and moment != "end":
+                    assert record.proof.rekeys >= 1, record.proof
+            if "tcpdump killed" in faults or ("SA flushed" in faults and moment != "end"):
+                assert record.status is not Status.OK, what
+            if "policy flushed" in faults and moment != "end":
+                assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
+    total = sum(outcomes.values())
+    leaky = sum(count for (_, was_in_clear), count in outcomes.items() if was_in_clear)
+    print(
+        f"{total} cells, {leaky} of them with cleartext on the link, of which ok: {outcomes[Status.OK, True]}"
+    )
+
+
+def faster(chap_user: str, secret: str, *, usual: Callable[[str, str], str] = initiator.configuration) -> str:
+    """open-iscsi's configuration with which a session without an answer fails in 3 s instead of 20."""
+    return usual(chap_user, secret) + (
+        "node.conn[0].timeo.noop_out_interval = 1\n"
+        "node.conn[0].timeo.noop_out_timeout = 1\n"
+        "node.conn[0].timeo.logout_timeout = 1\n"
+        "node.session.timeo.replacement_timeout = 1\n"
+        "node.session.err_timeo.abort_timeout = 1\n"
+        "node.session.err_timeo.lu_reset_timeout = 1\n"
+    )
+
+
+def plan_of(what: str) -> Plan:
+    runtime = "1s" if what == "barrier" else f"{RUNTIME_S}s"
+    return make_plan(
+        Request(links=("wired",), ipsec=("on",), repeats=1, size="32M", runtime=runtime, probes=False)
+    )
+
+
+def main(what: str) -> None:
+    plan = plan_of(what)
+    folder = RunFolder(Path("/root/run"))
+    folder.path.mkdir()
+    journal = Journal(Path("/root/journal.jsonl"))
+    inside.mount_private()
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(inside.hosts(plan, folder, lambda _: None))
+        inside.prepare(plan, hosts)
+        bench = Bench(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
+        if what != "barrier":
+            initiator.configuration = faster
+        stack.enter_context(bench.shared())
+        if what == "barrier":
+            assert_nothing_in_clear(stack, bench.column(COLUMN).lanes[0])
+        else:
+            matrix(bench, {"one": 1, "three": 3}[what])
+        began_teardown = time.monotonic()
+    took_s = time.monotonic() - began_teardown
+    print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")
+    assert took_s < BOUND_S
+    assert not journal.open_entries() and not journal.leaks, journal.leaks
+    assert not sh("ip", "xfrm", "state") and not sh("ip", "xfrm", "policy")
+    assert not list(Path("/sys/class/iscsi_session").iterdir())
+
+
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

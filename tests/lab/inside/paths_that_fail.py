@@ -16,7 +16,7 @@ import pytest
 
 from harness import inside, leftovers, paths
 from harness.errors import CommandFailed
-from harness.hosts import PRIVATE, NamespaceHost
+from harness.hosts import PRIVATE, Daemon, NamespaceHost
 from harness.journal import Journal
 from harness.model import HopKind
 from harness.paths import Folders, openflow, pppoe, routers
@@ -47,7 +47,7 @@ def refusal(spec: str, index: int) -> str:
 def a_wrong_secret(spec: str, index: int, protocol: str) -> None:
     daemon = NamespaceHost.daemon
 
-    def mistaken(host: NamespaceHost, argv: Sequence[str], **more: Any) -> AbstractContextManager[None]:
+    def mistaken(host: NamespaceHost, argv: Sequence[str], **more: Any) -> AbstractContextManager[Daemon]:
         return daemon(host, [*argv, "password", "wrong"] if "user" in argv else argv, **more)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,0 +1,85 @@
+"""The bait: a detector that does not detect, or a barrier that does not stop, is the end of a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import bait
+from harness.capture import Capture, Seen, Tap
+from harness.errors import CommandFailed
+from harness.witness import Knock, Witnesses
+from tests.unit.fakes import FakeWitness, IdleDaemon
+
+REFUSED = Knock(error="ECONNREFUSED", blocked=0)
+BLOCKED = Knock(error="EPERM", blocked=1)
+
+
+class Looks(Capture):
+    """A capture whose looks show one thing after another: the segments in clear of both ends."""
+
+    def __init__(self, *looks: tuple[int, int], fault: str | None = None) -> None:
+        tap = Tap(end="x", file=Path("/dev/null"), daemon=IdleDaemon(), reader=None)  # type: ignore[arg-type]
+        super().__init__(taps=(tap, tap), one_in=1)
+        self.looks = list(looks)
+        self.fault = fault
+
+    def look(self) -> list[Seen]:
+        return [Seen(cleartext=count, fault=self.fault) for count in self.looks.pop(0)]
+
+
+def knocking(near: Knock, far: Knock, times: int = 1) -> Witnesses:
+    return Witnesses(initiator=FakeWitness(knocks=[near] * times), target=FakeWitness(knocks=[far] * times))
+
+
+def test_both_captures_have_to_see_what_both_ends_sent_in_clear() -> None:
+    assert bait.show(Looks((2, 2)), knocking(REFUSED, REFUSED)) == (2, 2)
+
+
+def test_a_link_may_lose_some() -> None:
+    looks = Looks((1, 0), (0, 0), (1, 2))
+    assert bait.show(looks, knocking(REFUSED, REFUSED, 3)) == (2, 2)
+    assert looks.looks == []
+
+
+@pytest.mark.parametrize(("near", "far"), [(0, 2), (2, 0), (0, 0)])
+def test_a_capture_that_sees_no_cleartext_proves_nothing(near: int, far: int) -> None:
+    blind = Looks(*[(near, far)] * bait.ATTEMPTS)
+    with pytest.raises(
+        CommandFailed, match=f"and saw {5 * near} and {5 * far}: the initiator's attempt ended"
+    ):
+        bait.show(blind, knocking(REFUSED, REFUSED, bait.ATTEMPTS))
+
+
+def test_why_it_sees_none_is_told() -> None:
+    blind = Looks(*[(0, 0)] * bait.ATTEMPTS, fault="tcpdump has ended")
+    with pytest.raises(CommandFailed, match="tcpdump has ended; tcpdump has ended"):
+        bait.show(blind, knocking(REFUSED, REFUSED, bait.ATTEMPTS))
+
+
+@pytest.mark.parametrize("counted", [1, 3, None], ids=["one", "several", "not known"])
+def test_a_barrier_stops_and_counts_it(counted: int | None) -> None:
+    blocked = Knock(error="EPERM", blocked=counted)
+    assert bait.stop(Looks((0, 0)), knocking(blocked, BLOCKED)) == (counted, 1)
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "seen"),
+    [
+        (REFUSED, BLOCKED, (0, 0)),
+        (BLOCKED, REFUSED, (0, 0)),
+        (Knock(error="", blocked=1), BLOCKED, (0, 0)),
+        (Knock(error="EPERM", blocked=0), BLOCKED, (0, 0)),
+        (BLOCKED, BLOCKED, (0, 1)),
+        (BLOCKED, BLOCKED, (1, 0)),
+    ],
+    ids=["initiator", "target", "connected", "not counted", "target leaks", "initiator leaks"],
+)
+def test_a_barrier_that_does_not_is_none(near: Knock, far: Knock, seen: tuple[int, int]) -> None:
+    with pytest.raises(
+        CommandFailed, match="the barrier was expected to stop a connection to the portal"
+    ) as error:
+        bait.stop(Looks(seen), knocking(near, far))
+    assert f"{sum(seen)} segments were on the link" in error.value.message
+    assert f"ended with {near.error or 'a connection'}, {near.blocked} packets blocked" in error.value.message

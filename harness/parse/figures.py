@@ -57,18 +57,21 @@ def value_of(figure: Printed | None) -> float | None:
     return None if figure is None else figure.value
 
 
-def take(value: object, where: str, problems: list[str]) -> float | None:
-    """A figure out of JSON; None if there is none, or with a problem if it is no number from 0 to 2^63."""
+def take(value: object, where: str, problems: list[str], unit: int = 1) -> float | None:
+    """A figure out of JSON times ``unit``; None if there is none, or with a problem if it cannot be one.
+
+    It can be any number from 0 that is below 2^63 in the unit as well.
+    """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         problem = "not a number"
     elif value < 0:
         problem = "negative"
-    elif value >= 2**63:
+    elif value * unit >= 2**63:
         problem = "not below 2^63"
     else:
-        return value
+        return value * unit
     problems.append(f"{where} is {quote(str(value))}: {problem}")
     return None
 

@@ -34,9 +34,9 @@ import msgspec
 from harness.errors import UsageError
 from harness.model import Io, Latency
 from harness.parse import embedded
+from harness.parse.figures import TOLERANCE, take
 
-TOLERANCE = 0.02
-"""Largest relative difference between a figure that fio reports and the same figure derived."""
+MS_NS, S_NS = 1_000_000, 1_000_000_000
 
 Kind: TypeAlias = Literal["lat", "clat"]
 """Latency since submission began (total), or since the submission was done (completion)."""
@@ -501,7 +501,7 @@ def _job(
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
     sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")
     attained = figures.take(job.steadystate.attained, "steadystate.attained")
-    runtime_ms = figures.take(job.job_runtime, "job_runtime")
+    runtime_ns = figures.take(job.job_runtime, "job_runtime", MS_NS)
     result = FioJob(
         name=name,
         error=None if error_number is None else int(error_number),
@@ -515,7 +515,7 @@ def _job(
         options=options,
         hostname=job.hostname,
         steadystate_attained=None if attained is None else bool(attained),
-        job_runtime_ns=None if runtime_ms is None else int(runtime_ms * 1_000_000),
+        job_runtime_ns=None if runtime_ns is None else int(runtime_ns),
         usr_cpu_percent=figures.take(job.usr_cpu, "usr_cpu"),
         sys_cpu_percent=figures.take(job.sys_cpu, "sys_cpu"),
     )
@@ -550,29 +550,20 @@ class _Figures:
         self.warnings = warnings
         self.problems: list[str] = []
 
-    def take(self, value: object, where: str) -> float | None:
-        """The figure, or None if there is none or it is not a number from 0 to below 2^63."""
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            problem = "not a number"
-        elif value < 0:
-            problem = "negative"
-        elif value >= 2**63:
-            problem = "not below 2^63"
-        else:
-            return value
-        self.problems.append(f"{where} is {embedded.quote(str(value))}: {problem}")
-        return None
+    def take(self, value: object, where: str, unit: int = 1) -> float | None:
+        return take(value, where, self.problems, unit)
 
     def io(self, direction: _Direction | None, where: str, kind: Kind | None) -> Io | None:
         """One direction; None if it was idle, or if its figures are unusable or contradict each other."""
         if direction is None:
             return None
         known_problems = len(self.problems)
-        names = ("io_bytes", "io_kbytes", "bw_bytes", "bw", "iops", "runtime", "total_ios")
-        figures = {name: self.take(getattr(direction, name), f"{where}.{name}") for name in names}
         kib = direction.counts_kib(self.version)
+        names = ("io_bytes", "io_kbytes", "bw_bytes", "bw", "iops", "runtime", "total_ios")
+        units = {"io_bytes": 1024 if kib else 1, "runtime": MS_NS}
+        figures = {
+            name: self.take(getattr(direction, name), f"{where}.{name}", units.get(name, 1)) for name in names
+        }
         # fio before 2.2 has no total_ios.
         required = ("io_bytes", "runtime", "iops" if kib else "total_ios")
         missing = [name for name in required if getattr(direction, name) is None]
@@ -582,24 +573,20 @@ class _Figures:
         if not any(figures[name] for name in names if name != "runtime"):
             return None
 
-        unit = 1024 if kib else 1
-        moved, runtime_ms, ios = (
-            (figures["io_bytes"] or 0) * unit,
-            figures["runtime"] or 0,
-            figures["total_ios"],
-        )
-        if ios is None:
-            ios = round((figures["iops"] or 0) * runtime_ms / 1000)
+        # What is less than a byte, an I/O or a ns is none.
+        moved, runtime_ns = int(figures["io_bytes"] or 0), int(figures["runtime"] or 0)
+        if figures["total_ios"] is None:
+            ios = round((figures["iops"] or 0) * runtime_ns / S_NS)
             self.warnings.append("this fio does not count I/Os: they are IOPS times runtime")
-        if not (moved and ios and runtime_ms):
-            self.problems.append(
-                f"{where} has {moved:.10g} bytes and {ios:.10g} I/Os in {runtime_ms:.10g} ms"
-            )
+        else:
+            ios = int(figures["total_ios"])
+        if not (moved and ios and runtime_ns):
+            self.problems.append(f"{where} has {moved} bytes and {ios} I/Os in {runtime_ns / MS_NS:.10g} ms")
             return None
         if self.version and (self.version >= _FIRST_IN_BYTES if kib else self.version <= _LAST_IN_KIB):
-            units = "KiB and microseconds" if kib else "bytes and nanoseconds"
-            self.warnings.append(f"by its keys this is in {units}, which is unusual for this version of fio")
-        per_s = 1000 / runtime_ms
+            found = "KiB and microseconds" if kib else "bytes and nanoseconds"
+            self.warnings.append(f"by its keys this is in {found}, which is unusual for this version of fio")
+        per_s = S_NS / runtime_ns
         # fio rounds down: each figure by less than 1, and KiB before bandwidth is derived from them.
         rounding = 1 + (per_s if kib else 0)
         for name, derived in (
@@ -617,9 +604,9 @@ class _Figures:
             return None
         percentiles = direction.distribution(kind) if kind else (None, 1)
         return Io(
-            bytes=int(moved),
-            ios=int(ios),
-            runtime_ns=int(runtime_ms * 1_000_000),
+            bytes=moved,
+            ios=ios,
+            runtime_ns=runtime_ns,
             latency=self.latency(*direction.distribution("lat"), *percentiles, where),
         )
 
@@ -638,13 +625,13 @@ class _Figures:
         values: dict[str, float | None] = {}
         if moments is not None and moments.max != 0:
             for name in ("mean", "min", "max", "stddev"):
-                value = self.take(getattr(moments, name), f"{where} latency {name}")
-                values[f"{name}_ns"] = None if value is None else value * moments_ns
+                value = getattr(moments, name)
+                values[f"{name}_ns"] = self.take(value, f"{where} latency {name}", moments_ns)
         if percentiles is not None and percentiles.max != 0:
             by_percent = {_percent(key): figure for key, figure in percentiles.percentile.items()}
             for percent, name in _PERCENTILES.items():
-                value = self.take(by_percent.get(percent), f"{where} latency percentile {percent:g}")
-                values[name] = None if value is None else value * percentiles_ns
+                value = by_percent.get(percent)
+                values[name] = self.take(value, f"{where} latency percentile {percent:g}", percentiles_ns)
         return Latency(**values)
 
     def bins(self, direction: _Direction | None, where: str, kind: Kind | None) -> dict[int, int]:

@@ -316,9 +316,9 @@ def _of_document(document: _Document, role: End | None = None) -> Iperf3Output:
 
     senders = [stream.sender for stream in end.streams if stream.sender]
     in_intervals = [stream for interval in document.intervals for stream in interval.streams]
-    means = _measured((s.mean_rtt for s in senders), "mean_rtt", problems)
-    least = _measured((s.min_rtt for s in senders), "min_rtt", problems)
-    most = _measured((s.max_rtt for s in senders), "max_rtt", problems)
+    means = _measured((s.mean_rtt for s in senders), "mean_rtt", problems, US_NS)
+    least = _measured((s.min_rtt for s in senders), "min_rtt", problems, US_NS)
+    most = _measured((s.max_rtt for s in senders), "max_rtt", problems, US_NS)
     # Before 3.1 only the intervals have the window.
     windows = _measured((s.max_snd_cwnd for s in senders), "max_snd_cwnd", problems)
     windows = windows or _measured((s.snd_cwnd for s in in_intervals), "snd_cwnd", problems)
@@ -333,9 +333,9 @@ def _of_document(document: _Document, role: End | None = None) -> Iperf3Output:
         reverse_sent=reverse_sent,
         reverse_received=reverse_received,
         streams=tuple(streams),
-        rtt_mean_ns=sum(means) / len(means) * US_NS if means else None,
-        rtt_min_ns=min(least) * US_NS if least else None,
-        rtt_max_ns=max(most) * US_NS if most else None,
+        rtt_mean_ns=sum(means) / len(means) if means else None,
+        rtt_min_ns=min(least) if least else None,
+        rtt_max_ns=max(most) if most else None,
         cwnd_max_bytes=int(max(windows)) if windows else None,
         pmtu_bytes=int(min(mtus)) if mtus else None,
         cpu_local=_cpu(end.cpu_utilization_percent, "host", problems),
@@ -344,9 +344,10 @@ def _of_document(document: _Document, role: End | None = None) -> Iperf3Output:
     )
 
 
-def _measured(figures: Iterable[object], where: str, problems: list[str]) -> list[float]:
+def _measured(figures: Iterable[object], where: str, problems: list[str], unit: int = 1) -> list[float]:
     """The figures that a kernel gave: without TCP_INFO iperf3 prints 0 or -1."""
-    return [value for figure in figures if figure not in (0, -1) and (value := take(figure, where, problems))]
+    known = (figure for figure in figures if figure not in (0, -1))
+    return [value for figure in known if (value := take(figure, where, problems, unit))]
 
 
 def _cpu(figures: dict[str, Any], end: str, problems: list[str]) -> Cpu | None:
@@ -398,7 +399,7 @@ def _report(told: _Sum, where: str, problems: list[str]) -> Report:
     rate = take(told.bits_per_second, "bits_per_second", problems)
     lost, packets = take(told.lost_packets, "lost_packets", problems), take(told.packets, "packets", problems)
     loss = take(told.lost_percent, "lost_percent", problems)
-    jitter_ms = take(told.jitter_ms, "jitter_ms", problems)
+    jitter_ns = take(told.jitter_ms, "jitter_ms", problems, MS_NS)
     retransmits = take(told.retransmits, "retransmits", problems)
     out_of_order = take(told.out_of_order, "out_of_order", problems)
     if seconds is not None and seconds < 0:
@@ -422,7 +423,7 @@ def _report(told: _Sum, where: str, problems: list[str]) -> Report:
         lost=_whole(lost),
         loss_percent=loss,
         out_of_order=_whole(out_of_order),
-        jitter_ns=None if jitter_ms is None else jitter_ms * MS_NS,
+        jitter_ns=jitter_ns,
     )
 
 

@@ -133,12 +133,30 @@ class Edit:
                 return data[:end] + data[start:end] * 2 + data[end:]
             case "move":
                 return data[:start] + data[end:] + data[start:end]
+            case "line" if lines := data.splitlines(keepends=True):
+                # One line less, twice, or elsewhere.
+                number = int(self.at * len(lines))
+                other = (number + self.length) % len(lines)
+                line = lines.pop(number)
+                return b"".join([*lines[:other], *[line] * (self.length % 3), *lines[other:]])
             case "number" if found := _NUMBER.search(data, start):
                 return data[: found.start()] + self.text + data[found.end() :]
         return data
 
 
-KINDS = ("replace", "replace", "flip", "cut", "begin late", "repeat", "move", "number", "number", "number")
+KINDS = (
+    "replace",
+    "replace",
+    "line",
+    "flip",
+    "cut",
+    "begin late",
+    "repeat",
+    "move",
+    "number",
+    "number",
+    "number",
+)
 
 
 def edit(chance: Random) -> Edit:

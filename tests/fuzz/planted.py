@@ -49,10 +49,10 @@ class Plant:
             return  # a name that no file system takes, or a place that an earlier plant has taken away
 
     def _plant(self, place: Path) -> None:
-        if place.is_symlink() or place.is_file():
-            place.unlink()
-        elif place.is_dir() and self.kind not in ("folder", "file"):
+        if place.is_dir() and not place.is_symlink() and self.kind not in ("folder", "file"):
             shutil.rmtree(place)
+        elif os.path.lexists(place):
+            place.unlink()
         place.parent.mkdir(parents=True, exist_ok=True)
         match self.kind:
             case "missing":

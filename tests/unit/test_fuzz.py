@@ -81,6 +81,13 @@ def test_edits(edit: Edit, expected: bytes) -> None:
     assert edit(b"") in (b"", edit.text)
 
 
+def test_edits_of_lines() -> None:
+    lines = b"a\nb\nc\n"
+    assert Edit("line", 0.4, 0)(lines) == b"a\nc\n"
+    assert Edit("line", 0.0, 1)(lines) == b"b\na\nc\n"
+    assert Edit("line", 0.0, 2)(lines) == b"b\nc\na\na\n"
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -256,6 +256,8 @@ class Tap:
     """How much of tcpdump's log has been read."""
     _passed_by: int = 0
     """What tcpdump counts as received and does not capture: it came before there was a filter."""
+    _dropped_before: int = 0
+    """What was dropped until then: on an interface that others use, everything is received without a filter."""
 
     @property
     def log(self) -> Path:
@@ -289,14 +291,14 @@ class Tap:
     def settle(self) -> None:
         """Take what came before the filter for what it is; once, when the capture has begun."""
         self.ask()
-        captured, received, _ = self._counts()
+        captured, received, self._dropped_before = self._counts()
         self._passed_by = max(0, received - captured)
 
     def _complete(self, seen: Seen) -> None:
         until = time.monotonic() + LOOK_DEADLINE_S
         captured, received, dropped = self._counts()
-        if dropped:
-            raise CommandFailed(f"{dropped} frames were dropped")
+        if dropped > self._dropped_before:
+            raise CommandFailed(f"{dropped - self._dropped_before} frames were dropped")
         while self.frames < captured or received - captured > self._passed_by:
             if time.monotonic() > until:
                 raise CommandFailed(f"of {received} frames {self.frames} came within {LOOK_DEADLINE_S:g} s")

@@ -23,6 +23,9 @@ ONE = ("--workload", "rand-read-4k", "--no-probes", *SHORT)
 LONG = ("--workload", "rand-read-4k", "--no-probes", *AS_IT_IS, "--repeats", "100", "--runtime", "0.5s")
 """To be broken into: it ends when it is ended."""
 
+UNDONE_S = 25.0
+"""How long machines take to notice that a run is gone and to undo what it brought up."""
+
 SETTLE_S = 30.0
 """How long a machine may take to put away what a run's connections were."""
 
@@ -133,8 +136,11 @@ def started(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            # The machines notice, and undo what is up: whoever compares them with that would err.
+            time.sleep(UNDONE_S)
 
 
 def wait_for(what: Callable[[], bool], for_what: str, *, deadline_s: float = 120) -> None:

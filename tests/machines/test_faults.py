@@ -14,6 +14,7 @@ from tests.machines.runs import (
     LONG,
     ONE,
     TOGETHER,
+    UNDONE_S,
     as_before,
     cells,
     differences,
@@ -27,9 +28,6 @@ from tests.machines.runs import (
 from tests.machines.site import HOME, STORAGE, Site
 
 pytestmark = pytest.mark.long
-
-UNDONE_S = 60
-"""So soon a machine that was cut off has undone everything (docs/machines.md, section 4)."""
 
 
 def resume(site: Site) -> None:
@@ -72,7 +70,7 @@ def test_a_killed_harness(installed: Site) -> None:
     with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
         run.kill()
         run.wait()
-        time.sleep(UNDONE_S / 3)
+        time.sleep(UNDONE_S)
     resume(installed)
 
 
@@ -82,7 +80,7 @@ def test_a_killed_agent(installed: Site, name: str) -> None:
     before = snapshots(installed)
     with measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
         # Process 1 of its process namespace, under the unshare(1) that made it: killed with all its children.
-        installed.machines[name].sh("pkill -KILL -f 'unshare .*--kill-child'")
+        installed.machines[name].sh("pkill -KILL -f '[u]nshare .*--kill-child'")
         assert run.wait(180) == 1, told(installed)
     assert "was lost" in told(installed) and "--resume" in told(installed), told(installed)
     said = installed.harness("clean", *TOGETHER)
@@ -96,7 +94,7 @@ def test_a_cut_connection(installed: Site, name: str) -> None:
     """The machine's sshd closes it."""
     with as_before(installed), measuring(installed, *wired(installed, "--ipsec", "on", *LONG)) as run:
         installed.machines[name].run(
-            "pkill -KILL -f 'sshd(-session)?: root@notty'"  # and this very one with it
+            "pkill -KILL -f 'sshd(-session)?: root@notty'"  # this very shell's as well
         )
         assert run.wait(180) == 1, told(installed)
         assert "was lost" in told(installed), told(installed)

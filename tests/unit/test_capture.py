@@ -369,13 +369,15 @@ def test_a_look_waits_for_what_the_kernel_has_and_tcpdump_has_not(tmp_path: Path
     assert tcpdump.signals == 4
 
 
-def test_what_came_before_there_was_a_filter_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_came_before_there_was_a_filter_does_not_count(tmp_path: Path) -> None:
     daemon = Tcpdump(tmp_path / "initiator.pcap")
-    daemon.passed_by = 5
+    daemon.passed_by, daemon.dropped = 5, 4
     made = Tap(end="initiator", file=daemon.file, daemon=daemon, reader=READER)
     made.settle()
     daemon.write(TCP)
     assert look(made) == ONE_TCP
+    daemon.dropped = 6
+    assert (look(made).fault or "").endswith(": 2 frames were dropped")
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ class Tap:
     _passed_by: int = 0
     """What tcpdump counts as received and does not capture: it came before there was a filter."""
     _dropped_before: int = 0
-    """What was dropped until then: on an interface that others use, everything is received without a filter."""
+    """What was dropped until then: without a filter, all that others send is received as well."""
 
     @property
     def log(self) -> Path:

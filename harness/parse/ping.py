@@ -102,6 +102,10 @@ def parse(text: bytes | str) -> PingOutput:
     return PingOutput(runs=tuple(runs), warnings=tuple(dict.fromkeys(warnings)))
 
 
+LONGEST_NS = 2**63 - 1
+"""292 years: what records can hold."""
+
+
 def reply_times_ns(text: str) -> tuple[float, ...]:
     """The round trips of single replies, in their order; duplicates and what is no number are left out.
 
@@ -158,13 +162,17 @@ def _run(match: re.Match[str], tail: str, warnings: list[str]) -> PingRun:
         problems.append("the summary is cut: it ends within its round-trip times")
     elif received and not rtt:
         warnings.append("round-trip times are missing: ping has none if its payload (-s) is below 16 bytes")
+    elapsed_ns = None if match["time"] is None else int(match["time"]) * MS_NS
+    if elapsed_ns is not None and elapsed_ns > LONGEST_NS:
+        problems.append(f"no ping runs for {match['time']} ms")
+        elapsed_ns = None
     return PingRun(
         destination=match["destination"],
         transmitted=transmitted,
         received=received,
         **counted,
         loss_percent=value_of(loss),
-        elapsed_ns=None if match["time"] is None else int(match["time"]) * MS_NS,
+        elapsed_ns=elapsed_ns,
         rtt_min_ns=times["min"],
         rtt_avg_ns=times["avg"],
         rtt_max_ns=times["max"],

@@ -53,6 +53,12 @@ def test_iputils() -> None:
     assert (run.rtt_mdev_ns, run.pipe, run.ipg_ns) == (559_000, None, None)
 
 
+def test_a_time_that_no_ping_takes_is_not_known() -> None:
+    run = only(LINUX.replace("4005ms", "9007199254740993ms"))
+    assert run.elapsed_ns is None
+    assert run.invalid == ("no ping runs for 9007199254740993 ms",)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

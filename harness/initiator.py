@@ -1,7 +1,7 @@
 """The initiator side: open-iscsi (iscsid(8), iscsiadm(8)) and the disk that a session brings.
 
 The initiator's netlink is not namespaced: sessions live in the first network namespace of a kernel.
-open-iscsi keeps its node records under /etc/iscsi; the testbed has put a tmpfs there, so nothing of
+open-iscsi keeps its node records in ``iscsi.RECORDS``; the testbed has put a tmpfs there, so nothing of
 ours can survive (``harness.inside``).
 """
 

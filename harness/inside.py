@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from harness import disturbance, doctor, hops, interfaces, recovery, remote
+from harness import disturbance, doctor, hops, interfaces, iscsi, recovery, remote
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -31,7 +31,7 @@ from harness.schedule import Schedule
 from harness.state import lasting_folder
 from harness.target import mount_configfs
 
-TMPFS = (str(PRIVATE), "/run/netns", "/etc/iscsi")
+TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
@@ -74,9 +74,14 @@ def modules(plan: Plan) -> dict[str, list[str]]:
 
 
 def mount_private(*more: str) -> None:
-    """A tmpfs over each of ``TMPFS`` and ``more``, seen by this process and its children alone."""
+    """A tmpfs over each of ``TMPFS``, ``more`` and open-iscsi's folders that there are.
+
+    It is seen by this process and its children alone.
+    """
     for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
+    records = (place for place in iscsi.RECORDS if Path(place).is_dir())
+    for place in (*TMPFS, *records, *more):
         runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
 
 

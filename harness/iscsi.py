@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from harness.errors import RequirementError, UsageError
 from harness.units import parse_size, shown, unknown_name
 
+RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
+"""Where open-iscsi keeps its configuration and, in Debian 13, its records of nodes: secrets are among them."""
+
 _LARGEST_BYTES = 2**24 - 1
 """RFC 7143, sections 13.12 to 13.14: of every length."""
 

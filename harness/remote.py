@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from harness import programs
+from harness import iscsi, programs
 from harness import run as runner
 from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
 from harness.escape import printable
@@ -614,7 +614,7 @@ def connect(
     with contextlib.ExitStack() as stack:
         stack.callback(connection.close)
         connection.await_hello()
-        private = [str(PRIVATE)] + (["/etc/iscsi"] if role == "initiator" else [])
+        private = [str(PRIVATE), *(iscsi.RECORDS if role == "initiator" else ())]
         begun = connection.ask(
             "begin", role=role, run_id=run_id, private=private, deadman_s=DEADMAN_S, within_s=120
         )

@@ -14,7 +14,7 @@ from harness.errors import RequirementError, UsageError
 from harness.units import parse_size, shown, unknown_name
 
 RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
-"""Where open-iscsi keeps its configuration and, in Debian 13, its records of nodes: secrets are among them."""
+"""Where open-iscsi keeps its configuration and, in Debian 13, its records of nodes, with their secrets."""
 
 _LARGEST_BYTES = 2**24 - 1
 """RFC 7143, sections 13.12 to 13.14: of every length."""

@@ -287,7 +287,7 @@ def beside_the_user_s_iscsid() -> None:
     for name, text in OWN_RECORDS:
         (Path("/etc/iscsi") / name).write_text(text, encoding="utf-8")
     node = ("iscsiadm", "--mode", "node", "--targetname", OWN_IQN, "--portal", "10.9.0.1:3260")
-    iscsid = subprocess.Popen(["iscsid", "--foreground"], stderr=subprocess.DEVNULL)
+    iscsid = subprocess.Popen(["iscsid", "--foreground"], stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_for(
             lambda: "@ISCSIADM" in Path("/proc/net/unix").read_text(encoding="utf-8"), "iscsid", deadline_s=20

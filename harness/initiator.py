@@ -31,6 +31,9 @@ LOGIN_S = 8
 NOT_REACHED = (4, 8)
 """iscsiadm(8), exit status: no connection to the portal, or none in time."""
 
+EXISTS = 15
+"""iscsiadm(8), exit status: such a record is there (ISCSI_ERR_SESS_EXISTS of include/iscsi_err.h)."""
+
 START_DEADLINE_S = 60.0
 """For a unit that waits for others, the network's among them."""
 
@@ -174,7 +177,9 @@ class IscsiSession(msgspec.Struct, frozen=True):
 
     def acquire(self, host: Host) -> None:
         iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
-        host.run([*iface, "--op", "new"])
+        made = host.run([*iface, "--op", "new"], check=False)
+        if made.status != EXISTS:  # left where an earlier cell's session could not be ended in time
+            made.require_success()
         host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
         if self.bound_to:
             host.run([*iface, "--op", "update", "--name", "iface.net_ifacename", "--value", self.bound_to])

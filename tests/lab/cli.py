@@ -63,7 +63,9 @@ def harness_once(*words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Done:
         timeout=deadline_s,
         check=False,
     )
-    return Done(status=done.returncode, out=done.stdout, err=done.stderr)
+    found = Done(status=done.returncode, out=done.stdout, err=done.stderr)
+    sys.stdout.write(f"{found}\n")  # whole, for pytest shortens what an assertion says
+    return found
 
 
 def harness(*words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Done:

@@ -30,7 +30,9 @@ def loops() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for _ in range(LOOPS):
             argv = ["taskset", "-c", core, sys.executable, "-c", "while True: pass"]
-            stack.callback(stack.enter_context(subprocess.Popen(argv)).kill)
+            # In a session each: those of one share what one process would have (sched(7), autogroup).
+            loop = stack.enter_context(subprocess.Popen(argv, start_new_session=True))
+            stack.callback(loop.kill)
         yield
 
 

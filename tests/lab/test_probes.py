@@ -9,6 +9,7 @@ from statistics import mean
 
 import pytest
 
+from harness.beside import Beside
 from harness.model import Status
 from harness.probes import store
 from harness.probes.records import (
@@ -167,7 +168,9 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
         tmp_path, "--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--no-probes"
     )
     (record,) = measured.records.values()
-    assert record.status is Status.OK and record.beside is None
+    assert record.status is Status.OK and record.beside is not None
+    # What others took is asked of nobody: it is always seen.
+    assert record.beside == Beside(others=record.beside.others) and record.beside.others
     assert store.load(RunFolder(measured.folder)) == []
 
 

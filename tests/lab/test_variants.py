@@ -17,8 +17,8 @@ PROPOSALS = {
     "aes128gcm16": "rfc4106(gcm(aes))",
     "aes256gcm16": "rfc4106(gcm(aes))",
     "chacha20poly1305": "rfc7539esp(chacha20,poly1305)",
-    "aes128-sha256": "hmac(sha256) + cbc(aes)",
-    "null-sha256": "hmac(sha256) + ecb(cipher_null)",
+    "aes128-sha256": "cbc(aes) + hmac(sha256)",
+    "null-sha256": "ecb(cipher_null) + hmac(sha256)",
 }
 """Every file of ipsec/, and what the kernel then says it uses."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from dataclasses import dataclass
@@ -38,6 +39,15 @@ def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in() -> Non
         f"{node} --interface harness-198.18.0.2-3264 --op new",
         f"{node} --interface harness-198.18.0.2-3264 --login",
     ]
+
+
+@pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
+def test_a_record_that_is_left_of_an_earlier_cell_is_taken(status: int, is_taken: bool) -> None:
+    new = (*IFACE.split(), "--op", "new")
+    world = World(answers=[(new, (status, "", "iscsiadm: Could not create new interface"))])
+    with contextlib.nullcontext() if is_taken else pytest.raises(CommandFailed, match="Could not create"):
+        SESSION.acquire(world.host("initiator"))
+    assert (said(world)[-1].split()[-1] == "--login") is is_taken
 
 
 @pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])

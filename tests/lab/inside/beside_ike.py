@@ -107,7 +107,9 @@ def protected_packets() -> int:
     """How many left this machine under his ESP."""
     states = sh("ip", "-s", "xfrm", "state", "list", "nokeys").split("\nsrc ")
     (state,) = (state for state in states if "192.0.2.1" in state.split()[:2] and "aead" in state)
-    return int(state.partition("(packets)")[0].split()[-1])
+    count = re.search(r"lifetime current:\s+\d+\(bytes\), (\d+)\(packets\)", state)
+    assert count is not None, state
+    return int(count[1])
 
 
 def switches() -> int:

@@ -66,8 +66,9 @@ FRAMES: dict[str, tuple[bytes, str, str, str]] = {
     "ESP that is sampled": (esp(7, 512, NEAR, FAR), SAMPLE, SAMPLE, SAMPLE),
     "ESP that is not": (esp(7, 513, NEAR, FAR), NOTHING, NOTHING, SAMPLE),
     "ESP's second fragment": (ipv4(50, bytes(60), NEAR, FAR, fragment=0x00B9), NOTHING, NOTHING, SAMPLE),
-    "what the peer sends": (segment(FAR, NEAR), NOTHING, NOTHING, NOTHING),
 }
+PEER_S = segment(FAR, NEAR)
+"""What the peer would send: it captures that itself."""
 
 
 def path(*, is_shared: bool) -> LinkPath:
@@ -129,6 +130,9 @@ def each_kind_of_frame() -> None:
                 assert kind(near) == case[number], f"{folder}: {name} was taken for {kind(near)}"
                 # The other end captures what it sends, and of what it receives all that is not its peer's IP.
                 assert kind(far) in (NOTHING, case[number]), f"{folder}: {name} at the other end"
+            made.send(PEER_S)
+            near, far = captures.look()
+            assert kind(near) == NOTHING and kind(far) == CLEARTEXT, f"{folder}: {near}, {far}"
     print(f"{len(FRAMES)} frames, three captures each")
 
 

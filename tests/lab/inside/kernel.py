@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ DAEMONS = {"charon-systemd", "iscsid", "tcpdump", "fio", "dd", *OF_PATHS}
 """By comm, the 15 characters of a name that the kernel keeps."""
 COUNTS = ("statistics", "_hits", "num_", "inst")
 """Parts of names in configfs of what counts or is numbered by itself."""
+SEQUENCE_NUMBERS = re.compile(r"0x[0-9a-f]{8}")
+"""Of the session in an ACL's `info`: they go on by themselves (RFC 7143, section 4.2.2)."""
 
 OWN_IQN = "iqn.2003-01.org.example:own"
 OWN_TARGET = f"""
@@ -105,7 +108,7 @@ def _configfs() -> Iterator[tuple[str, str]]:
             if path.is_symlink():
                 yield str(path), str(path.readlink())
             elif path.is_file() and not any(part in str(path) for part in COUNTS):
-                yield str(path), _text(path)
+                yield str(path), SEQUENCE_NUMBERS.sub("", _text(path)) if name == "info" else _text(path)
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from tests.lab.inside.kernel import sh, wait_for
 
 NIC, APART = "nic0", "apart0"
 NETWORK = """\
+link set lo up
 netns add nas
 link add nic0 type veth peer name nas0 netns nas
 link add apart0 type veth peer name nas1 netns nas

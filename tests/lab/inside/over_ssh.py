@@ -281,7 +281,6 @@ OWN_RECORDS = (
 
 def beside_the_user_s_iscsid() -> None:
     """It has the user's session and name, and cannot be stopped: it logs ours in under our name."""
-    sh("ip", "link", "set", "lo", "up")
     sh("modprobe", "iscsi_tcp")
     sh("modprobe", "sd_mod")
     for name, text in OWN_RECORDS:

@@ -278,7 +278,6 @@ def what_a_power_loss_left_is_removed() -> None:
 
 
 def main(part: str) -> None:
-    sh("ip", "link", "set", "lo", "up")
     make_the_user_s_own()
     nas.make_network()
     nas.make_keys()

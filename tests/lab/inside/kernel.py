@@ -179,7 +179,8 @@ def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> 
 
 def _command(words: Sequence[str]) -> list[str]:
     """What others on the machine disturb is taken as it is: to measure it again would take time."""
-    as_it_is = ["--retries=0"] if words[0] == "run" and "--resume" not in words else []
+    is_new = words[0] == "run" and not any(word.startswith("--resume") for word in words)
+    as_it_is = ["--retries=0"] if is_new else []
     return [HARNESS, *words, *as_it_is]
 
 

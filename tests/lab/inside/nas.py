@@ -77,9 +77,22 @@ Host router gateway
 
 def make_network() -> None:
     """Two cables to a namespace that stands for another machine; addresses are RFC 5737's for documents."""
-    sh("modprobe", "veth")
+    # Whoever uses IPv6 first would load it later, and addresses would come in the middle of a test.
+    for module in ("veth", "ipv6"):
+        sh("modprobe", module)
     sh("ip", "-batch", "-", input=NETWORK)
     sh("ip", "-n", "nas", "-batch", "-", input=FAR_NETWORK)
+    await_addresses(NIC, APART)
+
+
+def await_addresses(*ifaces: str) -> None:
+    """Until IPv6's own are no longer tentative, which takes a second or two (RFC 4862, section 5.4)."""
+
+    def is_settled(iface: str) -> bool:
+        said = sh("ip", "-6", "address", "show", "dev", iface)
+        return "inet6" in said and "tentative" not in said
+
+    wait_for(lambda: all(map(is_settled, ifaces)), "IPv6 addresses", deadline_s=20)
 
 
 def put_a_router_between() -> None:

@@ -172,7 +172,7 @@ def a_router_that_is_watched() -> None:
     way = ("--target=ssh://nas", "--initiator=local", f"--link=wired={nas.ROUTED}@{nas.ROUTED_PORTAL}")
     words = ("run", *way, "--backing=ramdisk", *ONE, "--ipsec=off")
     with nas.sshd("router", "looker-on@router"):
-        wait_for(lambda: "tentative" not in sh("ip", "address"), "IPv6 addresses", deadline_s=20)
+        nas.await_addresses(nas.ROUTED)
         before = snapshot()
         said = harness("doctor", f"--hop={hop}")
         assert f"hop   {hop}: reached as looker-on; Linux " in said and "interfaces: left0, right0" in said, (

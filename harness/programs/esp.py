@@ -87,7 +87,8 @@ def main() -> None:
         capture.kill()
         sys.exit("tcpdump saw no packet")
     if capture.returncode != 0:
-        sys.exit(f"tcpdump: {said.decode(errors='replace').strip().splitlines()[-1:]}")
+        words = said.decode(errors="replace").strip().splitlines()
+        sys.exit(words[-1] if words else f"tcpdump ended with status {capture.returncode} and said nothing")
     if captured(header + data) != ESP:
         sys.exit(f"a packet left with protocol {captured(header + data)}, and not as ESP")
 

@@ -37,7 +37,7 @@ from harness import (
 )
 from harness.backing import Storage
 from harness.beside import Beside
-from harness.columns import Columns, Hosts
+from harness.columns import ColumnPath, Columns, Hosts
 from harness.errors import (
     CellInvalid,
     CommandFailed,
@@ -336,9 +336,11 @@ class Bench:
                 lanes: list[Lane] = []
                 # First, so that it comes when all else is down.
                 stack.callback(self._judge_what_is_left, column, lanes)
+                numbers = range(0 if column.link == LINK_LOCAL else column.initiators)
+                # All paths before the first portal: the target's bait has its address and port.
+                paths = [self._paths.bring_up(column, number, stack) for number in numbers]
                 lanes.extend(
-                    self._bring_up(column, number, stack)
-                    for number in range(0 if column.link == LINK_LOCAL else column.initiators)
+                    self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
                 )
                 described = [_describe(lane.path) for lane in lanes]
                 if profile is not None:
@@ -385,11 +387,9 @@ class Bench:
             key = Cell(column=column, workload=record.workload, repeat=record.repeat).key
             self.emit(CellWithdrawn(key, reason))
 
-    def _bring_up(self, column: Column, number: int, stack: contextlib.ExitStack) -> Lane:
-        """The lane of one initiator: link, protection, capture, target, session, disk."""
-        plan, host = self.plan, self.hosts.initiators[number]
-        up = self._paths.bring_up(column, number, stack)
-        path = up.path
+    def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Lane:
+        """The lane of one initiator over a path that is up: target, session, disk."""
+        plan, host, path = self.plan, self.hosts.initiators[number], up.path
         lun = 0 if plan.shared_lun else number
         name = f"{column.link}.{column.ipsec}"
         if column.initiators > 1:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.ipsec import IKE_PORT
 from tests.machines.conftest import install
-from tests.machines.images import STORAGE_NETWORK, address
+from tests.machines.images import STORAGE_NETWORK, UML, address
 from tests.machines.runs import (
     LONG,
     ONE,
@@ -55,6 +55,9 @@ def test_ipsec(installed: Site, mode: str, auth: str) -> None:
 
 
 def test_jumbo_frames(installed: Site) -> None:
+    if installed.disks.hardware.name == UML.name:
+        pytest.skip("user-mode Linux has no interface beyond 1500 bytes: HARNESS_HARDWARE=qemu has one")
+
     def mtu(size_bytes: int) -> None:
         for machine in installed.machines.values():
             sh("ip", "link", "set", machine.tap(STORAGE), "mtu", str(size_bytes))
@@ -76,8 +79,15 @@ def test_two_initiators(installed: Site) -> None:
             said = installed.harness(
                 *("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "both", *ONE)
             )
-        found = good(installed, said)
+        found = cells(installed)
         assert {cell["initiators"] for cell in found.values()} == {1, 2}
+        if sh("fio", "--version") == second.sh("fio --version"):
+            good(installed, said)
+        else:
+            # fio's client and server of different versions do not understand each other: said, not measured.
+            assert {cell["status"] for cell in found.values() if cell["initiators"] == 1} == {"ok"}
+            together = [cell for cell in found.values() if cell["initiators"] == 2]
+            assert all("install the same version of fio" in cell["reason"] for cell in together), together
 
 
 # WiFi
@@ -175,7 +185,12 @@ def test_a_hop(installed: Site) -> None:
 LOOP = "truncate -s 96M /var/tmp/disk.img && losetup /dev/loop7 /var/tmp/disk.img"
 NO_LOOP = "losetup -d /dev/loop7; rm /var/tmp/disk.img"
 USES = {
-    "mounted": ("mkfs.ext4 -q /dev/loop7 && mount /dev/loop7 /mnt", "umount /mnt", "mounted"),
+    "mounted": (
+        # Whole at once: the kernel would write the rest of it by and by.
+        "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/loop7 && mount /dev/loop7 /mnt",
+        "umount /mnt",
+        "mounted",
+    ),
     "ext4": ("mkfs.ext4 -q /dev/loop7", "true", "ext4"),
     "lvm": ("pvcreate -q /dev/loop7 && vgcreate -q own /dev/loop7", "vgremove -qf own", "LVM"),
     "md": (

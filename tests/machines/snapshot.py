@@ -24,7 +24,8 @@ ITSELF = re.compile(
 )
 TRANSIENT_UNITS = re.compile(
     r"^(?:session-|user@|user-|run-|systemd-tmpfiles-clean|apt-|dpkg-|logrotate|e2scrub|man-db|fstrim"
-    r"|systemd-hostnamed|systemd-timedated|NetworkManager-dispatcher|sys-|dev-|sshd@|ssh@|proc-sys-fs-binfmt|systemd-journald@)"
+    r"|systemd-hostnamed|systemd-timedated|NetworkManager-dispatcher"
+    r"|sys-|dev-|sshd@|ssh@|proc-sys-fs-binfmt|systemd-journald@)"
 )
 COUNTERS = re.compile(
     r"^(?:kernel\.random\.|fs\.(?:dentry-state|inode-|file-nr|aio-nr|quota|binfmt_misc)|kernel\.ns_last_pid"

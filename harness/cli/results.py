@@ -9,8 +9,15 @@ from typing import Annotated
 
 import typer
 
-from harness import comparison, explain, export, plan, references, report, testbed
-from harness.cli.console import carry_out, err, prepare_results, print_view, tell_recovery
+from harness import comparison, explain, export, plan, planned, references, report, testbed
+from harness.cli.console import (
+    carry_out,
+    err,
+    prepare_results,
+    print_plan,
+    print_view,
+    tell_recovery,
+)
 from harness.errors import UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect
@@ -24,7 +31,7 @@ from harness.results import (
     open_plans,
     open_results,
     open_runs,
-    write_atomically,
+    write_out,
 )
 from harness.schedule import Schedule
 from harness.state import exclusive
@@ -149,17 +156,22 @@ def explain_command(
 
 def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one, or is in virtual time itself."""
+    run.require_plain()
     plan_of_run = run.load_plan()
     evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, store.load(run))
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
+    planned.check(made, f"the twin of {shown(str(run.path))}")
+    err.print(
+        f"the twin of {made.run_id} in virtual time, kept in {folder.path}", markup=False, soft_wrap=True
+    )
+    print_plan(made, err)
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         prepare_results(folder.path)
         folder.save_plan(made)
-        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
         cells = Schedule(made, folder.load_records()).expected
         outcome = carry_out(
             made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
@@ -229,9 +241,9 @@ def export_command(
 
 
 def _write(file: Path, data: bytes) -> None:
-    """A file that a user named, whole or not at all."""
+    """What a user named with -o: a file whole or not at all, or a device or a pipe that is there."""
     try:
-        write_atomically(file, data)
+        write_out(file, data)
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(

@@ -314,9 +314,9 @@ def test_what_is_no_text_is_told(elsewhere: Path, content: bytes, said: str) -> 
 def test_what_is_no_file_is_told(elsewhere: Path) -> None:
     (elsewhere / "folder.toml").mkdir()
     for spec, said in (
-        ("folder.toml", "no regular file"),
+        ("folder.toml", "expected a regular file, found a folder"),
         ("none.toml", "nothing there"),
-        ("a\0b.toml", "nothing there"),
+        ("a\0b.toml", "is no path"),
         ("x" * 300 + ".toml", "too long"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -19,6 +19,7 @@ from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import DiskProfile, Flash
 from harness.undo import Step
+from harness.units import shown
 
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"
@@ -52,7 +53,9 @@ def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
         for key, value in msgspec.to_builtins(getattr(profile, table) or {}).items():
             # Written so that NaN, which compares false with everything, is refused too.
             if not 0 < value <= 10**15:
-                raise refuse(key, f"expected more than 0, found {value}", "mind the unit in its name")
+                raise refuse(
+                    key, f"expected more than 0, found {shown(str(value))}", "mind the unit in its name"
+                )
     if profile.flash is not None and profile.flash.page_bytes % 4096:
         # blk_queue_max_sectors() takes whole pages of memory.
         raise refuse("page_bytes", "expected a multiple of 4096", "take the next one")

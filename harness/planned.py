@@ -98,7 +98,7 @@ def _at(source: str, field: str) -> Iterator[None]:
 
 def _within(source: str, field: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:
-        raise _refuse(source, "", field, f"expected {least:g} to {most:g}, found {value:.6g}")
+        raise _refuse(source, "", field, f"expected {least:g} to {most:g}, found {shown(str(value))}")
 
 
 def _same(found: object, expected: object) -> None:
@@ -139,7 +139,7 @@ def check_backing(backing: Backing) -> None:
     size, path = backing.size_bytes, backing.path
     if size % MIB or not SMALLEST_BACKING_BYTES <= size <= LARGEST:
         raise UsageError(
-            f"expected a size in whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, found {size:.6g}"
+            f"expected whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, found {shown(str(size))}"
         )
     if backing.kind is not BackingKind.BLOCK and path is None and size > LARGEST_RAM_BACKING_BYTES:
         raise UsageError(f"expected at most {format_size(LARGEST_RAM_BACKING_BYTES)} for storage in memory")

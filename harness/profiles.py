@@ -180,7 +180,7 @@ def check_link(profile: LinkProfile, refuse: Refuse) -> None:
         value = getattr(profile, key)
         # Written so that NaN, which compares false with everything, is refused too.
         if value is not None and not low <= value <= high:
-            message = f"expected {low} to {high} {unit}, found {value}"
+            message = f"expected {low} to {high} {unit}, found {shown(str(value))}"
             raise refuse(key, message, "mind the unit in the key's name")
     if profile.jitter_us > profile.delay_us:
         raise refuse(
@@ -213,11 +213,13 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
         raise refuse(
             "hops",
             f"expected {low} <= least <= count <= most <= {high} of the kind {hops.kind}, found "
-            f"{hops.least}, {hops.count} and {hops.most}",
+            f"{shown(str(hops.least))}, {shown(str(hops.count))} and {shown(str(hops.most))}",
             "compare it with a shipped file, such as profiles/links/switched.toml",
         )
     if not 0 <= hops.delay_us <= _RANGES["delay_us"][1]:
-        raise refuse("hops", f"expected delay_us of 0 to 60000000, found {hops.delay_us}", "mind the unit")
+        raise refuse(
+            "hops", f"expected delay_us of 0 to 60000000, found {shown(str(hops.delay_us))}", "mind the unit"
+        )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
         raise refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
     if hops.openflow is not None:
@@ -226,11 +228,13 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
         for key in ("rate_bit_s", "delay_us", "frame_overhead_bytes"):
             value, (least, most, unit) = getattr(flow, key), _RANGES[key]
             if value is not None and not least <= value <= most:
-                message = f"expected {key} of {least} to {most} {unit}, found {value}"
+                message = f"expected {key} of {least} to {most} {unit}, found {shown(str(value))}"
                 raise refuse("hops", message, "mind the unit")
         if flow.cpu_percent is not None and not 1 <= flow.cpu_percent <= 100:
             raise refuse(
-                "hops", f"expected cpu_percent of 1 to 100, found {flow.cpu_percent}", "leave it out"
+                "hops",
+                f"expected cpu_percent of 1 to 100, found {shown(str(flow.cpu_percent))}",
+                "leave it out",
             )
     if hops.auth is not None and hops.kind is not HopKind.PPPOE:
         raise refuse("hops", "auth goes with the kind pppoe alone", "leave it out")

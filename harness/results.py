@@ -507,18 +507,7 @@ def _record(file: Path, data: bytes) -> Record:
             f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
             hint="name fio's output itself",
         )
-    if not all(_measurable(io) for io in (record.read, record.write) if io is not None):
-        raise UsageError(
-            f"{_shown(file)} holds a quantity that is negative or above 2^63, which nothing measures",
-            hint=_RESTORE,
-        )
     return record
-
-
-def _measurable(io: Io) -> bool:
-    quantities = (io.bytes, io.ios, io.runtime_ns, *msgspec.structs.astuple(io.latency))
-    known: list[float] = [quantity for quantity in quantities if quantity is not None]
-    return min(known) >= 0 and max(known) < 1 << 63
 
 
 def _decode(decoder: msgspec.json.Decoder[T], file: Path, data: bytes, kind: str) -> T:

@@ -21,6 +21,7 @@ from harness.cli.console import (
 from harness.errors import UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect
+from harness.files import shown_path
 from harness.model import LINK_LOCAL
 from harness.probes import store
 from harness.profiles import load_link
@@ -165,7 +166,9 @@ def _measure_twin(run: RunFolder) -> None:
     folder = twin.folder_of(run)
     planned.check(made, f"the twin of {shown(str(run.path))}")
     err.print(
-        f"the twin of {made.run_id} in virtual time, kept in {folder.path}", markup=False, soft_wrap=True
+        f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}",
+        markup=False,
+        soft_wrap=True,
     )
     print_plan(made, err)
     with exclusive(made.run_id) as state:
@@ -201,7 +204,7 @@ def report_command(
     """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
     page = report.render(report.load(paths or [Path(DEFAULTS.results)]))
     _write(output, page.encode())
-    err.print(f"the report: {output}", markup=False, soft_wrap=True)
+    err.print(f"the report: {shown_path(output)}", markup=False, soft_wrap=True)
 
 
 def plot(
@@ -217,7 +220,7 @@ def plot(
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(DEFAULTS.results)])
     _write(file, report.picture(chosen, results, Metric(metric), file))
-    err.print(f"the picture: {file}", markup=False, soft_wrap=True)
+    err.print(f"the picture: {shown_path(file)}", markup=False, soft_wrap=True)
 
 
 def export_command(
@@ -247,7 +250,8 @@ def _write(file: Path, data: bytes) -> None:
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"{file} was expected to take the output, but: {said}", hint="name another file with -o"
+            f"{shown_path(file)} was expected to take the output, but: {said}",
+            hint="name another file with -o",
         ) from error
 
 

@@ -7,6 +7,8 @@ import enum
 import msgspec
 
 from harness.errors import UsageError
+from harness.ranges import Count
+from harness.units import shown
 
 LONGEST_S = 3600
 MOST_COUNT = 10_000_000
@@ -106,7 +108,7 @@ class Cipher(msgspec.Struct, frozen=True, kw_only=True, tag="cipher", forbid_unk
     """
 
     algorithms: tuple[str, ...]
-    key_bits: int | None = None
+    key_bits: Count | None = None
 
     @property
     def name(self) -> str:
@@ -147,4 +149,4 @@ def check(probe: Probe) -> None:
 def _within(what: str, value: float, least: float, most: float) -> None:
     # Written so that a NaN, which TOML has, is refused as well.
     if not least <= value <= most:
-        raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {value:g}")
+        raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {shown(str(value))}")

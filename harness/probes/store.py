@@ -11,6 +11,7 @@ from harness.errors import UsageError
 from harness.escape import printable
 from harness.files import read_bytes
 from harness.model import SCHEMA_VERSION
+from harness.probes.kinds import Cipher, check
 from harness.probes.records import ProbeRecord
 from harness.results import RunFolder, open_runs, write_atomically
 
@@ -43,6 +44,11 @@ def _load(file: Path) -> ProbeRecord:
             f"{printable(str(file))} is no record of a probe that can be read: {printable(str(error))}",
             hint="restore the file from a copy, or move it elsewhere to go on without it",
         ) from error
+    if not isinstance(record.probe, Cipher):  # which has nothing to ask for
+        try:
+            check(record.probe)
+        except UsageError as error:
+            raise UsageError(f"{printable(str(file))}, probe: {error.message}", hint=error.hint) from error
     if record.schema > SCHEMA_VERSION:
         raise UsageError(
             f"{printable(str(file))} was written by a later version "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -32,9 +33,11 @@ from harness.model import (
     Workload,
 )
 from harness.plan import Kernels, Request, make_plan
-from harness.probes.kinds import Ping
+from harness.probes import store
+from harness.probes.kinds import Ping, Tcp
 from harness.results import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
 from tests.unit.results_folder import WIRED, made_plan
+from tests.unit.test_probes import blank
 from tests.unit.test_results import record
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
@@ -149,6 +152,32 @@ def test_a_disk_that_cannot_be_is_refused() -> None:
 def test_what_can_be_asked_for_comes_back(tmp_path: Path, request_: Request) -> None:
     plan = make_plan(request_)
     assert saved(tmp_path, plan).load_plan() == plan
+
+
+# Records
+
+
+@pytest.mark.parametrize("value", ["-1", "1e308", "9" * 400, "9223372036854775808"])
+@pytest.mark.parametrize("field", ["runtime_ns", "mean_ns", "wall_ns", "block_bytes", "repeat", "initiators"])
+def test_a_figure_that_nothing_measures_is_refused_with_file_and_field(
+    tmp_path: Path, field: str, value: str
+) -> None:
+    whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096)).decode()
+    damaged, times = re.subn(f'"{field}":[0-9.]+', f'"{field}":{value}', whole, count=1)
+    assert times
+    (tmp_path / "record.json").write_text(damaged, encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        open_results([tmp_path / "record.json"])
+    assert "record.json" in refused.value.message and field in refused.value.message
+
+
+def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path, made_plan())
+    text = msgspec.json.encode(blank(Tcp())).replace(b'"streams":1', b'"streams":' + b"9" * 400)
+    (folder.path / "probes").mkdir()
+    (folder.path / "probes" / "a.json").write_bytes(text)
+    with pytest.raises(UsageError, match=r"a\.json, probe: a probe's streams: expected 1 to 128"):
+        store.load(folder)
 
 
 # What leads out of the lab

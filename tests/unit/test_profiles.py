@@ -262,7 +262,7 @@ def test_a_path_names_the_link_for_the_file(elsewhere: Path) -> None:
         ("rate_bit_s = true", "Expected int"),
         ("rate_bit_s = 99999999999999999999999999", "rate_bit_s"),
         ("rate_bit_s = " + "9" * 5000, "digits"),
-        ("delay_us = nan", "delay_us: expected 0 to 60000000 us, found nan"),
+        ("delay_us = nan", "delay_us: expected 0 to 60000000 us, found 'nan'"),
         ("delay_us = inf", "delay_us: expected 0 to"),
         ("delay_us = -0.1", "delay_us: expected 0 to"),
         ("delay_us = 1e309", "delay_us: expected 0 to"),

@@ -241,7 +241,10 @@ def resume_command(plan: Plan, name: str) -> str:
 
 def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
     """UsageError unless all that leads out of the lab was typed, and nothing else."""
-    given = {_normal(option) for option in typed}
+    # What is the default, or no more than the lab, may be typed and need not.
+    given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL)}
+    if plan.machines is not None and plan.machines.initiators == (remote.LOCAL,):
+        given -= {("--initiator", remote.LOCAL)}
     wanted = set(outside(plan))
     if given == wanted:
         return

@@ -210,6 +210,8 @@ def test_what_leads_out_of_the_lab_is_typed_again() -> None:
 def test_a_file_of_the_run_alone_is_not_typed_again() -> None:
     plan = make_plan(Request(target="ssh://root@nas", links=("wired=eth0",)))
     assert planned.outside(plan) == [("--target", "ssh://root@nas"), ("--link", "wired=eth0")]
+    typed = [*planned.outside(plan), ("--initiator", "local"), ("--link", "local")]
+    planned.require_typed(plan, "r1", typed)
 
 
 @pytest.mark.parametrize("command", ["run", "probe"])

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from harness.ranges import Amount, Count
+
 
 class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
     """Echo requests (RFC 792), one every ``interval_ns``; times of those that were answered.
@@ -17,16 +19,16 @@ class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
     None where the tool printed a summary alone; all times are None if nothing came back.
     """
 
-    interval_ns: int
-    payload_bytes: int
-    sent: int
-    received: int
-    min_ns: float | None = None
-    mean_ns: float | None = None
-    p50_ns: float | None = None
-    p99_ns: float | None = None
-    max_ns: float | None = None
-    stddev_ns: float | None = None
+    interval_ns: Count
+    payload_bytes: Count
+    sent: Count
+    received: Count
+    min_ns: Amount | None = None
+    mean_ns: Amount | None = None
+    p50_ns: Amount | None = None
+    p99_ns: Amount | None = None
+    max_ns: Amount | None = None
+    stddev_ns: Amount | None = None
 
     @property
     def lost_percent(self) -> float | None:
@@ -44,19 +46,19 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     hosts: tuple[str, ...]
-    wall_ns: int
-    processors: int
-    busy: float | None = None
-    user: float | None = None
-    system: float | None = None
-    softirq: float | None = None
-    interrupt: float | None = None
-    stolen: float | None = None
-    idle: float | None = None
-    hottest: float | None = None
-    interrupts: int | None = None
-    context_switches: int | None = None
-    energy_j: float | None = None
+    wall_ns: Count
+    processors: Count
+    busy: Amount | None = None
+    user: Amount | None = None
+    system: Amount | None = None
+    softirq: Amount | None = None
+    interrupt: Amount | None = None
+    stolen: Amount | None = None
+    idle: Amount | None = None
+    hottest: Amount | None = None
+    interrupts: Count | None = None
+    context_switches: Count | None = None
+    energy_j: Amount | None = None
 
     @property
     def whose(self) -> str:
@@ -72,12 +74,12 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     interface: str
-    rx_bytes: int
-    tx_bytes: int
-    rx_packets: int
-    tx_packets: int
-    drops: int
-    errors: int
+    rx_bytes: Count
+    tx_bytes: Count
+    rx_packets: Count
+    tx_packets: Count
+    drops: Count
+    errors: Count
 
 
 class Others(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,15 +95,15 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     hosts: tuple[str, ...]
-    wall_ns: int
-    cores: int
-    taken: float | None = None
-    waited: float | None = None
-    stolen: float | None = None
-    throttled: float | None = None
-    beside: float | None = None
-    processors: float | None = None
-    pressure: float | None = None
+    wall_ns: Count
+    cores: Count
+    taken: Amount | None = None
+    waited: Amount | None = None
+    stolen: Amount | None = None
+    throttled: Amount | None = None
+    beside: Amount | None = None
+    processors: Amount | None = None
+    pressure: Amount | None = None
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):

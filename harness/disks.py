@@ -19,6 +19,7 @@ from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import DiskProfile, Flash
 from harness.undo import Step
+from harness.units import shown
 
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"
@@ -40,17 +41,24 @@ def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
     path = Path(name) if name.endswith(".toml") else profiles.find("disk", name, folders, known=())
     file = TomlFile("disk", path, read_text(path, "disk"))
     profile = file.load_named(DiskProfile)
+    check(profile, file.refuse)
+    return profile
+
+
+def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
+    """Raise what ``refuse`` makes of the first figure that no disk can have."""
     if profile.flash is not None and profile.moving is not None:
-        raise file.refuse("moving", "a disk has flash or moving parts, and this has both", "remove one")
+        raise refuse("moving", "a disk has flash or moving parts, and this has both", "remove one")
     for table in ("flash", "moving"):
         for key, value in msgspec.to_builtins(getattr(profile, table) or {}).items():
             # Written so that NaN, which compares false with everything, is refused too.
             if not 0 < value <= 10**15:
-                raise file.refuse(key, f"expected more than 0, found {value}", "mind the unit in its name")
+                raise refuse(
+                    key, f"expected more than 0, found {shown(str(value))}", "mind the unit in its name"
+                )
     if profile.flash is not None and profile.flash.page_bytes % 4096:
         # blk_queue_max_sectors() takes whole pages of memory.
-        raise file.refuse("page_bytes", "expected a multiple of 4096", "take the next one")
-    return profile
+        raise refuse("page_bytes", "expected a multiple of 4096", "take the next one")
 
 
 class FlashDisk(msgspec.Struct, frozen=True):

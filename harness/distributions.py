@@ -13,6 +13,7 @@ import msgspec
 
 from harness import disturbance, histogram
 from harness.errors import UsageError
+from harness.files import read_bytes
 from harness.histogram import Histogram
 from harness.model import Record
 from harness.parse import fio
@@ -52,8 +53,9 @@ def _of_record(record: Record, folders: Mapping[str, Path], *, writes: bool) -> 
     parts: dict[fio.Kind, list[Histogram]] = {}
     for file in _outputs(record, folders):
         try:
-            jobs = fio.parse(file.read_bytes()).jobs
-        except (OSError, UsageError):
+            # What the user named may be a link; what a record names may not.
+            jobs = fio.parse(read_bytes(file, follow=record.source == FIO_SOURCE)).jobs
+        except UsageError:
             return {}  # the record stands on its own; a picture of it needs what is gone
         for job in jobs:
             if record.source == FIO_SOURCE and (job.name.strip() or file.stem) != record.workload:

@@ -108,7 +108,7 @@ def findings() -> Iterator[Finding]:
 
 def _lab_findings() -> Iterator[Finding]:
     for what, check in (
-        ("user namespaces hold the lab together", lab.sandbox),
+        ("namespaces hold the lab together and confine it", lambda: lab.sandbox([])),
         ("a folder for its memory", lambda: lab.roomy_folder(lab.BASE_MEMORY_BYTES, lab.MEMORY_FOLDERS)),
         ("a folder for its files", lambda: lab.roomy_folder(lab.MIB, lab.DISK_FOLDERS)),
     ):

@@ -1,11 +1,18 @@
-"""Files that a user wrote: text and TOML, refused with file, line and key where something is wrong."""
+"""Files that others wrote: bytes of a bounded number, and a user's text and TOML.
+
+What is wrong is refused with the file, and of TOML with line and key. What is no regular file is not read at
+all: a pipe may never say anything, and a device never end.
+"""
 
 from __future__ import annotations
 
 import codecs
 import dataclasses
+import errno
 import itertools
+import os
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +26,80 @@ from harness.units import check_name, shown, unknown_name
 LARGEST_FILE_BYTES = 1 << 20
 """No file that a person writes is larger; /dev/zero and disk images are."""
 
+LARGEST_DATA_BYTES = 256 << 20
+"""No record and no tool's output is larger: the longest, iperf3's of a whole day, has some 90 MB."""
+
 T = TypeVar("T", bound=msgspec.Struct)
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def kind_of(mode: int) -> str:
+    """What a file's mode (``st_mode``) says that it is, in words."""
+    return next((words for is_one, words in _KINDS if is_one(mode)), "a file")
+
+
+def read_bytes(
+    path: Path | str,
+    *,
+    kind: str = "",
+    most: int = LARGEST_DATA_BYTES,
+    first: int | None = None,
+    follow: bool = True,
+) -> bytes:
+    """The bytes of a regular file, ``most`` at most, or its ``first``; UsageError for all else and for none.
+
+    Without ``follow`` a symbolic link is none: whoever made a folder must not choose what is read elsewhere.
+    ``kind`` is for the sentence.
+    """
+    label = f"{kind} file {shown_path(path)}" if kind else shown_path(path)
+    # A pipe is not waited for, and no terminal becomes ours.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    found = "nothing there"
+    try:
+        descriptor = os.open(path, flags)
+        try:
+            state = os.fstat(descriptor)
+            if stat.S_ISREG(state.st_mode):
+                if first is not None:
+                    return _read_to_end(descriptor, min(first, state.st_size))
+                if state.st_size > most:
+                    raise UsageError(
+                        f"{label}: expected at most {most >> 20} MiB, found {state.st_size >> 20}",
+                        hint="is it the right file?",
+                    )
+                return _read_to_end(descriptor, state.st_size)
+            found = kind_of(state.st_mode)
+        finally:
+            os.close(descriptor)
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"'{shown_path(path)}' is no path", hint="name a file") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            found = "a symbolic link"
+        elif error.errno == errno.ENXIO:
+            found = "a socket or a device without a driver"
+        elif error.errno != errno.ENOENT:
+            raise UsageError(
+                f"{label} cannot be read: {error.strerror}", hint="check the path, who owns it and its mode"
+            ) from error
+    raise UsageError(f"{label}: expected a regular file, found {found}", hint="check the path")
+
+
+def _read_to_end(descriptor: int, size: int) -> bytes:
+    """What a file has by its own account: those of procfs, which may never end, have nothing."""
+    parts = []
+    while size > 0 and (part := os.read(descriptor, size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def read_text(path: Path, kind: str) -> str:
@@ -28,18 +108,7 @@ def read_text(path: Path, kind: str) -> str:
     UsageError, beginning with ``kind`` and the file's name, for every other file and for none.
     """
     label = f"{kind} file {shown_path(path)}"
-    try:
-        if not path.is_file():
-            found = "something that is no regular file" if path.exists() else "nothing there"
-            raise UsageError(f"{label}: expected a text file, found {found}", hint="check the path")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"{label} cannot be read: {error.strerror}", hint="check the path and its permissions"
-        ) from error
-    if len(data) > LARGEST_FILE_BYTES:
-        raise UsageError(f"{label}: expected at most 1 MiB of text, found more", hint="check the path")
+    data = read_bytes(path, kind=kind, most=LARGEST_FILE_BYTES)
     marks = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     if data.startswith(marks):
         raise UsageError(
@@ -61,7 +130,7 @@ def read_text(path: Path, kind: str) -> str:
         ) from error
 
 
-def shown_path(path: Path) -> str:
+def shown_path(path: Path | str) -> str:
     """``path`` whole, unable to drive a terminal."""
     return printable(str(path))
 

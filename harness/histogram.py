@@ -18,12 +18,13 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.escape import printable
+from harness.ranges import Count
 
 
 class Histogram(msgspec.Struct, frozen=True):
     """How many I/Os took how long: ``bins`` maps a latency in ns, the middle of a bin, to a count of I/Os."""
 
-    bins: dict[int, int] = {}
+    bins: dict[Count, Count] = {}
 
     @property
     def count(self) -> int:

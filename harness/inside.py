@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from harness import disturbance, doctor, hops, interfaces, iscsi, recovery, remote
+from harness import disturbance, doctor, hops, interfaces, iscsi, planned, recovery, remote
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -191,7 +191,8 @@ def run(run_folder: str, journal_path: str) -> int:
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(Path(journal_path), lasting=lasting_folder())
     status = 0
-    go_on = f"harness run --resume {folder.run_id}"
+    plan = folder.load_plan()
+    go_on = planned.resume_command(plan, plan.run_id)
     try:
         execute(folder, journal, emit)
     except HostLost as error:

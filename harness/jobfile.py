@@ -306,6 +306,21 @@ def _option(line: str, where: str) -> tuple[str, str]:
     return option, value
 
 
+def check_workload(workload: Workload) -> None:
+    """UsageError for a workload that no job file gives: its name, or an option that is not let through."""
+    check_name("section", workload.name)
+    for option, value in workload.options:
+        check = _CHECKS.get(option)
+        if check is None or option in _DROPPED:
+            raise UsageError(
+                f"option {shown(option)} is none that the harness passes on to fio",
+                hint="profiles/README.md says what is taken",
+            )
+        expected = None if value is None and option in _FLAGS else check("" if value is None else value)
+        if expected:
+            raise UsageError(f"option {shown(option)}: expected {expected}, found {shown(value or '')}")
+
+
 def _workload(name: str, options: Mapping[str, str], line: int, source: str) -> Workload:
     values: dict[str, str | None] = {"rw": "read"}
     if not {"bsrange", "bssplit"} & options.keys():

@@ -14,6 +14,7 @@ import msgspec
 
 from harness.beside import Beside, Others
 from harness.probes.kinds import Probe
+from harness.ranges import Amount, Count, Figure
 
 SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""
@@ -400,21 +401,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of completed I/Os, submission to completion; what fio did not report is None."""
 
-    mean_ns: float | None = None
-    min_ns: float | None = None
-    max_ns: float | None = None
-    stddev_ns: float | None = None
-    p50_ns: float | None = None
-    p99_ns: float | None = None
-    p99_9_ns: float | None = None
+    mean_ns: Amount | None = None
+    min_ns: Amount | None = None
+    max_ns: Amount | None = None
+    stddev_ns: Amount | None = None
+    p50_ns: Amount | None = None
+    p99_ns: Amount | None = None
+    p99_9_ns: Amount | None = None
 
 
 class Io(msgspec.Struct, frozen=True, kw_only=True):
     """One direction of one measurement: bytes and I/Os completed within ``runtime_ns``."""
 
-    bytes: int
-    ios: int
-    runtime_ns: int
+    bytes: Count
+    ios: Count
+    runtime_ns: Count
     latency: Latency
 
     @property
@@ -436,11 +437,11 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 
     key_management: str
     cipher: str
-    station_bytes_initiator: int
-    station_bytes_target: int
-    protected_frames_sampled: int
-    clear_frames: int
-    sampling: int
+    station_bytes_initiator: Count
+    station_bytes_target: Count
+    protected_frames_sampled: Count
+    clear_frames: Count
+    sampling: Count
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -455,21 +456,21 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     Interface counters are of the link, both directions added up.
     """
 
-    link_bytes_initiator: int
-    link_bytes_target: int
-    esp_bytes: int = 0
-    esp_bytes_initiator: int = 0
-    esp_bytes_target: int = 0
-    esp_packets_sampled: int = 0
-    esp_packets_due: int = 0
-    esp_sampling: int = 1
-    cleartext_segments: int = 0
-    control_frames: int = 0
-    other_frames: int = 0
-    unaccounted_frames: int = 0
-    unaccounted_bytes: int = 0
-    rekeys: int = 0
-    tcp_retransmits: int | None = None
+    link_bytes_initiator: Count
+    link_bytes_target: Count
+    esp_bytes: Count = 0
+    esp_bytes_initiator: Count = 0
+    esp_bytes_target: Count = 0
+    esp_packets_sampled: Count = 0
+    esp_packets_due: Count = 0
+    esp_sampling: Count = 1
+    cleartext_segments: Count = 0
+    control_frames: Count = 0
+    other_frames: Count = 0
+    unaccounted_frames: Count = 0
+    unaccounted_bytes: Count = 0
+    rekeys: Count = 0
+    tcp_retransmits: Count | None = None
     air: AirProof | None = None
 
 
@@ -479,16 +480,16 @@ class WifiState(msgspec.Struct, frozen=True, kw_only=True):
     Rates are the PHY's of the last frame each way; ``unix_s`` is when it was looked at.
     """
 
-    unix_s: float
+    unix_s: Amount
     bssid: str | None = None
     ssid: str | None = None
-    frequency_mhz: float | None = None
-    channel: int | None = None
-    width_mhz: int | None = None
-    signal_dbm: float | None = None
-    tx_bit_s: float | None = None
+    frequency_mhz: Amount | None = None
+    channel: Count | None = None
+    width_mhz: Count | None = None
+    signal_dbm: Figure | None = None
+    tx_bit_s: Amount | None = None
     tx_mode: str | None = None
-    rx_bit_s: float | None = None
+    rx_bit_s: Amount | None = None
     rx_mode: str | None = None
 
 
@@ -503,7 +504,7 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     read: Io | None = None
     write: Io | None = None
-    started_unix_s: float | None = None
+    started_unix_s: Amount | None = None
     proof: Proof | None = None
     wifi: tuple[WifiState, ...] = ()
 
@@ -526,18 +527,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     link: str
     ipsec: str
-    repeat: int
-    order: int
+    repeat: Count
+    order: Count
     status: Status
     reason: str | None = None
     warnings: tuple[str, ...] = ()
     read: Io | None = None
     write: Io | None = None
     sync_latency: Latency | None = None
-    started_unix_s: float = 0.0
-    wall_ns: int = 0
-    fio_ns: int = 0
-    block_bytes: int | None = None
+    started_unix_s: Amount = 0.0
+    wall_ns: Count = 0
+    fio_ns: Count = 0
+    block_bytes: Count | None = None
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: str | None = None
@@ -546,7 +547,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     session: dict[str, str] = {}
     esp: dict[str, str] = {}
     raw: tuple[str, ...] = ()
-    initiators: int = 1
+    initiators: Count = 1
     clients: tuple[ClientPart, ...] = ()
     wifi: tuple[WifiState, ...] = ()
     clock: Clock = Clock.REAL

@@ -15,6 +15,7 @@ import msgspec
 
 from harness import disturbance, results, stats, steady
 from harness.errors import HarnessError
+from harness.files import read_bytes
 from harness.model import Record
 from harness.parse import fiolog
 from harness.parse.fiolog import Sample
@@ -136,8 +137,12 @@ def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]]
     if log is None or job is None:
         return None
     try:
-        interval_ms = fiolog.interval_ms(job.read_text(encoding="utf-8", errors="replace"))
-        samples = fiolog.bandwidth(log.read_text(encoding="utf-8", errors="replace"), interval_ms)
-    except (OSError, HarnessError):
+        interval_ms = fiolog.interval_ms(_text(job))
+        samples = fiolog.bandwidth(_text(log), interval_ms)
+    except HarnessError:
         return None
     return (interval_ms, samples) if samples and samples[-1].end_ns else None
+
+
+def _text(file: Path) -> str:
+    return read_bytes(file, follow=False).decode("utf-8", "replace")

@@ -36,6 +36,18 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.planned import (
+    LARGEST_RAM_BACKING_BYTES,
+    MIB,
+    MOST_COLUMNS,
+    MOST_HOPS,
+    MOST_INITIATORS,
+    MOST_REPEATS,
+    MOST_RETRIES,
+    RUNTIME_S,
+    SMALLEST_BACKING_BYTES,
+    default_file,
+)
 from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.remote import LOCAL, parse_address
 from harness.stats import FEWEST
@@ -49,14 +61,8 @@ from harness.units import (
     unknown_name,
 )
 
-MIB = 1 << 20
-SMALLEST_BACKING_BYTES = 16 * MIB
-LARGEST_RAM_BACKING_BYTES = 8 << 30
-MOST_REPEATS = 1000
-MOST_RETRIES = 10
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""
-MOST_COLUMNS = 64
 
 START_S = 2.5
 """Until the first cell: boot, disk."""
@@ -69,8 +75,6 @@ CELL_OVERHEAD_S = 0.5
 
 
 CONFIG_VERSION = 1
-MOST_INITIATORS = 16
-MOST_HOPS = 16
 MOST_PATHS = 256
 """Columns times their initiators: each has an address of its own in the lab."""
 
@@ -169,7 +173,7 @@ def make_plan(request: Request) -> Plan:
     profile, workloads = load_workloads(request.profile)
     workloads = _pick(workloads, request.workloads)
     runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
-    if runtime_s is not None and not 0.1 <= runtime_s <= 86_400:
+    if runtime_s is not None and not RUNTIME_S[0] <= runtime_s <= RUNTIME_S[1]:
         raise UsageError(
             f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
         )
@@ -406,7 +410,7 @@ def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing,
     if wanted is None:
         # On somebody's machine the safe default is a file, made for the run, that cannot be taken for a disk.
         in_memory = kind is not TestbedKind.MACHINES
-        wanted = "ramdisk" if in_memory else f"file:/var/tmp/harness-{run_id}.img"
+        wanted = "ramdisk" if in_memory else f"file:{default_file(run_id)}"
     backing = parse_backing(wanted, request.size, request.destroy)
     local_device = None
     if request.local_device is not None:

@@ -9,7 +9,7 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -123,7 +123,8 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     file = TomlFile("link", path, read_text(path, "link"))
     # A profile is of an emulated link: real interfaces are named on the command line.
     profile = file.load_named(LinkProfile, interface=None, portal=None)
-    return modify(_check_link(profile, file), spec, modifiers, lambda name: load_link(name, folders))
+    check_link(profile, file.refuse)
+    return modify(profile, spec, modifiers, lambda name: load_link(name, folders))
 
 
 def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
@@ -135,7 +136,9 @@ def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
         folders = search_folders("ipsec")
     path = find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
     file = TomlFile("proposal", path, read_text(path, "proposal"))
-    return _check_proposal(file.load_named(Proposal), file)
+    proposal = file.load_named(Proposal)
+    check_proposal(proposal, file.refuse)
+    return proposal
 
 
 def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
@@ -167,28 +170,32 @@ def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) ->
     raise unknown_name(kind, name, there.union(known))
 
 
-def _check_link(profile: LinkProfile, file: TomlFile) -> LinkProfile:
+Refuse = Callable[[str, str, str], UsageError]
+"""Of a key, a message and a hint: the error that names the file as well."""
+
+
+def check_link(profile: LinkProfile, refuse: Refuse) -> None:
+    """Raise what ``refuse`` makes of the first figure that no link can have."""
     for key, (low, high, unit) in _RANGES.items():
         value = getattr(profile, key)
         # Written so that NaN, which compares false with everything, is refused too.
         if value is not None and not low <= value <= high:
-            message = f"expected {low} to {high} {unit}, found {value}"
-            raise file.refuse(key, message, "mind the unit in the key's name")
+            message = f"expected {low} to {high} {unit}, found {shown(str(value))}"
+            raise refuse(key, message, "mind the unit in the key's name")
     if profile.jitter_us > profile.delay_us:
-        raise file.refuse(
+        raise refuse(
             "jitter_us",
             f"expected at most delay_us, which is {profile.delay_us:g}, found {profile.jitter_us:g}",
             "no packet arrives before it was sent: raise delay_us or lower jitter_us",
         )
     if profile.duplex is Duplex.HALF and profile.rate_bit_s is None:
-        raise file.refuse(
+        raise refuse(
             "duplex",
             "half duplex shares rate_bit_s between both directions, and there is none",
             'add rate_bit_s, or say duplex = "full"',
         )
     if profile.hops is not None:
-        _check_hops(profile, profile.hops, file)
-    return profile
+        _check_hops(profile, profile.hops, refuse)
 
 
 MOST_HOPS = 16
@@ -200,32 +207,46 @@ _COUNTS = {
 }
 
 
-def _check_hops(profile: LinkProfile, hops: Hops, file: TomlFile) -> None:
+def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
     low, high = _COUNTS[hops.kind]
     if not low <= hops.least <= hops.count <= hops.most <= high:
-        raise file.refuse(
+        raise refuse(
             "hops",
             f"expected {low} <= least <= count <= most <= {high} of the kind {hops.kind}, found "
-            f"{hops.least}, {hops.count} and {hops.most}",
+            f"{shown(str(hops.least))}, {shown(str(hops.count))} and {shown(str(hops.most))}",
             "compare it with a shipped file, such as profiles/links/switched.toml",
         )
     if not 0 <= hops.delay_us <= _RANGES["delay_us"][1]:
-        raise file.refuse(
-            "hops", f"expected delay_us of 0 to 60000000, found {hops.delay_us}", "mind the unit"
+        raise refuse(
+            "hops", f"expected delay_us of 0 to 60000000, found {shown(str(hops.delay_us))}", "mind the unit"
         )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
-        raise file.refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+        raise refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+    if hops.openflow is not None:
+        flow = hops.openflow
+        check_name("link", flow.controller)
+        for key in ("rate_bit_s", "delay_us", "frame_overhead_bytes"):
+            value, (least, most, unit) = getattr(flow, key), _RANGES[key]
+            if value is not None and not least <= value <= most:
+                message = f"expected {key} of {least} to {most} {unit}, found {shown(str(value))}"
+                raise refuse("hops", message, "mind the unit")
+        if flow.cpu_percent is not None and not 1 <= flow.cpu_percent <= 100:
+            raise refuse(
+                "hops",
+                f"expected cpu_percent of 1 to 100, found {shown(str(flow.cpu_percent))}",
+                "leave it out",
+            )
     if hops.auth is not None and hops.kind is not HopKind.PPPOE:
-        raise file.refuse("hops", "auth goes with the kind pppoe alone", "leave it out")
+        raise refuse("hops", "auth goes with the kind pppoe alone", "leave it out")
     if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
-        raise file.refuse(
+        raise refuse(
             "tcp_window_bytes", "a window is held down where the ends are in one network", "leave one out"
         )
     if profile.duplex is Duplex.HALF or profile.radio is not None:
-        raise file.refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
+        raise refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
 
 
-def _check_proposal(proposal: Proposal, file: TomlFile) -> Proposal:
+def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
     """These words are written into charon's configuration: nothing else may come along with them."""
     words = r"[a-z0-9_-]{1,64}"
     for key, pattern, values in (
@@ -236,9 +257,8 @@ def _check_proposal(proposal: Proposal, file: TomlFile) -> Proposal:
     ):
         for value in values:
             if not re.fullmatch(pattern, value):
-                raise file.refuse(
+                raise refuse(
                     key,
                     f"expected names as strongSwan and the kernel spell them, found {shown(value)}",
                     "compare it with a shipped file, such as ipsec/aes128gcm16.toml",
                 )
-    return proposal

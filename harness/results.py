@@ -7,8 +7,11 @@ error that names the file, because a table that silently lacks it would still lo
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
+import secrets
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ import msgspec
 from harness import histogram
 from harness.errors import UsageError
 from harness.escape import printable
+from harness.files import kind_of, read_bytes
 from harness.histogram import Histogram
 from harness.machine import MACHINE
 from harness.model import (
@@ -50,7 +54,6 @@ _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PLAN_DECODER = msgspec.json.Decoder(Plan)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SNIFFED_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 15
 
 T = TypeVar("T")
 
@@ -64,11 +67,15 @@ class _Versioned(msgspec.Struct):
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes ``data`` so that ``path`` holds either all of it or what it held before, even after a power cut.
 
-    One process writes to a folder at a time. Fails with OSError (full, read-only), leaving nothing behind.
+    A file that is there keeps its mode. Fails with OSError (full, read-only), leaving nothing behind.
     """
-    scratch = path.with_name(f".{os.getpid()}.tmp")
+    # Of a name that nobody could have made a link of beforehand.
+    scratch = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with scratch.open("wb") as file:
+        made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(made, "wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(path.lstat().st_mode))
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -84,6 +91,34 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+def write_out(path: Path, data: bytes) -> None:
+    """Writes ``data`` where a user wants it: a file as ``write_atomically``, into a device or pipe as it is.
+
+    A link is not followed, for somebody else may have planted it; those in /dev are the system's. OSError if
+    that is no place to write to.
+    """
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) and path.is_relative_to("/dev"):
+            mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISREG(mode) and not path.is_symlink():
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "it is write-protected")
+        write_atomically(path, data)
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
+        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}")
+    # A pipe that nobody reads is not waited for.
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        os.set_blocking(descriptor, True)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]
+
+
 def record_key(record: Record) -> str:
     """File name stem of a record, that of the cell it measured."""
     return Cell(Column(record.link, record.ipsec, record.initiators), record.workload, record.repeat).key
@@ -91,36 +126,58 @@ def record_key(record: Record) -> str:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's folder, ``results/<run id>/``. Its sub-folders come into being when they are written to."""
+    """One run's folder, ``results/<run id>/``. Its sub-folders come into being when they are written to.
+
+    It may be somebody else's: nothing in it is followed that is a link.
+    """
 
     path: Path
 
     @staticmethod
     def is_at(path: Path) -> bool:
         try:
-            return (path / "cells").is_dir() or (path / "plan.json").is_file()
+            return (path / "cells").is_dir() or os.path.lexists(path / "plan.json")
         except OSError as error:
             raise _unreadable(path, error) from error
 
     @property
     def run_id(self) -> str:
         """The run's id, by its plan; without one, the folder's name."""
-        return self.load_plan().run_id if (self.path / "plan.json").is_file() else self.path.resolve().name
+        return self.load_plan().run_id if self.has_plan else self.path.resolve().name
+
+    @property
+    def has_plan(self) -> bool:
+        return os.path.lexists(self.path / "plan.json")
 
     def save_plan(self, plan: Plan) -> None:
         self._write(self.path / "plan.json", msgspec.json.encode(plan))
 
     def load_plan(self) -> Plan:
-        """The plan; UsageError if it is missing, damaged or of a later version of the harness."""
+        """The plan; UsageError if it is missing, damaged, of a later version or could not be asked for."""
         file = self.path / "plan.json"
-        if not file.is_file():
+        if not self.has_plan:
             raise UsageError(
                 f"{_shown(self.path)} has no plan.json, so it is no run's folder",
                 hint="name a folder like results/RUN-ID",
             )
-        plan = _decode(_PLAN_DECODER, file, _read(file), "plan")
+        plan = _decode(_PLAN_DECODER, file, read_bytes(file, follow=False), "plan")
         _require_known_schema(file, plan.schema)
+        from harness import planned  # here: most of what reads results has no plan to read
+
+        planned.check(plan, _shown(file))
         return plan
+
+    def require_plain(self) -> None:
+        """UsageError for a folder that is to be written to, and has links, pipes or devices in it."""
+        for folder, folders, files in os.walk(self.path, onerror=_raise):
+            for name in (*folders, *files):
+                mode = os.lstat(f"{folder}/{name}").st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise UsageError(
+                        f"{printable(f'{folder}/{name}')}: expected files and folders in a run's folder, "
+                        f"found {kind_of(mode)}",
+                        hint="remove it, if you know who made it",
+                    )
 
     def save_environment(self, environment: dict[str, Any]) -> None:
         """``environment``: JSON types only; see docs/results.md for the keys.
@@ -135,9 +192,11 @@ class RunFolder:
     def load_environment(self) -> dict[str, Any]:
         """The environment, empty if the run ended before it was known."""
         file = self.path / "environment.json"
-        if not file.is_file():
+        if not os.path.lexists(file):
             return {}
-        return _decode(msgspec.json.Decoder(dict[str, Any]), file, _read(file), "environment")
+        return _decode(
+            msgspec.json.Decoder(dict[str, Any]), file, read_bytes(file, follow=False), "environment"
+        )
 
     def save_record(self, record: Record) -> Path:
         """Writes the record of one cell and repeat, over an earlier one of the same cell."""
@@ -147,8 +206,19 @@ class RunFolder:
 
     def record_files(self) -> list[Path]:
         """The records' files in the order of their names."""
-        cells = self.path / "cells"
-        return [file for file in _entries(cells) if file.name.endswith(".json")] if cells.is_dir() else []
+        return self.entries("cells")
+
+    def entries(self, kind: str) -> list[Path]:
+        """The JSON files in a folder of the run's, in the order of their names; none if it is not there."""
+        folder = self.path / kind
+        if not os.path.lexists(folder):
+            return []
+        if folder.is_symlink() or not folder.is_dir():
+            raise UsageError(
+                f"{_shown(folder)}: expected a folder, found {kind_of(folder.lstat().st_mode)}",
+                hint="nothing in a run's folder is a link: copy what it leads to",
+            )
+        return [file for file in _entries(folder) if file.name.endswith(".json")]
 
     def has_records(self) -> bool:
         """Whether anything was measured, of cells or of probes (``harness.probes.store``)."""
@@ -156,7 +226,7 @@ class RunFolder:
 
     def load_records(self) -> list[Record]:
         """All records so far; UsageError, naming the file, for the first one that cannot be read."""
-        return [load_record(file) for file in self.record_files()]
+        return [load_record(file, follow=False) for file in self.record_files()]
 
     def raw_folder(self, cell_key: str) -> Path:
         """The folder for the unmodified outputs of the tools that measured a cell; it is made."""
@@ -170,9 +240,9 @@ class RunFolder:
         write_atomically(file, msgspec.json.format(data, indent=1) + b"\n")
 
 
-def load_record(file: Path) -> Record:
+def load_record(file: Path, *, follow: bool = True) -> Record:
     """One record; UsageError if it is damaged, out of range or of a later version of the harness."""
-    return _record(file, _read(file))
+    return _record(file, read_bytes(file, follow=follow))
 
 
 def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
@@ -196,20 +266,25 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     record unless run folders stand beside it. UsageError names the first record that cannot be read,
     and a path where there is nothing to read; a fio output in a folder that cannot be is an INVALID cell.
     """
-    record_files: list[Path] = []
+    loose: list[Path] = []
+    of_runs: list[Path] = []
     fio_files: list[Path] = []
     for path in map(Path, paths):
-        records, fio = _files_in(path)
-        if not records and not fio:
+        runs = _runs_in(path)
+        records, fio = ([], []) if runs and runs[0].path == path else _files_in(path, beside_runs=bool(runs))
+        in_runs = [file for run in runs for file in run.record_files()]
+        if not records and not fio and not in_runs:
             raise UsageError(
                 f"{_shown(path)} holds no results",
                 hint="measure some with 'harness run', or name a run's folder, a record or a fio output; "
                 "of probes ask for a --view",
             )
-        record_files += records
+        loose += records
+        of_runs += in_runs
         fio_files += fio
     with _no_collection():
-        found = [load_record(file) for file in record_files]
+        found = [load_record(file, follow=False) for file in of_runs]
+        found += [load_record(file) for file in loose]
     asked = {Path(path).resolve() for path in paths}
     for file, name in _named(fio_files):
         try:
@@ -233,7 +308,7 @@ def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
 
 def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
     """The plans of the runs in ``paths``, by run id; a run folder without one is passed over."""
-    plans = [run.load_plan() for run in open_runs(paths) if (run.path / "plan.json").is_file()]
+    plans = [run.load_plan() for run in open_runs(paths) if run.has_plan]
     return {plan.run_id: plan for plan in plans}
 
 
@@ -281,7 +356,7 @@ def fio_records(file: Path, link: str) -> list[Record]:
     from harness.parse import fio  # here: most tables are built without any fio output
 
     try:
-        output = fio.parse(_read(file))
+        output = fio.parse(read_bytes(file))
     except UsageError as error:
         raise UsageError(f"{_shown(file)}: {error.message}", hint=error.hint) from error
     clones: dict[str, list[fio.FioJob]] = {}
@@ -353,22 +428,18 @@ def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
     )
 
 
-def _files_in(path: Path) -> tuple[list[Path], list[Path]]:
-    """The files of records and of fio outputs that ``path`` stands for."""
-    _require(path)
-    if path.is_file():
+def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]:
+    """The loose files that ``path`` stands for, itself or those in it: of records, and of fio's outputs."""
+    if not path.is_dir():
         return ([], [path]) if _is_fio_output(path) else ([path], [])
-    runs = _runs_in(path)
-    records = [file for run in runs for file in run.record_files()]
-    if runs and runs[0].path == path:
-        return records, []
+    records: list[Path] = []
     fio: list[Path] = []
     for file in _entries(path):
         if not file.is_file():
             continue
         if _is_fio_output(file):
             fio.append(file)
-        elif not runs and file.suffix == ".json":
+        elif not beside_runs and file.suffix == ".json":
             records.append(file)
     return records, fio
 
@@ -386,11 +457,7 @@ def _require(path: Path) -> None:
 
 def _is_fio_output(file: Path) -> bool:
     """Whether fio's version is named near the beginning; text may precede the JSON."""
-    try:
-        with file.open("rb") as opened:
-            return _FIO_MARK in opened.read(_SNIFFED_BYTES)
-    except OSError as error:
-        raise _unreadable(file, error) from error
+    return _FIO_MARK in read_bytes(file, first=_SNIFFED_BYTES)
 
 
 def _runs_in(path: Path) -> list[RunFolder]:
@@ -434,18 +501,13 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
 def _record(file: Path, data: bytes) -> Record:
     record = _decode(_RECORD_DECODER, file, data, "record")
     _require_known_schema(file, record.schema)
-    if not all(_measurable(io) for io in (record.read, record.write) if io is not None):
+    if record.source == FIO_SOURCE:
+        # Of these ``raw`` names files anywhere, which nobody's record may choose.
         raise UsageError(
-            f"{_shown(file)} holds a quantity that is negative or above 2^63, which nothing measures",
-            hint=_RESTORE,
+            f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
+            hint="name fio's output itself",
         )
     return record
-
-
-def _measurable(io: Io) -> bool:
-    quantities = (io.bytes, io.ios, io.runtime_ns, *msgspec.structs.astuple(io.latency))
-    known: list[float] = [quantity for quantity in quantities if quantity is not None]
-    return min(known) >= 0 and max(known) < 1 << 63
 
 
 def _decode(decoder: msgspec.json.Decoder[T], file: Path, data: bytes, kind: str) -> T:
@@ -474,16 +536,10 @@ def _require_known_schema(file: Path, version: int) -> None:
         )
 
 
-def _read(file: Path) -> bytes:
-    try:
-        # Four system calls. open() makes twice as many, and they are most of what reading a record costs.
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            return b"".join(iter(lambda: os.read(descriptor, _CHUNK_BYTES), b""))
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise _unreadable(file, error) from error
+def _raise(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        return  # it is about to be made, or has just gone
+    raise _unreadable(Path(error.filename), error) from error
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

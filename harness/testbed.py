@@ -28,6 +28,7 @@ from harness.journal import Journal, left_on_disk
 from harness.lab import kernel
 from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
+from harness.planned import resume_command
 from harness.results import RunFolder
 from harness.state import lasting_folder
 from harness.units import format_size, unknown_name
@@ -98,11 +99,11 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     if free < ROOM_FOR_LAST_WORDS_BYTES:
         raise TestbedError(
             f"the results folder {folder} is full ({format_size(free)} free)",
-            hint=f"make room, then go on with: harness run --resume {plan.run_id}",
+            hint=f"make room, then go on with: {resume_command(plan, plan.run_id)}",
         )
     raise TestbedError(
         f"the {plan.testbed} testbed ended without finishing the run: {lab.last_words(console, begin)}",
-        hint=f"its console is in {console}; go on with: harness run --resume {plan.run_id}",
+        hint=f"its console is in {console}; go on with: {resume_command(plan, plan.run_id)}",
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from harness import references, testbed
+from harness import plan, references, testbed
 from harness.errors import HarnessError, UsageError
 from harness.journal import Journal
 from harness.model import LabKernel, Plan
@@ -18,8 +19,9 @@ from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
 from harness.state import lasting_folder
+from harness.stats import FEWEST
 from harness.table import TableFormat
-from harness.units import format_size
+from harness.units import format_duration, format_size
 from harness.views import View
 from harness.views import build as build_view
 from harness.views import render as render_view
@@ -47,9 +49,8 @@ def prepare_results(folder: Path) -> None:
     """Make the run's folder and be sure that it takes a run's records, before anything starts."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0" * 4096)
     except OSError as error:
         raise UsageError(
             f"the results folder {folder} was expected to take files, but: {error.strerror}",
@@ -70,6 +71,8 @@ def prepare_results(folder: Path) -> None:
 def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None]:
     """The folder of a run, with its plan. A new one goes again if the run is refused before any record."""
     is_the_first = not folder.path.parent.exists()
+    if resumed:
+        folder.require_plain()
     prepare_results(folder.path)
     if not resumed:
         folder.save_plan(made)
@@ -121,6 +124,49 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
         + f": {what}, results in {folder.path}",
         soft_wrap=True,
     )
+
+
+def print_plan(made: Plan, console: Console = out) -> None:
+    """Say what a plan of cells would do, where, and for how long."""
+    storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
+    kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
+    clock = ", virtual time" if made.virtual_time else ""
+    console.print(
+        f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
+        f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
+    )
+    console.print("columns:   " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
+    if made.machines is not None:
+        names = [
+            f"target {made.machines.target}",
+            *(f"initiator {name}" for name in made.machines.initiators),
+        ]
+        console.print("machines:  " + ", ".join(names), markup=False, soft_wrap=True)
+    for what, backing in (("storage:   ", made.backing), ("local:     ", made.local_device)):
+        if backing is not None and backing.path is not None:
+            console.print(f"{what}{backing.kind} {backing.path}", markup=False, soft_wrap=True)
+    if made.hops:
+        console.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
+    console.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
+    block, rule = len(made.columns) * len(made.workloads), made.stop
+    fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
+    counts = [fewest] if rule is None else [fewest, rule.max_repeats]
+    times = [plan.estimate_s(made, repeats) for repeats in counts]
+    if rule is not None and rule.max_s is not None:
+        # No cell is begun after that, and each is measured once.
+        least = plan.estimate_s(made, 1)
+        times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
+    console.print(
+        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
+        f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
+        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
+        markup=False,
+    )
+    if rule is not None:
+        console.print(
+            f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
+            markup=False,
+        )
 
 
 def carry_out(

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.errors import UsageError
+from harness.files import read_bytes
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 
 parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
@@ -28,13 +28,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
 def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> None:
     @parse_app.command(tool, help=f"Print what is understood of the output of {what}.")
     def parse_file(file: Annotated[Path, typer.Argument(help="A file with the output.")]) -> None:
-        try:
-            text = file.read_bytes()
-        except OSError as error:
-            raise UsageError(
-                f"a file with the output of {tool} was expected, but {file}: {error.strerror}",
-                hint="check the name",
-            ) from error
+        text = read_bytes(file, kind=f"{tool}'s output,")
         sys.stdout.write(json.dumps(msgspec.to_builtins(understand(text)), indent=2) + "\n")
 
 

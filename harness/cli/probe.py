@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
 
-from harness import disturbance, testbed
+from harness import disturbance, planned, testbed
 from harness.cli.console import (
     Interrupted,
     carry_out,
@@ -154,6 +154,16 @@ def probe(
         made = folder.load_plan()
         if not made.probing:
             raise UsageError(f"{folder.path} is a run of cells", hint="finish it with harness run --resume")
+        typed = [
+            ("--testbed", None if testbed_name == DEFAULTS.testbed else testbed_name),
+            ("--target", target),
+            ("--initiator", initiator),
+            *(("--hop", text) for text in hops or ()),
+            *(("--link", text) for text in link or ()),
+        ]
+        planned.require_typed(made, resume, [(option, text) for option, text in typed if text is not None])
+        if not plan_only:
+            _print_plan(made, err)
     testbed.require_rights(made)
     if plan_only:
         _print_plan(made)
@@ -162,15 +172,17 @@ def probe(
         tell_recovery(*testbed.recover(state))
         with results_of(made, folder, resumed=resume is not None):
             try:
-                status = _run(made, folder, state, started_unix_s)
+                status = _run(made, folder, state, started_unix_s, asked)
             except Interrupted as interruption:
-                interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
+                interruption.hint = planned.resume_command(made, str(folder.path))
                 raise
     if status:
         raise typer.Exit(status)
 
 
-def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+def _run(
+    made: Plan, folder: RunFolder, state: Path, started_unix_s: float, asked: planning.ProbeProfile | None
+) -> int:
     done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
@@ -181,7 +193,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
         outcome = carry_out(made, folder, state, started_unix_s, cells=left, cell_estimate_s=each_s)
         status, lines = outcome.exit_code, outcome.summary("probes")
     again = f"harness table {shlex.quote(str(folder.path))}"
-    for view, reference in _views(made):
+    for view, reference in _views(made, asked):
         print_view([folder.path], view, reference)
         sys.stdout.write("\n")
         lines.append(
@@ -192,12 +204,13 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
     return status
 
 
-def _views(made: Plan) -> list[tuple[View, str | None]]:
+def _views(made: Plan, asked: planning.ProbeProfile | None) -> list[tuple[View, str | None]]:
     """The view of the run's profile with its reference; of one without, those that its probes are for."""
-    if made.profile != planning.NO_PROFILE:
-        with contextlib.suppress(UsageError):  # of the user's, and gone since
-            profile = planning.load_profile(made.profile)
-            return [(View(profile.view), profile.reference)]
+    # A resumed run's may have been a file: which one is read is not for a folder of results to say.
+    if asked is None and made.profile in planning.names():
+        asked = planning.load_profile(made.profile)
+    if asked is not None:
+        return [(View(asked.view), asked.reference)]
     return [(view, None) for view in planning.views(made.probing)]
 
 
@@ -208,10 +221,17 @@ def _whole_seconds(text: str) -> int:
     return int(seconds)
 
 
-def _print_plan(made: Plan) -> None:
-    out.print("columns: " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
-    out.print("probes:  " + ", ".join(probe.name for probe in made.probing), soft_wrap=True)
-    out.print(
+def _print_plan(made: Plan, console: Console = out) -> None:
+    console.print(f"testbed: {made.testbed}", soft_wrap=True)
+    if made.machines is not None:
+        names = [
+            f"target {made.machines.target}",
+            *(f"initiator {name}" for name in made.machines.initiators),
+        ]
+        console.print("machines: " + ", ".join(names), markup=False, soft_wrap=True)
+    console.print("columns: " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
+    console.print("probes:  " + ", ".join(probe.name for probe in made.probing), soft_wrap=True)
+    console.print(
         f"in all:  {len(questions(made))}, about {format_duration(round(planning.estimate_s(made)))}",
         markup=False,
     )

@@ -9,11 +9,19 @@ from typing import Annotated
 
 import typer
 
-from harness import comparison, explain, export, plan, references, report, testbed
-from harness.cli.console import carry_out, err, prepare_results, print_view, tell_recovery
+from harness import comparison, explain, export, plan, planned, references, report, testbed
+from harness.cli.console import (
+    carry_out,
+    err,
+    prepare_results,
+    print_plan,
+    print_view,
+    tell_recovery,
+)
 from harness.errors import UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect
+from harness.files import shown_path
 from harness.model import LINK_LOCAL
 from harness.probes import store
 from harness.profiles import load_link
@@ -24,7 +32,7 @@ from harness.results import (
     open_plans,
     open_results,
     open_runs,
-    write_atomically,
+    write_out,
 )
 from harness.schedule import Schedule
 from harness.state import exclusive
@@ -149,17 +157,24 @@ def explain_command(
 
 def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one, or is in virtual time itself."""
+    run.require_plain()
     plan_of_run = run.load_plan()
     evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, store.load(run))
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
+    planned.check(made, f"the twin of {shown(str(run.path))}")
+    err.print(
+        f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}",
+        markup=False,
+        soft_wrap=True,
+    )
+    print_plan(made, err)
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         prepare_results(folder.path)
         folder.save_plan(made)
-        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
         cells = Schedule(made, folder.load_records()).expected
         outcome = carry_out(
             made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
@@ -189,7 +204,7 @@ def report_command(
     """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
     page = report.render(report.load(paths or [Path(DEFAULTS.results)]))
     _write(output, page.encode())
-    err.print(f"the report: {output}", markup=False, soft_wrap=True)
+    err.print(f"the report: {shown_path(output)}", markup=False, soft_wrap=True)
 
 
 def plot(
@@ -205,7 +220,7 @@ def plot(
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(DEFAULTS.results)])
     _write(file, report.picture(chosen, results, Metric(metric), file))
-    err.print(f"the picture: {file}", markup=False, soft_wrap=True)
+    err.print(f"the picture: {shown_path(file)}", markup=False, soft_wrap=True)
 
 
 def export_command(
@@ -229,13 +244,14 @@ def export_command(
 
 
 def _write(file: Path, data: bytes) -> None:
-    """A file that a user named, whole or not at all."""
+    """What a user named with -o: a file whole or not at all, or a device or a pipe that is there."""
     try:
-        write_atomically(file, data)
+        write_out(file, data)
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"{file} was expected to take the output, but: {said}", hint="name another file with -o"
+            f"{shown_path(file)} was expected to take the output, but: {said}",
+            hint="name another file with -o",
         ) from error
 
 

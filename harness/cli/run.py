@@ -9,9 +9,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import plan, testbed
+from harness import plan, planned, testbed
 from harness.backing import require_device
-from harness.cli.console import Interrupted, carry_out, err, out, results_of, tell_recovery, tell_start
+from harness.cli.console import (
+    Interrupted,
+    carry_out,
+    err,
+    print_plan,
+    results_of,
+    tell_recovery,
+    tell_start,
+)
 from harness.cli.results import print_table
 from harness.errors import UsageError
 from harness.hosts import NamespaceHost
@@ -20,12 +28,23 @@ from harness.progress import process_started_unix_s
 from harness.results import RunFolder
 from harness.schedule import Schedule
 from harness.state import exclusive
-from harness.stats import FEWEST
 from harness.table import Options, TableFormat
-from harness.units import check_name, format_duration, format_size
+from harness.units import check_name
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"
+AGAIN = {
+    "testbed": "--testbed",
+    "target": "--target",
+    "initiators": "--initiator",
+    "hops": "--hop",
+    "links": "--link",
+    "backing": "--backing",
+    "local_device": "--local-device",
+    "destroy": "--destroy",
+}
+"""The options that lead out of the lab. They are typed again with --resume, whosever the folder is."""
+
 OWN_KERNEL = "The lab's own kernel (harness kernel build)"
 
 
@@ -286,7 +305,7 @@ def run(
     # What was typed goes before what the file says.
     given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
     request = msgspec.structs.replace(request, **given)
-    if resume is not None and (config is not None or given.keys() - {"results"}):
+    if resume is not None and (config is not None or given.keys() - {"results", *AGAIN}):
         raise UsageError(
             "a resumed run goes on as it was planned, but other options were given as well",
             hint="leave them out, or begin a new run without --resume",
@@ -297,10 +316,26 @@ def run(
     else:
         folder = _resumed(resume, Path(request.results))
         made = folder.load_plan()
+        if made.probing:
+            raise UsageError(
+                f"{folder.path} is a run of probes", hint="finish it with harness probe --resume"
+            )
+        again = [(option, given.get(name, ())) for name, option in AGAIN.items()]
+        planned.require_typed(
+            made,
+            resume,
+            [
+                (option, str(v))
+                for option, typed in again
+                for v in (typed if isinstance(typed, tuple) else [typed])
+            ],
+        )
+        if not plan_only:
+            print_plan(made, err)
     testbed.require_rights(made)
     if plan_only:
         _require_device(made)
-        _print_plan(made)
+        print_plan(made)
         return
     with exclusive(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
@@ -309,7 +344,7 @@ def run(
             try:
                 status = _run(made, folder, state, started_unix_s)
             except Interrupted as interruption:
-                interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
+                interruption.hint = planned.resume_command(made, str(folder.path))
                 raise
     raise typer.Exit(status)
 
@@ -340,45 +375,12 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
     for line in outcome.summary():
         err.print(line, soft_wrap=True)
     if outcome.disturbed and made.retries:
-        again = shlex.quote(str(folder.path))
-        err.print(f"measure them again on a quieter machine: harness run --resume {again}", soft_wrap=True)
+        again = planned.resume_command(made, str(folder.path))
+        err.print(f"measure them again on a quieter machine: {again}", markup=False, soft_wrap=True)
     err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
     return outcome.exit_code
 
 
-def _print_plan(made: Plan) -> None:
-    storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
-    kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
-    clock = ", virtual time" if made.virtual_time else ""
-    out.print(
-        f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
-        f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
-    )
-    out.print("columns:   " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
-    if made.hops:
-        out.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
-    out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
-    block, rule = len(made.columns) * len(made.workloads), made.stop
-    fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
-    counts = [fewest] if rule is None else [fewest, rule.max_repeats]
-    times = [plan.estimate_s(made, repeats) for repeats in counts]
-    if rule is not None and rule.max_s is not None:
-        # No cell is begun after that, and each is measured once.
-        least = plan.estimate_s(made, 1)
-        times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
-    out.print(
-        f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
-        f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
-        f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
-        markup=False,
-    )
-    if rule is not None:
-        out.print(
-            f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
-            markup=False,
-        )
-
-
 def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
     """Check a configuration file as `harness run --config` would, and print what it would run."""
-    _print_plan(plan.make_plan(plan.load_request(file)))
+    print_plan(plan.make_plan(plan.load_request(file)))

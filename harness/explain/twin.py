@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness import __version__
+from harness.errors import UsageError
 from harness.explain.evidence import Evidence, collect
 from harness.explain.path import measured_link
 from harness.explain.span import Span
+from harness.files import shown_path
 from harness.model import (
     LINK_LOCAL,
     Backing,
@@ -39,7 +41,14 @@ Cell = tuple[str, str, str]
 
 
 def folder_of(run: RunFolder) -> RunFolder:
-    return RunFolder(run.path / FOLDER)
+    """Where a run's twin is kept. UsageError if a link lies there."""
+    path = run.path / FOLDER
+    if path.is_symlink():
+        raise UsageError(
+            f"{shown_path(path)}: expected a folder, found a symbolic link",
+            hint="remove it: the twin is made anew",
+        )
+    return RunFolder(path)
 
 
 def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:

@@ -3,7 +3,8 @@
 It is Debian's package user-mode-linux, or one of our own (``harness.lab.kernel``).
 
 It boots with the machine's own root file system read-only under a tmpfs overlay, so every program of
-the machine is there, and nothing of the machine can be changed but one results folder. It needs no root.
+the machine is there, and nothing of the machine can be changed but one results folder: the machine's kernel
+sees to that (``programs/confine.py``), whatever root does in the lab. It needs no root.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +26,7 @@ from typing import ClassVar
 
 import msgspec
 
+from harness import programs
 from harness import run as runner
 from harness.errors import RequirementError, TestbedError
 from harness.hosts import Host, NamespaceHost
@@ -34,6 +37,7 @@ from harness.undo import Step
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")
 HERE = Path(__file__).parent
+CONFINE = Path(programs.__file__).with_name("confine.py")
 EXIT_MARK = "harness-lab-exit "
 BEGIN_MARK = b"harness-lab-begins\n"
 """What the first of several kernels says on its console when it has reached the others."""
@@ -167,17 +171,28 @@ def needs_xstate_shim() -> bool:
     return "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
 
 
-def sandbox() -> list[str]:
+def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
     """A wrapper under which a SIGKILL of any process ends all: the lab's processes never outlive it.
 
-    Without it they would go on natively on the machine. The death of the harness is noticed too.
+    Without it they would go on natively on the machine. The death of the harness is noticed too. With
+    ``writable`` they can write to these folders of the machine alone, and gain no rights there.
     """
-    spaces = ["--pid", "--fork", "--kill-child", "--mount-proc", "--net"]
+    spaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--ipc"]
     mapped = ["--user", "--map-root-user", *spaces]
     # A container's root may lack the right to make namespaces, and have it like anybody in one of its own.
     ways = [spaces, mapped] if os.geteuid() == 0 else [mapped]
-    way = next((way for way in ways if runner.run(["unshare", *way, "true"], check=False).status == 0), None)
-    if way is None:
+    inner = [] if writable is None else [sys.executable, "-I", "-S", str(CONFINE), *map(str, writable), "--"]
+    for way in ways:
+        tried = runner.run(["unshare", *way, *inner, "true"], check=False)
+        if tried.status == 0:
+            break
+    else:
+        if tried.stderr.startswith(f"{CONFINE.stem}: "):
+            raise RequirementError(
+                "the lab is confined by this machine's kernel, which was expected to be Linux 5.12 or later, "
+                f"but {tried.stderr.strip()}",
+                hint="`uname -r` tells the kernel; a container may forbid what the lab needs by a profile",
+            )
         raise RequirementError(
             "the lab needs user namespaces, so that nothing of it can outlive it, and this machine "
             "does not allow them to ordinary users",
@@ -188,7 +203,7 @@ def sandbox() -> list[str]:
     # process 1 does not take, and it would spin for ever. hostfs keeps each file open whose inode it caches
     # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and nothing can be started any more.
     script = 'ulimit -S -n "$(ulimit -H -n)"; "$@"; exit $?'
-    return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, "sh", "-c", script, "sh"]
+    return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, *inner, "sh", "-c", script, "sh"]
 
 
 def require_visible(path: Path, what: str) -> None:
@@ -221,7 +236,7 @@ def boot(
         folder = workshop.make_folder("lab")
         _write_settings(folder, workshop.kernel, command, results=results)
         core = max(os.sched_getaffinity(0))
-        with workshop.start(folder, console, memory_bytes=memory_bytes, core=core) as lab:
+        with workshop.start(folder, console, memory_bytes=memory_bytes, core=core, results=results) as lab:
             yield lab
 
 
@@ -282,6 +297,7 @@ def boot_apart(
                     log,
                     memory_bytes=memory[name],
                     core=core[name],
+                    results=results if name == names[0] else None,
                     trunks=[end.fileno() for end in wires[name]],
                     mtu_bytes=mtu_bytes,
                 )
@@ -316,7 +332,7 @@ class _Workshop:
     kernel: Kernel
     folder: Path
     memory_folder: Path
-    wrapper: tuple[str, ...]
+    environment: tuple[str, ...]
 
     def make_folder(self, name: str) -> Path:
         folder = self.folder / name
@@ -331,14 +347,17 @@ class _Workshop:
         *,
         memory_bytes: int,
         core: int,
+        results: Path | None,
         trunks: Sequence[int] = (),
         mtu_bytes: int = 0,
     ) -> Iterator[Lab]:
         """Boot the kernel whose settings are in ``folder``, its network interfaces on sockets ``trunks``."""
+        writable = [folder, self.memory_folder, *([] if results is None else [results.resolve()])]
         wire = f"transport=fd,depth=128,mtu={mtu_bytes}"
         begin = console.stat().st_size if console.exists() else 0
         argv = [
-            *self.wrapper,
+            *sandbox(writable),
+            *self.environment,
             # Unpinned, the kernel's helper threads and its processes chase each other over the cores,
             # and runs swing by a factor of two.
             *("taskset", "-c", str(core)),
@@ -365,22 +384,25 @@ def _workshop(
     """Make ready for kernels with ``memory_bytes`` together; those that are joined wait for each other."""
     machine = NamespaceHost(name="machine")
     # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
-    scratch = ScratchFolder(str(roomy_folder(MIB, DISK_FOLDERS) / f"harness-lab-{os.urandom(4).hex()}"))
-    with journal.hold(machine, scratch):
+    scratch, memory = (
+        ScratchFolder(str(roomy_folder(size, folders) / f"harness-lab-{os.urandom(4).hex()}"))
+        for size, folders in ((MIB, DISK_FOLDERS), (memory_bytes, MEMORY_FOLDERS))
+    )
+    with journal.hold(machine, scratch), journal.hold(machine, memory):
         folder = Path(scratch.path)
-        wrapper = sandbox()
+        environment: tuple[str, ...] = ()
         shims = ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate) + ["idle.c"] * are_joined
         if shims:
             library = folder / "shims.so"
             sources = [str(HERE / shim) for shim in shims]
             runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), *sources, "-ldl"])
             # For the kernel alone: setpriv and unshare are better off without.
-            wrapper += ["env", f"LD_PRELOAD={library}"]
+            environment = ("env", f"LD_PRELOAD={library}")
         yield _Workshop(
             kernel=kernel,
             folder=folder,
-            memory_folder=roomy_folder(memory_bytes, MEMORY_FOLDERS),
-            wrapper=tuple(wrapper),
+            memory_folder=Path(memory.path),
+            environment=environment,
         )
 
 

@@ -6,6 +6,14 @@ import enum
 
 import msgspec
 
+from harness.errors import UsageError
+from harness.ranges import Count
+from harness.units import shown
+
+LONGEST_S = 3600
+MOST_COUNT = 10_000_000
+SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES = 8, 65_507
+
 
 class Socket(enum.StrEnum):
     """Whether a client keeps one socket for all its round trips, or opens and closes one for each."""
@@ -100,7 +108,7 @@ class Cipher(msgspec.Struct, frozen=True, kw_only=True, tag="cipher", forbid_unk
     """
 
     algorithms: tuple[str, ...]
-    key_bits: int | None = None
+    key_bits: Count | None = None
 
     @property
     def name(self) -> str:
@@ -112,3 +120,33 @@ Probe = Ping | Tcp | Udp | PacketRate | Forwarding | UdpLatency | Cipher
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"
+
+
+def check(probe: Probe) -> None:
+    """UsageError for parameters that no tool could act upon."""
+    if isinstance(probe, Cipher):
+        raise UsageError("ciphers are of no path", hint="harness run measures them beside its cells")
+    if isinstance(probe, Ping | UdpLatency):
+        _within("count", probe.count, 1, MOST_COUNT)
+    if isinstance(probe, Ping):
+        _within("interval_s", probe.interval_s, 0.0001, LONGEST_S)
+        _within("count x interval_s", probe.count * probe.interval_s, 0, LONGEST_S)
+        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
+    elif isinstance(probe, UdpLatency):
+        _within("payload_bytes", probe.payload_bytes, SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES)
+    else:
+        _within("duration_s", probe.duration_s, 1, LONGEST_S)
+    if isinstance(probe, Udp):
+        _within("rate_bit_s", probe.rate_bit_s, 1000, 10**12)
+    if isinstance(probe, Udp) and probe.payload_bytes is not None:
+        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
+    if isinstance(probe, Tcp):
+        _within("streams", probe.streams, 1, 128)
+    if isinstance(probe, PacketRate):
+        _within("most_at_once", probe.most_at_once, 1, 64)
+
+
+def _within(what: str, value: float, least: float, most: float) -> None:
+    # Written so that a NaN, which TOML has, is refused as well.
+    if not least <= value <= most:
+        raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {shown(str(value))}")

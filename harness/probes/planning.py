@@ -12,7 +12,8 @@ from harness import plan as plans
 from harness.errors import UsageError
 from harness.files import TomlFile, read_text
 from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
-from harness.plan import MIB, Request
+from harness.plan import Request
+from harness.planned import MIB
 from harness.probes import cipher
 from harness.probes.kinds import (
     Cipher,
@@ -25,6 +26,7 @@ from harness.probes.kinds import (
     Tcp,
     Udp,
     UdpLatency,
+    check,
 )
 from harness.profiles import data_folder
 from harness.units import shown, unknown_name
@@ -40,10 +42,6 @@ NO_PROFILE = "probes"
 DEFAULT_LINKS = ("wired", "wifi")
 
 PAYLOADS_BYTES = (64, 1024, 4096, 32768)
-LONGEST_S = 3600
-MOST_COUNT = 10_000_000
-SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES = 8, 65_507
-
 VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S = 1, 1_000_000_000
 """How long, and how fast over UDP, a named probe is in virtual time: there a second says what ten do."""
 
@@ -146,30 +144,6 @@ def parse_rate(text: str) -> int:
     return round(float(match[1]) * factor)
 
 
-def check(probe: Probe) -> None:
-    """UsageError for parameters that no tool could act upon."""
-    if isinstance(probe, Cipher):
-        raise UsageError("ciphers are of no path", hint="harness run measures them beside its cells")
-    if isinstance(probe, Ping | UdpLatency):
-        _within("count", probe.count, 1, MOST_COUNT)
-    if isinstance(probe, Ping):
-        _within("interval_s", probe.interval_s, 0.0001, LONGEST_S)
-        _within("count x interval_s", probe.count * probe.interval_s, 0, LONGEST_S)
-        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
-    elif isinstance(probe, UdpLatency):
-        _within("payload_bytes", probe.payload_bytes, SMALLEST_DATAGRAM_BYTES, LARGEST_DATAGRAM_BYTES)
-    else:
-        _within("duration_s", probe.duration_s, 1, LONGEST_S)
-    if isinstance(probe, Udp):
-        _within("rate_bit_s", probe.rate_bit_s, 1000, 10**12)
-    if isinstance(probe, Udp) and probe.payload_bytes is not None:
-        _within("payload_bytes", probe.payload_bytes, 16, LARGEST_DATAGRAM_BYTES)
-    if isinstance(probe, Tcp):
-        _within("streams", probe.streams, 1, 128)
-    if isinstance(probe, PacketRate):
-        _within("most_at_once", probe.most_at_once, 1, 64)
-
-
 def views(probes: Sequence[Probe]) -> list[View]:
     """The views that show these probes, in the order of the probes."""
     found = [
@@ -181,12 +155,6 @@ def views(probes: Sequence[Probe]) -> list[View]:
         for probe in probes
     ]
     return list(dict.fromkeys(found))
-
-
-def _within(what: str, value: float, least: float, most: float) -> None:
-    # Written so that a NaN, which TOML has, is refused as well.
-    if not least <= value <= most:
-        raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {value:g}")
 
 
 def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:

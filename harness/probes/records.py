@@ -20,13 +20,14 @@ from harness.model import (
     is_unencrypted,
 )
 from harness.probes.kinds import Probe
+from harness.ranges import Amount, Count
 
 
 class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
     """``load_bit_s`` is what TCP carried meanwhile, if it was to."""
 
     round_trips: RoundTrips
-    load_bit_s: float | None = None
+    load_bit_s: Amount | None = None
 
 
 class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
@@ -35,28 +36,28 @@ class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
     Rates are of payload. ``rtt_*`` are the kernel's smoothed round trips under this very load (tcp_info).
     """
 
-    sent_bytes: int | None
-    received_bytes: int | None
-    sent_bit_s: float | None
-    received_bit_s: float | None
-    retransmits: int | None = None
-    rtt_min_ns: float | None = None
-    rtt_mean_ns: float | None = None
-    rtt_max_ns: float | None = None
-    cwnd_max_bytes: int | None = None
-    pmtu_bytes: int | None = None
+    sent_bytes: Count | None
+    received_bytes: Count | None
+    sent_bit_s: Amount | None
+    received_bit_s: Amount | None
+    retransmits: Count | None = None
+    rtt_min_ns: Amount | None = None
+    rtt_mean_ns: Amount | None = None
+    rtt_max_ns: Amount | None = None
+    cwnd_max_bytes: Count | None = None
+    pmtu_bytes: Count | None = None
 
 
 class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
     """What was sent, and what the receiver saw of it."""
 
-    sent_bit_s: float | None
-    received_bit_s: float | None
-    datagrams: int | None
-    lost: int | None
-    lost_percent: float | None
-    jitter_ns: float | None
-    out_of_order: int | None = None
+    sent_bit_s: Amount | None
+    received_bit_s: Amount | None
+    datagrams: Count | None
+    lost: Count | None
+    lost_percent: Amount | None
+    jitter_ns: Amount | None
+    out_of_order: Count | None = None
 
 
 class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +67,13 @@ class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
     ``gap_us`` is between two requests of one process; None: as fast as they are answered (ping -f).
     """
 
-    at_once: int
-    sent: int
-    received: int
-    replies_per_s: float
-    lost_percent: float
-    counted_per_s: float
-    gap_us: int | None = None
+    at_once: Count
+    sent: Count
+    received: Count
+    replies_per_s: Amount
+    lost_percent: Amount
+    counted_per_s: Amount
+    gap_us: Count | None = None
 
 
 class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate"):
@@ -84,11 +85,11 @@ class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-r
     """
 
     steps: tuple[FloodStep, ...]
-    at_once: int
-    replies_per_s: float
-    packets_per_s: float | None
-    counted_per_s: float
-    lost_percent: float
+    at_once: Count
+    replies_per_s: Amount
+    packets_per_s: Amount | None
+    counted_per_s: Amount
+    lost_percent: Amount
     is_saturated: bool
 
 
@@ -97,39 +98,39 @@ class HopRate(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     interface: str
-    packets_per_s: float
+    packets_per_s: Amount
 
 
 class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding"):
     """What the initiator sent, and what came out on the far side, by the interfaces' counters."""
 
-    offered_per_s: float
-    arrived_per_s: float
-    lost_percent: float
+    offered_per_s: Amount
+    arrived_per_s: Amount
+    lost_percent: Amount
     hops: tuple[HopRate, ...] = ()
 
 
 class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency"):
     """Round trips that came back. ``mean_ns`` is the time of all of them, divided by their number."""
 
-    round_trips: int
-    lost: int
-    mean_ns: float | None
-    min_ns: float | None
-    max_ns: float | None
-    p50_ns: float | None
-    p99_ns: float | None
-    p99_9_ns: float | None
+    round_trips: Count
+    lost: Count
+    mean_ns: Amount | None
+    min_ns: Amount | None
+    max_ns: Amount | None
+    p50_ns: Amount | None
+    p99_ns: Amount | None
+    p99_9_ns: Amount | None
     histogram: Histogram = Histogram()
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What encrypting, or decrypting, ``short_bytes`` and ``long_bytes`` took: on a line through both."""
 
-    short_bytes: int
-    short_ns: float
-    long_bytes: int
-    long_ns: float
+    short_bytes: Count
+    short_ns: Amount
+    long_bytes: Count
+    long_ns: Amount
 
     @property
     def each_byte_ns(self) -> float:
@@ -150,10 +151,10 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ends: tuple[str, ...]
-    processors: int
+    processors: Count
     driver: str
-    turns: int
-    stretch: float
+    turns: Count
+    stretch: Amount
     encrypt: Operation
     decrypt: Operation
 
@@ -190,8 +191,8 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     link: str
     ipsec: str
     probe: Probe
-    repeat: int
-    order: int
+    repeat: Count
+    order: Count
     status: Status
     reason: str | None = None
     warnings: tuple[str, ...] = ()
@@ -200,9 +201,9 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
     unseen: dict[str, str] = {}
-    esp_bytes: int | None = None
-    started_unix_s: float = 0.0
-    wall_ns: int = 0
+    esp_bytes: Count | None = None
+    started_unix_s: Amount = 0.0
+    wall_ns: Count = 0
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: str | None = None

@@ -9,7 +9,9 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.escape import printable
+from harness.files import read_bytes
 from harness.model import SCHEMA_VERSION
+from harness.probes.kinds import Cipher, check
 from harness.probes.records import ProbeRecord
 from harness.results import RunFolder, open_runs, write_atomically
 
@@ -26,7 +28,7 @@ def save(folder: RunFolder, record: ProbeRecord) -> Path:
 
 def load(folder: RunFolder) -> list[ProbeRecord]:
     """All records of probes of a run, by name; UsageError names the first file that cannot be read."""
-    return [_load(file) for file in sorted((folder.path / FOLDER).glob("*.json"))]
+    return [_load(file) for file in folder.entries(FOLDER)]
 
 
 def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
@@ -36,16 +38,17 @@ def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
 
 def _load(file: Path) -> ProbeRecord:
     try:
-        record = msgspec.json.decode(file.read_bytes(), type=ProbeRecord)
-    except OSError as error:
-        raise UsageError(
-            f"{printable(str(file))} cannot be read: {error.strerror}", hint="check who owns it and its mode"
-        ) from error
+        record = msgspec.json.decode(read_bytes(file, follow=False), type=ProbeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{printable(str(file))} is no record of a probe that can be read: {printable(str(error))}",
             hint="restore the file from a copy, or move it elsewhere to go on without it",
         ) from error
+    if not isinstance(record.probe, Cipher):  # which has nothing to ask for
+        try:
+            check(record.probe)
+        except UsageError as error:
+            raise UsageError(f"{printable(str(file))}, probe: {error.message}", hint=error.hint) from error
     if record.schema > SCHEMA_VERSION:
         raise UsageError(
             f"{printable(str(file))} was written by a later version "

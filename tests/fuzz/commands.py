@@ -34,6 +34,8 @@ CHANGING = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir"
 SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 """May be written to, if they are asked for; not replaced."""
 
+OF_A_PROCESS = re.compile(r"/proc/[0-9]+/\.[0-9a-f]+\.tmp")
+
 STARTING = (
     "subprocess.Popen",
     "os.exec",
@@ -92,6 +94,9 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _about_to_write(seen: Seen, place: str) -> None:
+    if OF_A_PROCESS.fullmatch(place):
+        # Beside /proc/self/mem, which was asked for: procfs makes no files.
+        raise FileNotFoundError(2, "No such file or directory", place)
     # The machine must not suffer from what is looked for: a device that is replaced by a file is gone.
     if not place.startswith((f"{seen.folder}/", "/proc/self/fd/")):
         seen.written.append(place)

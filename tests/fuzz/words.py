@@ -179,9 +179,10 @@ class Words:
                 elif isinstance(part, Word):
                     argv += part.words
             is_planned = argv[0] in PLANNING
+            asks_fio = is_planned or argv[0] == "config"
             done = commands.run([*argv, *["--plan"] * is_planned], folder)
             data = argv[0] == "export"
-            commands.require_good(done, may_start=is_planned, data=data)
+            commands.require_good(done, may_start=asks_fio, data=data)
 
 
 def _value(chance: Random, name: str) -> str:

@@ -86,11 +86,11 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
     kept = record_bytes(folder)
     assert len(kept) == 2
     left = scratch_folders() - before
-    assert len(left) == 1, "a SIGKILL leaves no time to remove it"
+    assert len(left) == 2, "a SIGKILL leaves no time to remove the folders of the files and of the memory"
 
     cleaned = harness("clean")
     assert cleaned.status == 0, cleaned
-    assert left.pop() in cleaned.err, "it says what it removed"
+    assert all(folder in cleaned.err for folder in left), "it says what it removed"
     assert scratch_folders() <= before
     assert "nothing was left behind" in harness("clean").out
 

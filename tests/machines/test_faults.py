@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from harness import planned
+from harness.results import RunFolder
 from tests.machines.runs import (
     LONG,
     ONE,
@@ -33,8 +35,9 @@ pytestmark = pytest.mark.long
 
 def resume(site: Site) -> None:
     """The rest of a run that was broken into, cut short by asking for no more than is there."""
-    run = newest_run(site).name
-    said = site.harness("run", "--resume", run, "--plan")
+    run = newest_run(site)
+    typed = [word for option in planned.outside(RunFolder(run).load_plan()) for word in option]
+    said = site.harness("run", "--resume", run.name, *typed, "--plan")
     assert said.status == 0, said.text
 
 

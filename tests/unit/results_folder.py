@@ -36,7 +36,7 @@ WIRED = LinkProfile(
 WIFI = LinkProfile(
     name="wifi", title="802.11n", emulated=True, rate_bit_s=50_000_000, delay_us=700, frame_overhead_bytes=0
 )
-GCM = Proposal(name="aes128gcm16", title="AES-128-GCM", esp="aes128gcm16", ike="x", kernel_algorithms=())
+GCM = Proposal(name="aes128gcm16", title="AES-128-GCM", esp="aes128gcm16", ike="x", kernel_algorithms=("x",))
 ENVIRONMENT: dict[str, Any] = {
     "hosts": {
         "initiator": {"kernel": "Linux version 6.1.176 (x)", "cpus": 1, "tools": {"fio": "fio-3.33"}},

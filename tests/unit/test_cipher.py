@@ -20,7 +20,7 @@ from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
 from harness.model import Status
 from harness.probes import cipher as probing
-from harness.probes import planning
+from harness.probes import kinds
 from harness.probes.kinds import Cipher
 from harness.probes.records import CipherFigures, KernelCipher, Operation, ProbeRecord
 from harness.profiles import load_proposal
@@ -150,7 +150,7 @@ def test_what_a_kernel_does_not_offer_is_no_figure(
 
 def test_ciphers_are_no_probe_of_a_path() -> None:
     with pytest.raises(UsageError, match="of no path"):
-        planning.check(GCM)
+        kinds.check(GCM)
 
 
 # What it says of one I/O

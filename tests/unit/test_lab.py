@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -361,7 +362,7 @@ class Booting:
         self.argv: dict[str, list[str]] = {}
         self.settings: dict[str, str] = {}
         self.ends: dict[str, set[int]] = {}
-        monkeypatch.setattr(lab, "sandbox", list)
+        monkeypatch.setattr(lab, "sandbox", lambda writable: [f"writable={folder}" for folder in writable])
         monkeypatch.setattr(lab, "PEERS_DEADLINE_S", 0.2)
         monkeypatch.setattr(lab, "KERNEL", "true")
         monkeypatch.setattr(lab, "MODULES", Path("/"))
@@ -406,6 +407,7 @@ def test_each_kernel_has_its_core_its_memory_and_its_trunks(
         initiators=3,
         journal=Journal(scratch / "journal"),
         console=console,
+        results=scratch / "results",
         storage_bytes=400 * MIB,
         mtu_bytes=9000,
     ) as booted:
@@ -421,6 +423,9 @@ def test_each_kernel_has_its_core_its_memory_and_its_trunks(
     ):
         assert f"taskset -c {core} " in words[name]
         assert f" mem={mib}M " in words[name]
+        mine = scratch / "harness-lab-00000000"
+        own = [mine / name, mine, *([scratch / "results"] if name == "initiator1" else [])]
+        assert re.findall("writable=([^ ]*)", words[name]) == list(map(str, own))
     assert words["target"].count(":transport=fd,depth=128,mtu=9000,fd=") == 3
     assert all(words[f"initiator{number}"].count(":transport=fd,") == 1 for number in (1, 2, 3))
     assert len(booting.ends["target"]) == 3

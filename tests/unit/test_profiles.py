@@ -262,7 +262,7 @@ def test_a_path_names_the_link_for_the_file(elsewhere: Path) -> None:
         ("rate_bit_s = true", "Expected int"),
         ("rate_bit_s = 99999999999999999999999999", "rate_bit_s"),
         ("rate_bit_s = " + "9" * 5000, "digits"),
-        ("delay_us = nan", "delay_us: expected 0 to 60000000 us, found nan"),
+        ("delay_us = nan", "delay_us: expected 0 to 60000000 us, found 'nan'"),
         ("delay_us = inf", "delay_us: expected 0 to"),
         ("delay_us = -0.1", "delay_us: expected 0 to"),
         ("delay_us = 1e309", "delay_us: expected 0 to"),
@@ -314,9 +314,9 @@ def test_what_is_no_text_is_told(elsewhere: Path, content: bytes, said: str) -> 
 def test_what_is_no_file_is_told(elsewhere: Path) -> None:
     (elsewhere / "folder.toml").mkdir()
     for spec, said in (
-        ("folder.toml", "no regular file"),
+        ("folder.toml", "expected a regular file, found a folder"),
         ("none.toml", "nothing there"),
-        ("a\0b.toml", "nothing there"),
+        ("a\0b.toml", "is no path"),
         ("x" * 300 + ".toml", "too long"),
     ):
         with pytest.raises(UsageError, match=said):

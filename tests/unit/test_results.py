@@ -23,6 +23,7 @@ from harness.model import (
     Record,
     Status,
     TestbedKind,
+    Workload,
 )
 from harness.results import (
     NOT_UNDERSTOOD,
@@ -39,8 +40,8 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "results.md"
 PLAN = Plan(
     run_id="r1",
     testbed=TestbedKind.LAB,
-    columns=(Column("local"), Column("wifi", "aes128gcm16")),
-    workloads=(),
+    columns=(Column("local"),),
+    workloads=(Workload(name="seq-read-4k", options=(("rw", "read"), ("bs", "4k"))),),
     repeats=3,
     seed=1,
     backing=Backing(kind=BackingKind.RAMDISK, size_bytes=1 << 27),

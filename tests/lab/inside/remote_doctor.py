@@ -254,7 +254,8 @@ def what_a_power_loss_left_is_removed() -> None:
     switch_off_in_the_middle(*words)
     said = harness("doctor", *BOTH)
     assert said.count("a killed run has left things there") == 1, said
-    said = harness("run", f"--resume={newest_run()}")
+    again = (*BOTH, "--link=local", f"--backing=file:{IMAGE}")
+    said = harness("run", f"--resume={newest_run()}", *again)
     assert f"removed on the target, left by an earlier run: BackingFile {IMAGE}" in said, said
     assert {record["status"] for record in records(newest_run()).values()} == {"ok"}, said
     assert not IMAGE.exists()

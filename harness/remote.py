@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from harness import iscsi, programs
+from harness import iscsi, programs, signals
 from harness import run as runner
 from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
 from harness.escape import printable
@@ -282,6 +282,9 @@ class Connection:
 
     def close(self) -> None:
         """Have the agent take down what is left and end; it is killed if it does not."""
+        signals.surely(self._close)
+
+    def _close(self) -> None:
         with contextlib.suppress(HostLost):
             self.tell("end")
             # Its last words come once it has taken everything down.

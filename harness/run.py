@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from harness import signals
 from harness.errors import CommandFailed, RequirementError
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -157,7 +158,7 @@ def daemon(
             )
         yield process
     finally:
-        stop(process)
+        signals.surely(lambda: stop(process))
 
 
 @contextlib.contextmanager
@@ -182,12 +183,16 @@ def piped(
         copier = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
         if process.stdout is not None:
             process.stdout.close()
-        try:
-            yield process
-        finally:
+
+        def end() -> None:
             process.kill()
             process.wait()
             copier.wait(timeout=5)
+
+        try:
+            yield process
+        finally:
+            signals.surely(end)
 
 
 class Dialogue:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 from harness import references, testbed
-from harness.errors import HarnessError, UsageError
+from harness.errors import HarnessError, Interrupted, UsageError
+from harness.escape import printable
 from harness.journal import Journal
 from harness.model import LabKernel, Plan
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
-from harness.state import lasting_folder
+from harness.state import exclusive, lasting_folder
 from harness.table import TableFormat
 from harness.units import format_size
 from harness.views import View
@@ -32,15 +37,62 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
-# No emoji: rich would make a picture of the `:x:` in somebody's file.
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+
+class _Watched(io.TextIOWrapper):
+    """Standard error. That nobody watches any more is no reason to end what goes on."""
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            silence(self)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            silence(self)
 
 
-class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which click would take for its own and say nothing of."""
+# Most of what is printed holds names that others chose: no markup, and no pictures for `:x:`.
+out = Console(markup=False, highlight=False, emoji=False)
+err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
-    hint: str | None = None
+
+def say(text: str) -> None:
+    """Print a line of what was asked for."""
+    out.print(printable(text), soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """Print a line for whoever watches."""
+    err.print(printable(text), soft_wrap=True)
+
+
+def hint(text: str) -> None:
+    """Print what to try, below an error."""
+    tell(f"  hint: {text}")
+
+
+def prepare_streams() -> None:
+    """Have standard output take any text, whatever its encoding, and standard error never fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
+    sys.stderr = _Watched(
+        io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
+    )
+    # Named, so that rich knows its encoding.
+    err.file = sys.stderr
+
+
+def silence(stream: TextIO) -> None:
+    """Have a stream that takes nothing any more lead nowhere: what Python still holds for it must not fail
+    again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def prepare_results(folder: Path) -> None:
@@ -86,9 +138,9 @@ def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None
 
 def tell_recovery(removed: list[str], failed: list[str]) -> None:
     for line in removed:
-        err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
+        tell(f"removed, left by an earlier run: {line}")
     for line in failed:
-        err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
+        tell(f"could not be removed: {line}")
 
 
 def print_view(
@@ -114,41 +166,75 @@ def print_view(
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     """Say what begins, where, and where its results go."""
-    err.print(
+    tell(
         f"run {made.run_id} in the {made.testbed} testbed"
         + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
         + (" in virtual time" if made.virtual_time else "")
-        + f": {what}, results in {folder.path}",
-        soft_wrap=True,
+        + f": {what}, results in {folder.path}"
     )
 
 
 def carry_out(
-    made: Plan, folder: RunFolder, state: Path, started_unix_s: float, *, cells: int, cell_estimate_s: float
+    made: Plan, folder: RunFolder, state: Path, started_s: float, *, cells: int, cell_estimate_s: float
 ) -> Outcome:
     """Run a plan in its testbed to its end, shown as it goes on. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
-        outcome = follow(
-            testbed.events(made, folder.path.resolve(), journal, state),
-            cells=cells,
-            cell_estimate_s=cell_estimate_s,
-            console=err,
-            started_unix_s=started_unix_s,
-            virtual_time=made.virtual_time,
-        )
+        # Closed, which ends the testbed, before anything is said of its end.
+        with contextlib.closing(testbed.events(made, folder.path.resolve(), journal, state)) as events:
+            outcome = follow(
+                events,
+                cells=cells,
+                cell_estimate_s=cell_estimate_s,
+                console=err,
+                started_s=started_s,
+                virtual_time=made.virtual_time,
+            )
+    except Interrupted as interruption:
+        interruption.left = tuple(journal.leaks)
+        raise
+    except HarnessError:
+        _tell_leaks(journal.leaks)
+        raise
     finally:
         journal.end()
+    outcome.leaks += tuple(journal.leaks)
+    _tell_leaks(outcome.leaks)
     if outcome.failure is not None:
         error = HarnessError(outcome.failure.message, hint=outcome.failure.hint)
         error.exit_code = outcome.failure.exit_code
         raise error
-    for leak in outcome.leaks:
-        err.print(f"[red]left behind[/]: {leak}", markup=True)
     return outcome
 
 
+@contextlib.contextmanager
+def holding(run_id: str) -> Iterator[Path]:
+    """Hold the testbed for one run or command; yields the state folder. An interruption says what is left."""
+    with exclusive(run_id) as state:
+        try:
+            yield state
+        except Interrupted as interruption:
+            interruption.left = testbed.left(state) or interruption.left
+            raise
+
+
+def _tell_leaks(leaks: Sequence[str]) -> None:
+    for leak in leaks:
+        err.print(Text.assemble(("left behind", "red"), f": {printable(leak)}"), soft_wrap=True)
+
+
 def tell_error(error: HarnessError) -> None:
-    err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
+    tell(f"harness: {error.message}")
     if error.hint:
-        err.print(f"  hint: {error.hint}", markup=False, soft_wrap=True)
+        hint(error.hint)
+
+
+def tell_interruption(interruption: Interrupted) -> None:
+    """Say that all has been taken down, or what has not; and how to go on."""
+    if interruption.left:
+        tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
+        hint("`harness clean` takes it away (of machines: with the run's --target and --initiator)")
+    else:
+        tell("harness: interrupted; everything has been taken down")
+    if interruption.hint:
+        hint(interruption.hint)

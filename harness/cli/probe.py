@@ -13,23 +13,22 @@ import typer
 
 from harness import disturbance, testbed
 from harness.cli.console import (
-    Interrupted,
     carry_out,
-    err,
-    out,
+    holding,
     print_view,
     results_of,
+    say,
+    tell,
     tell_recovery,
     tell_start,
 )
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
 from harness.model import IkeAuth, IpsecMode, Plan, Security
 from harness.plan import KernelChoice, Kernels, Request
 from harness.probes import planning, store
 from harness.probes.prober import questions
-from harness.progress import process_started_unix_s
+from harness.progress import process_started_s
 from harness.results import RunFolder
-from harness.state import exclusive
 from harness.units import check_name, format_duration, parse_duration_s
 from harness.views import View
 
@@ -117,7 +116,7 @@ def probe(
     ] = False,
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
-    started_unix_s = process_started_unix_s()
+    started_s = process_started_s()
     asked = planning.load_profile(profile) if profile is not None else None
     if asked is not None and probe:
         raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
@@ -158,11 +157,11 @@ def probe(
     if plan_only:
         _print_plan(made)
         return
-    with exclusive(made.run_id) as state:
+    with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         with results_of(made, folder, resumed=resume is not None):
             try:
-                status = _run(made, folder, state, started_unix_s)
+                status = _run(made, folder, state, started_s)
             except Interrupted as interruption:
                 interruption.hint = f"harness probe --resume {shlex.quote(str(folder.path))}"
                 raise
@@ -170,7 +169,7 @@ def probe(
         raise typer.Exit(status)
 
 
-def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
@@ -178,7 +177,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
     if left:
         tell_start(made, folder, f"{left} probes")
         each_s = planning.estimate_s(made) / len(questions(made))
-        outcome = carry_out(made, folder, state, started_unix_s, cells=left, cell_estimate_s=each_s)
+        outcome = carry_out(made, folder, state, started_s, cells=left, cell_estimate_s=each_s)
         status, lines = outcome.exit_code, outcome.summary("probes")
     again = f"harness table {shlex.quote(str(folder.path))}"
     for view, reference in _views(made):
@@ -188,7 +187,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> i
             f"the table again: {again} --view {view}{f' --reference {reference}' if reference else ''}"
         )
     for line in lines:
-        err.print(line, soft_wrap=True)
+        tell(line)
     return status
 
 
@@ -209,10 +208,9 @@ def _whole_seconds(text: str) -> int:
 
 
 def _print_plan(made: Plan) -> None:
-    out.print("columns: " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
-    out.print("probes:  " + ", ".join(probe.name for probe in made.probing), soft_wrap=True)
-    out.print(
+    say("columns: " + ", ".join(map(made.shown, made.columns)))
+    say("probes:  " + ", ".join(probe.name for probe in made.probing))
+    say(
         f"in all:  {len(questions(made))}, about {format_duration(round(planning.estimate_s(made)))}",
-        markup=False,
     )
     sys.stdout.flush()

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from harness import comparison, explain, export, plan, references, report, testbed
-from harness.cli.console import carry_out, err, prepare_results, print_view, tell_recovery
+from harness.cli.console import carry_out, holding, prepare_results, print_view, tell, tell_recovery
 from harness.errors import UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
 from harness.probes import store
 from harness.profiles import load_link
-from harness.progress import process_started_unix_s
+from harness.progress import process_started_s
 from harness.results import (
     RunFolder,
     open_environments,
@@ -27,7 +27,6 @@ from harness.results import (
     write_atomically,
 )
 from harness.schedule import Schedule
-from harness.state import exclusive
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import parse_percent, shown
 from harness.views import View
@@ -102,10 +101,10 @@ def compare(
     slower = found.slower_by(margin) if margin else []
     if slower:
         names = ", ".join(cell.name for cell in slower)
-        err.print(f"slower by {fail_if_slower} or more: {names}", markup=False, soft_wrap=True)
+        tell(f"slower by {fail_if_slower} or more: {names}")
     if margin and found.disturbed:
         names = ", ".join(cell.name for cell in found.disturbed)
-        err.print(f"not judged, for it was disturbed: {names}", markup=False, soft_wrap=True)
+        tell(f"not judged, for it was disturbed: {names}")
     if slower:
         raise typer.Exit(1)
 
@@ -155,17 +154,17 @@ def _measure_twin(run: RunFolder) -> None:
     if made is None or twin.is_current(run, made):
         return
     folder = twin.folder_of(run)
-    with exclusive(made.run_id) as state:
+    with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         prepare_results(folder.path)
         folder.save_plan(made)
-        err.print(f"the twin of {made.run_id} in virtual time, kept in {folder.path}", soft_wrap=True)
+        tell(f"the twin of {made.run_id} in virtual time, kept in {folder.path}")
         cells = Schedule(made, folder.load_records()).expected
         outcome = carry_out(
-            made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
+            made, folder, state, process_started_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
         )
     for line in outcome.summary():
-        err.print(line, soft_wrap=True)
+        tell(line)
 
 
 def _concluded(name: str, shape: explain.ExplainFormat) -> str:
@@ -189,7 +188,7 @@ def report_command(
     """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
     page = report.render(report.load(paths or [Path(DEFAULTS.results)]))
     _write(output, page.encode())
-    err.print(f"the report: {output}", markup=False, soft_wrap=True)
+    tell(f"the report: {output}")
 
 
 def plot(
@@ -205,7 +204,7 @@ def plot(
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(DEFAULTS.results)])
     _write(file, report.picture(chosen, results, Metric(metric), file))
-    err.print(f"the picture: {file}", markup=False, soft_wrap=True)
+    tell(f"the picture: {file}")
 
 
 def export_command(

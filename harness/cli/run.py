@@ -11,15 +11,14 @@ import typer
 
 from harness import plan, testbed
 from harness.backing import require_device
-from harness.cli.console import Interrupted, carry_out, err, out, results_of, tell_recovery, tell_start
+from harness.cli.console import carry_out, holding, results_of, say, tell, tell_recovery, tell_start
 from harness.cli.results import print_table
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
-from harness.progress import process_started_unix_s
+from harness.progress import process_started_s
 from harness.results import RunFolder
 from harness.schedule import Schedule
-from harness.state import exclusive
 from harness.stats import FEWEST
 from harness.table import Options, TableFormat
 from harness.units import check_name, format_duration, format_size
@@ -248,7 +247,7 @@ def run(
     ] = False,
 ) -> None:
     """Measure: every workload on every column, repeated, in a random order that is kept."""
-    started_unix_s = process_started_unix_s()
+    started_s = process_started_s()
     request = DEFAULTS if config is None else plan.load_request(config)
     typed: dict[str, object] = {
         "links": link,
@@ -302,12 +301,12 @@ def run(
         _require_device(made)
         _print_plan(made)
         return
-    with exclusive(made.run_id) as state:
+    with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         _require_device(made)
         with results_of(made, folder, resumed=resume is not None):
             try:
-                status = _run(made, folder, state, started_unix_s)
+                status = _run(made, folder, state, started_s)
             except Interrupted as interruption:
                 interruption.hint = f"harness run --resume {shlex.quote(str(folder.path))}"
                 raise
@@ -325,24 +324,22 @@ def _resumed(name: str, results: Path) -> RunFolder:
     return RunFolder(path)
 
 
-def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     schedule = Schedule(made, folder.load_records())
     cells = schedule.expected
     if next(iter(schedule), None) is None:
         print_table([folder.path], Options(), TableFormat.PLAIN)
-        err.print("nothing is left to measure")
+        tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    outcome = carry_out(
-        made, folder, state, started_unix_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made)
-    )
+    outcome = carry_out(made, folder, state, started_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made))
     print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
-        err.print(line, soft_wrap=True)
+        tell(line)
     if outcome.disturbed and made.retries:
         again = shlex.quote(str(folder.path))
-        err.print(f"measure them again on a quieter machine: harness run --resume {again}", soft_wrap=True)
-    err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
+        tell(f"measure them again on a quieter machine: harness run --resume {again}")
+    tell(f"the table again: harness table {shlex.quote(str(folder.path))}")
     return outcome.exit_code
 
 
@@ -350,14 +347,14 @@ def _print_plan(made: Plan) -> None:
     storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
     kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
     clock = ", virtual time" if made.virtual_time else ""
-    out.print(
+    say(
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
-    out.print("columns:   " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
+    say("columns:   " + ", ".join(map(made.shown, made.columns)))
     if made.hops:
-        out.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
-    out.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
+        say("hops:      " + ", ".join(made.hops))
+    say("workloads: " + ", ".join(workload.name for workload in made.workloads))
     block, rule = len(made.columns) * len(made.workloads), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
@@ -366,16 +363,14 @@ def _print_plan(made: Plan) -> None:
         # No cell is begun after that, and each is measured once.
         least = plan.estimate_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
-    out.print(
+    say(
         f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
         f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
-        markup=False,
     )
     if rule is not None:
-        out.print(
+        say(
             f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
-            markup=False,
         )
 
 

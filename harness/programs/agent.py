@@ -525,7 +525,7 @@ def undo(steps: list[Message]) -> tuple[list[str], bool]:
 
 def main() -> None:
     # A terminal's or a session's end is noticed by standard input; SIGTERM may come from a shutdown.
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     # Read from a pipe, so that it never comes between two halves of a step.
     signals, wakeup = os.pipe()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
+from harness.run import last_lines
 from harness.schedule import Schedule
 from harness.state import lasting_folder
 from harness.target import mount_configfs
@@ -204,6 +206,12 @@ def run(run_folder: str, journal_path: str) -> int:
     except Interrupted:
         emit(Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED))
         status = INTERRUPTED
+    except Exception as error:
+        # What a host answers goes through many hands. The rest is told to the console, which is a file.
+        traceback.print_exc()
+        what = f"the run met what was not foreseen: {type(error).__name__}: {last_lines(str(error))}"
+        emit(Failed(what, f"console.log in the run's folder says where; go on with: {go_on}", 1))
+        status = 1
     journal.end()
     emit(Ended(tuple(journal.leaks)))
     return status or (1 if journal.leaks else 0)

@@ -246,6 +246,7 @@ class Connection:
                     self._take(line, _decode(line, _Message))
         except _Nonsense as nonsense:
             self.lost = self.lost or str(nonsense)
+            self.dialogue.process.kill()  # or it goes on
         except OSError as error:
             # A capture that is not whole must not be taken for one.
             self.lost = self.lost or f"what it sent could not be written: {error.strerror}"

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -101,10 +100,12 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     finally:
         if not told_end:
             journal.leaks += _leaks_after(reader.read(), plan)
-    free = shutil.disk_usage(folder).free
-    if free < ROOM_FOR_LAST_WORDS_BYTES:
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    no_inodes = bool(found.f_files) and not found.f_favail
+    if free < ROOM_FOR_LAST_WORDS_BYTES or no_inodes:
         raise TestbedError(
-            f"the results folder {folder} is full ({format_size(free)} free)",
+            f"the results folder {folder} is full ({'no inodes' if no_inodes else format_size(free)} free)",
             hint=f"make room, then go on with: harness run --resume {plan.run_id}",
         )
     raise TestbedError(

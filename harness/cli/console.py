@@ -55,6 +55,9 @@ class _Watched(io.TextIOWrapper):
             silence(self)
 
 
+LEAST_FREE_FILES = 1000
+"""The same of files: a matrix has some 500, and most file systems a limit to them."""
+
 # Most of what is printed holds names that others chose: no markup, and no pictures for `:x:`.
 out = Console(markup=False, highlight=False, emoji=False)
 err = Console(stderr=True, markup=False, highlight=False, emoji=False)
@@ -107,15 +110,18 @@ def prepare_results(folder: Path) -> None:
             f"the results folder {folder} was expected to take files, but: {error.strerror}",
             hint="choose another with --results",
         ) from error
-    free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
+    lacking = ""
+    found = os.statvfs(folder)
+    if (free := found.f_bavail * found.f_frsize) < LEAST_FREE_BYTES:
+        lacking = f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, but there are "
+        lacking += format_size(free)
+    elif found.f_files and found.f_favail < LEAST_FREE_FILES:
+        lacking = f"room for {LEAST_FREE_FILES} files was expected in {folder}, but there are "
+        lacking += f"{found.f_favail} inodes left"
+    if lacking:
         with contextlib.suppress(OSError):
             folder.rmdir()
-        raise UsageError(
-            f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
-            f"but there are {format_size(free)}",
-            hint="make room, or choose another folder with --results",
-        )
+        raise UsageError(lacking, hint="make room, or choose another folder with --results")
 
 
 @contextlib.contextmanager

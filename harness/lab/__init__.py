@@ -151,6 +151,8 @@ def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
             tried.append(f"{folder} (not writable)")
         elif (found := os.statvfs(folder)).f_flag & os.ST_NOEXEC:
             tried.append(f"{folder} (noexec)")
+        elif found.f_files and not found.f_favail:
+            tried.append(f"{folder} (no inodes left)")
         elif found.f_bavail * found.f_frsize < size_bytes:
             tried.append(f"{folder} ({found.f_bavail * found.f_frsize // MIB} MiB free)")
         else:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import itertools
+import os
 import queue
 import re
+import select
 import shlex
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +52,9 @@ LARGEST_GREETING_BYTES = 1 << 16
 
 LARGEST_ANSWER_BYTES = 32 << 20
 """A line of the agent's, and all that may wait for one who asked: the longest are outputs of programs."""
+
+LARGEST_LOOK_BYTES = 1 << 20
+"""What is listened to of a machine that is asked once what it is."""
 
 NONSENSE = "it sent something else than the agent does"
 
@@ -202,6 +208,32 @@ def ssh_command(address: Address, command: Sequence[str], options: Mapping[str, 
     """An ssh(1) command line. The one place where words are quoted for another machine's shell."""
     words = [f"-o{name}={value}" for name, value in {**SSH_OPTIONS, **options}.items()]
     return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
+
+
+def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str, str] | None:
+    """What a program, perhaps on another machine, prints to a short ``text``: standard output and error.
+
+    Neither is kept without end. None if it has not ended within ``within_s``. RequirementError as for ssh(1).
+    """
+    end = time.monotonic() + within_s
+    data = b""
+    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
+        dialogue = runner.Dialogue(argv, Path(folder, "log"))
+        try:
+            with contextlib.suppress(OSError):
+                dialogue.input.write(text.encode())
+                dialogue.input.close()
+            while (left_s := end - time.monotonic()) > 0 and len(data) <= LARGEST_LOOK_BYTES:
+                if select.select([dialogue.output], [], [], left_s)[0]:
+                    more = os.read(dialogue.output.fileno(), 1 << 16)
+                    data += more
+                    if not more:
+                        break
+            has_ended = left_s > 0
+        finally:
+            dialogue.end(1)
+            dialogue.output.close()
+        return (data.decode("utf-8", "replace"), dialogue.said()) if has_ended else None
 
 
 class Connection:

@@ -27,7 +27,7 @@ from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, Req
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.remote import Address, AgentHost, parse_address, ssh_command
-from harness.run import await_condition
+from harness.run import LARGEST_LOG_BYTES, await_condition
 from harness.undo import Entry, Step
 from tests.unit.agents import agent_source
 
@@ -951,3 +951,20 @@ def test_what_drives_a_terminal_is_shown_as_such(connect: Connect, tools: Path, 
     with pytest.raises(HarnessError) as error, connect() as host:
         host.run(["true"])
     assert error.value.message.isprintable() and len(error.value.message) < 2000
+
+
+@pytest.mark.parametrize("to", ["", ">&2"])
+def test_a_machine_that_is_asked_once_is_not_listened_to_for_ever(to: str) -> None:
+    argv = ["sh", "-c", f"cat; head -c 300000000 /dev/zero {to}; echo end"]
+    answer = remote.asked_once(argv, "hello", within_s=PATIENCE_S)
+    assert answer is not None
+    said, errors = answer
+    assert said.startswith("hello") and len(said) <= 2 * remote.LARGEST_LOOK_BYTES
+    assert len(errors) <= LARGEST_LOG_BYTES + 100
+    assert said.endswith("end\n") == bool(to)
+
+
+def test_a_machine_that_is_asked_once_and_says_nothing_is_given_up() -> None:
+    began = time.monotonic()
+    assert remote.asked_once(["sleep", "30"], "hello", within_s=0.3) is None
+    assert time.monotonic() - began < 10

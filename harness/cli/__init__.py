@@ -116,6 +116,11 @@ def _carry_out() -> int:
     except HarnessError as error:
         tell_error(error)
         return error.exit_code
+    except UnicodeEncodeError as error:
+        # A name of a file may be any bytes; what is written into results is UTF-8.
+        tell(f"harness: expected a name that is UTF-8, found {error.object}")
+        hint("rename the file or folder")
+        return HarnessError.exit_code
     except BrokenPipeError:
         # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.
         silence(sys.stdout)

@@ -406,7 +406,8 @@ def _write_settings(
         "PEERS": " ".join(peers),
     }
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
-    (folder / "settings").write_text(text, encoding="utf-8")
+    # Names of files are bytes, and may be any.
+    (folder / "settings").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _write_network(folder: Path, batch: str) -> None:

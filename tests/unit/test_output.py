@@ -94,6 +94,14 @@ def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, 
         assert b"\x1b[2J" not in done.stderr
 
 
+def test_a_name_that_no_plan_can_hold_is_refused(tmp_path: Path) -> None:
+    name = os.fsdecode(b"j\xff.fio")
+    (tmp_path / name).write_text("[rr]\nrw=randread\nbs=4k\n", encoding="utf-8")
+    done = harness("run", "--link", "local", "--profile", f"./{name}", cwd=tmp_path)
+    assert_quiet(done)
+    assert (done.returncode, b"expected a name that is UTF-8" in done.stderr) == (2, True), done
+
+
 def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
     done = harness("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
     assert (done.returncode, b"[/b]" in done.stderr) == (2, True), done
@@ -148,3 +156,22 @@ def test_a_working_directory_that_was_removed(tmp_path: Path, words: tuple[str, 
     assert done.returncode in (0, 1, 2), done
     if done.returncode:
         assert done.stderr.startswith(b"harness: "), done
+
+
+@pytest.mark.parametrize(
+    ("inodes", "words"), [(20, b"room for 1000 files was expected"), (2, b"No space left")]
+)
+def test_a_results_folder_without_inodes(tmp_path: Path, inodes: int, words: bytes) -> None:
+    apart = ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces")
+    script = 'mount -t tmpfs -o nr_inodes="$1" few "$2" && exec "$3" run --results "$2/r"'
+    done = subprocess.run(
+        [*apart, "sh", "-c", script, "sh", str(inodes), str(tmp_path), HARNESS],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert_quiet(done)
+    assert done.returncode == 2 and words in done.stderr, done

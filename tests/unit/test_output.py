@@ -8,8 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import harness.cli
 from harness.model import Io, Latency, Record, Status
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
@@ -43,7 +45,7 @@ def run_of_a_cell(results: Path, **more: str) -> Path:
     return folder.path
 
 
-def harness(
+def command(
     *words: str | bytes, cwd: Path, env: Mapping[str, str] | None = None, line: str = 'exec "$@"'
 ) -> subprocess.CompletedProcess[bytes]:
     """The command, through a line of shell."""
@@ -65,10 +67,10 @@ def assert_quiet(done: subprocess.CompletedProcess[bytes]) -> None:
 
 
 @pytest.mark.parametrize("env", NO_UTF8, ids=str)
-@pytest.mark.parametrize("command", ["table", "explain", "export"])
-def test_a_locale_that_is_not_utf8(tmp_path: Path, env: dict[str, str], command: str) -> None:
+@pytest.mark.parametrize("words", ["table", "explain", "export"])
+def test_a_locale_that_is_not_utf8(tmp_path: Path, env: dict[str, str], words: str) -> None:
     run_of_a_cell(tmp_path / "results", link_title=TITLE, reason=TITLE)
-    done = harness(*command.split(), "results", cwd=tmp_path, env=env)
+    done = command(*words.split(), "results", cwd=tmp_path, env=env)
     assert done.returncode == 0, done
     assert_quiet(done)
     assert done.stdout
@@ -88,22 +90,23 @@ def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, 
         ("run", "--plan", "--link", place / "x.toml"),
         ("parse", "fio", place / "x"),
     ):
-        done = harness(*map(str, words), cwd=tmp_path, env=env)
+        done = command(*map(str, words), cwd=tmp_path, env=env)
         assert_quiet(done)
         assert done.returncode in (0, 1, 2), done
         assert b"\x1b[2J" not in done.stderr
 
 
-def test_a_name_that_no_plan_can_hold_is_refused(tmp_path: Path) -> None:
-    name = os.fsdecode(b"j\xff.fio")
-    (tmp_path / name).write_text("[rr]\nrw=randread\nbs=4k\n", encoding="utf-8")
-    done = harness("run", "--link", "local", "--profile", f"./{name}", cwd=tmp_path)
-    assert_quiet(done)
-    assert (done.returncode, b"expected a name that is UTF-8" in done.stderr) == (2, True), done
+def test_a_name_that_no_plan_can_hold_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make_plan(Request(testbed="host", backing="file:/x\udcff", size="32M"))
+    monkeypatch.setattr(harness.cli, "app", lambda **_: msgspec.json.encode(made))
+    assert harness.cli._carry_out() == 2
+    assert "expected a name that is UTF-8, found /x\\udcff" in capsys.readouterr().err
 
 
 def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
-    done = harness("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
+    done = command("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
     assert (done.returncode, b"[/b]" in done.stderr) == (2, True), done
     assert_quiet(done)
 
@@ -112,7 +115,7 @@ def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("table", "results"), ("table", "absent"), ("clean", "-x")])
 def test_outputs_that_nobody_takes(tmp_path: Path, to: str, words: tuple[str, ...]) -> None:
     run_of_a_cell(tmp_path / "results")
-    done = harness(*words, cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
+    done = command(*words, cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
     assert_quiet(done)
     status = int((tmp_path / "status").read_text(encoding="utf-8"))
     is_refused = words[1:] in (("absent",), ("-x",))
@@ -127,13 +130,13 @@ def test_outputs_that_nobody_takes(tmp_path: Path, to: str, words: tuple[str, ..
 
 def test_the_reader_of_a_table_may_stop_early(tmp_path: Path) -> None:
     run_of_a_cell(tmp_path / "results")
-    done = harness("table", "results", cwd=tmp_path, line='"$@" | head -1')
+    done = command("table", "results", cwd=tmp_path, line='"$@" | head -1')
     assert done.stdout and done.stderr == b""
 
 
 def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o755)
-    done = harness("config", "check", "folder", cwd=tmp_path)
+    done = command("config", "check", "folder", cwd=tmp_path)
     assert done.returncode == 2 and b"disk" not in done.stderr, done
 
 
@@ -151,7 +154,7 @@ def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
 )
 def test_a_working_directory_that_was_removed(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "gone").mkdir()
-    done = harness(*words, cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
+    done = command(*words, cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
     assert_quiet(done)
     assert done.returncode in (0, 1, 2), done
     if done.returncode:

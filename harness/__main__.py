@@ -1,5 +1,29 @@
-"""``python -m harness`` is the command ``harness``."""
+"""``harness``, which is ``python -m harness``."""
 
-from harness.cli import main
+from __future__ import annotations
 
-main()
+import os
+import signal
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Entry point: the command line, once it is imported, which takes half a second."""
+    # Nothing is up yet that would have to be taken down.
+    signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
+    _open_what_is_closed()
+    from harness.cli import main
+
+    main()
+
+
+def _open_what_is_closed() -> None:
+    """Where a standard stream is closed, the next file opened would take its number, and its text."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 (for as long as the process lives)
+
+
+if __name__ == "__main__":
+    main()

@@ -46,7 +46,7 @@ from harness.errors import (
     RequirementError,
     UsageError,
 )
-from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase
+from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.hosts import Host
 from harness.jobfile import (
     block_bytes,
@@ -192,7 +192,7 @@ class Bench:
                         record.status,
                         record.reason,
                         record.fio_ns,
-                        record.started_unix_s,
+                        ago_s(record.started_unix_s),
                         disturbance.told(record),
                     )
                 )

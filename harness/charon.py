@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import struct
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +46,8 @@ ACQUIRE_EXPIRES = "/proc/sys/net/core/xfrm_acq_expires"
 START_DEADLINE_S = 20.0
 ANSWER_DEADLINE_S = 30.0
 
+MOST_LOGGED = 1000
+
 _SENT = re.compile(r"sending packet: from \S+ to (?P<address>\S+)\[(?P<port>\d+)\]")
 _NOISE = re.compile(r"(generating|parsed) |(sending|received) packet|retransmit ")
 """Beginnings of lines that charon logs for each message of IKE."""
@@ -67,14 +72,15 @@ class Charon:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(within_s)
                 connection.connect(str(self.socket))
-                answer, logged = _converse(Transport(connection), command, message or {})
-        except OSError as error:
+                transport = _Bounded(connection, time.monotonic() + within_s)
+                answer, logged = _converse(transport, command, message or {})
+        except (OSError, _Nonsense) as error:
             self.host.read_files([])  # which raises HostLost, if that is why
             raise CommandFailed(
                 f"charon on the {self.host.name} was expected to answer `{command}`, but: {error}"
             ) from error
         if answer.get("success", b"yes") != b"yes":
-            raise _refused(self.host.name, command, _text(answer.get("errmsg", b"no reason given")), logged)
+            raise _refused(self.host.name, command, _text(answer.get("errmsg") or b"no reason given"), logged)
 
     def answers(self) -> bool:
         """Whether it is there, and listens."""
@@ -85,25 +91,67 @@ class Charon:
         return True
 
 
+class _Nonsense(Exception):
+    """What was answered is not VICI; says what it is."""
+
+
+class _Bounded(Transport):  # type: ignore[misc]
+    """A connection on which no packet is larger than VICI's, and none comes after a moment (monotonic)."""
+
+    def __init__(self, connection: socket.socket, until_s: float) -> None:
+        super().__init__(connection)
+        self._until_s = until_s
+
+    def receive(self) -> bytes:
+        (size,) = struct.unpack("!I", self._bytes(4))
+        if size > Transport.MAX_SEGMENT:
+            raise _Nonsense(f"it announced a packet of {size} bytes")
+        return self._bytes(size)
+
+    def _bytes(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            left_s = self._until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("timed out")
+            self.socket.settimeout(left_s)
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the connection ended")
+            data += more
+        return data
+
+
 def _converse(
-    transport: Transport, command: str, message: Mapping[str, Any]
+    transport: _Bounded, command: str, message: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """Send a command; its answer, and what charon logged for it. OSError if there is none."""
+    """Send a command; its answer, and the last that charon logged for it. OSError if there is no answer."""
     transport.send(Packet.register_event("control-log"))
     transport.send(Packet.request(command, Message.serialize(message)))
-    logged: list[str] = []
+    logged: deque[str] = deque(maxlen=MOST_LOGGED)
     while True:
-        packet = Packet.parse(transport.receive())
-        if packet.response_type == Packet.EVENT:
-            logged.append(_text(Message.deserialize(packet.payload)["msg"]))
-        elif packet.response_type == Packet.CMD_RESPONSE:
-            return Message.deserialize(packet.payload), logged
-        elif packet.response_type != Packet.EVENT_CONFIRM:
+        kind, answer = _parsed(transport.receive())
+        if kind == Packet.EVENT:
+            logged.append(_text(answer.get("msg")))
+        elif kind == Packet.CMD_RESPONSE:
+            return answer, list(logged)
+        elif kind != Packet.EVENT_CONFIRM:
             raise OSError(f"it does not know `{command}`")
 
 
-def _text(words: bytes) -> str:
-    return printable(words.decode("utf-8", "replace"))
+def _parsed(data: bytes) -> tuple[int, Mapping[str, Any]]:
+    """The kind of a packet, and the message in it."""
+    try:
+        packet = Packet.parse(data)
+        has_message = packet.response_type in (Packet.EVENT, Packet.CMD_RESPONSE)
+        return packet.response_type, Message.deserialize(packet.payload) if has_message else {}
+    # The library raises what comes about when it reads what is not there.
+    except Exception as error:
+        raise _Nonsense("what came is not VICI") from error
+
+
+def _text(words: object) -> str:
+    return printable(words.decode("utf-8", "replace")) if isinstance(words, bytes) else "nothing that is text"
 
 
 def _refused(host: str, command: str, words: str, logged: Sequence[str]) -> CommandFailed:

@@ -77,13 +77,17 @@ class Traffic:
 NOTHING = Traffic()
 
 
+_COUNT = re.compile("[0-9]{1,20}")
+"""What 64 bits can count to; a hop may say anything."""
+
+
 def traffic(proc_net_dev: str) -> dict[str, Traffic]:
     """The counters of every interface in /proc/net/dev, by its name."""
     found = {}
     for line in proc_net_dev.splitlines():
         name, colon, rest = line.rpartition(":")
         fields = rest.split()
-        if colon and len(fields) >= 12 and all(field.isdecimal() for field in fields):
+        if colon and len(fields) >= 12 and all(map(_COUNT.fullmatch, fields)):
             count = [int(field) for field in fields]
             found[name.strip()] = Traffic(
                 rx_bytes=count[0],
@@ -115,7 +119,7 @@ def processors(proc_stat: str, at_ns: int, energy: Sequence[str] = ()) -> Proces
     counts: dict[str, int] = {}
     for line in proc_stat.splitlines():
         name, _, rest = line.partition(" ")
-        values = [int(word) for word in rest.split() if word.isdecimal()]
+        values = [int(word) for word in rest.split() if _COUNT.fullmatch(word)]
         if name == "cpu":
             total = dict(zip(FIELDS, values, strict=False))
         elif re.fullmatch(r"cpu[0-9]+", name):
@@ -128,7 +132,7 @@ def processors(proc_stat: str, at_ns: int, energy: Sequence[str] = ()) -> Proces
         ticks=tuple(each),
         interrupts=counts.get("intr"),
         context_switches=counts.get("ctxt"),
-        energy=tuple(int(text) if text.strip().isdecimal() else None for text in energy),
+        energy=tuple(int(text) if _COUNT.fullmatch(text.strip()) else None for text in energy),
     )
 
 

@@ -66,3 +66,16 @@ class CellInvalid(HarnessError):
     """A measurement was made, but something shows that its number must not be used."""
 
     exit_code = 1
+
+
+class Interrupted(BaseException):
+    """The user, his terminal or the machine wants the command to end; see ``harness.signals``.
+
+    Not KeyboardInterrupt, which click would take for its own and say nothing of. ``hint`` says how to go on,
+    ``left`` what could not be taken down: a phrase for each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hint: str | None = None
+        self.left: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ A file, because appending to it never waits for a reader and survives the testbe
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-star
 
 
 class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"):
-    """``fio_ns``: what fio measured for; ``fio_started_unix_s``: when fio began to do so.
+    """``fio_ns``: what fio measured for; ``fio_began_ago_s``: how long ago it began to do so.
 
     ``disturbed``: by whom, None if it was not. A cell that was may begin and end again.
     """
@@ -37,7 +38,7 @@ class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"
     status: Status
     reason: str | None
     fio_ns: int
-    fio_started_unix_s: float
+    fio_began_ago_s: float
     disturbed: Disturbed | None = None
 
 
@@ -60,6 +61,11 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """Everything has been taken down; ``leaks`` says what could not be."""
 
     leaks: tuple[str, ...]
+
+
+def ago_s(unix_s: float) -> float:
+    """How long ago it was, as far as the clock was not set since; 0 if it is ahead of us by now."""
+    return max(0.0, time.time() - unix_s)
 
 
 Event = Phase | CellStarted | CellEnded | CellWithdrawn | Failed | Ended

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import select
 import shlex
@@ -86,7 +87,7 @@ class Hop:
         text = self._await(end.encode(), time.monotonic() + timeout_s)
         # Before the first answer there is whatever a login shell prints.
         said, _, status = text.partition(begin)[2].partition(end)
-        if not status.strip().isdecimal():
+        if not re.fullmatch(r"[0-9]{1,3}\n", status):
             raise self._gone(f"its shell answered with {printable(text[-80:])}")
         return int(status), said
 

@@ -7,17 +7,16 @@ and vanish with it: configuration, node records and secrets never touch a disk.
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
-from harness import disturbance, doctor, hops, interfaces, iscsi, planned, recovery, remote
+from harness import disturbance, doctor, hops, interfaces, iscsi, planned, recovery, remote, signals
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.errors import HarnessError, HostLost, RequirementError
+from harness.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
@@ -27,6 +26,7 @@ from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
+from harness.run import last_lines
 from harness.schedule import Schedule
 from harness.state import lasting_folder
 from harness.target import mount_configfs
@@ -194,16 +194,25 @@ def run(run_folder: str, journal_path: str) -> int:
     plan = folder.load_plan()
     go_on = planned.resume_command(plan, plan.run_id)
     try:
-        execute(folder, journal, emit)
+        try:
+            execute(folder, journal, emit)
+        finally:
+            signals.ignore()  # what is left to do is to tell of it
     except HostLost as error:
         emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
         status = error.exit_code
     except HarnessError as error:
         emit(Failed(error.message, error.hint, error.exit_code))
         status = error.exit_code
-    except KeyboardInterrupt:
+    except Interrupted:
         emit(Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED))
         status = INTERRUPTED
+    except Exception as error:
+        # What a host answers goes through many hands. The rest is told to the console, which is a file.
+        traceback.print_exc()
+        what = f"the run met what was not foreseen: {type(error).__name__}: {last_lines(str(error))}"
+        emit(Failed(what, f"console.log in the run's folder says where; go on with: {go_on}", 1))
+        status = 1
     journal.end()
     emit(Ended(tuple(journal.leaks)))
     return status or (1 if journal.leaks else 0)
@@ -220,16 +229,9 @@ def recover(journal_path: str) -> int:
     return 1 if failed else 0
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    # Once: a second signal must not stop the unwinding that the first began.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def main(argv: list[str]) -> int:
     """``run RUN_FOLDER JOURNAL`` or ``recover JOURNAL``."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals.unwind()
     return run(*argv[1:]) if argv[0] == "run" else recover(*argv[1:])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from harness import state
+from harness import signals, state
 from harness.errors import BusyError, DeviceRefused, HarnessError, HostLost
 from harness.hosts import Host, Ledger
 from harness.undo import Entry, Step, carry_out
+from harness.units import format_size
 
 
 class Resource(Protocol):
@@ -46,6 +48,22 @@ class _Line(msgspec.Struct, omit_defaults=True):
     entry: Entry | None = None
 
 
+_BEGINS = b'{"id":'
+
+LARGEST_BYTES = 16 << 20
+"""A run writes some 100 KB."""
+
+
+class Unreadable(HarnessError):
+    """A journal that is damaged, of another version or no journal: what it names is not known."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path} was expected to be a journal of what is up, but {why}",
+            hint="`harness clean` sets it aside, for you to look at",
+        )
+
+
 class Journal:
     """An append-only file, one JSON object a line: ``{"id", "entry"}``, and ``{"id"}`` once it is undone.
 
@@ -57,9 +75,8 @@ class Journal:
     def __init__(self, path: Path, *, lasting: Path | None = None) -> None:
         self.path = path
         self._lasting = None if lasting is None else _OnDisk(lasting)
-        # A journal is gone on with if a killed run is: what it names must not be taken for undone.
-        self._next = max((line.id for line in self._lines()), default=0)
-        self._torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+        self._last: int | None = None
+        self._torn: bool | None = None
         self.leaks: list[str] = []
         """One sentence for each resource that could not be undone; a run with any has failed."""
 
@@ -90,16 +107,15 @@ class Journal:
         return ledger, ledger.open(entry)
 
     def _release(self, ledger: Ledger, number: int, host: Host, resource: Resource) -> None:
+        signals.surely(lambda: self._undo(ledger, number, host, resource))
+
+    def _undo(self, ledger: Ledger, number: int, host: Host, resource: Resource) -> None:
         # What cannot be undone must neither hide the first error nor keep the rest from being undone.
         try:
             problems = carry_out(resource.undo(), host.run)
             if not problems:
                 ledger.close(number)
             self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]
-        except KeyboardInterrupt:
-            # To stop halfway would leave it for good, so what was interrupted is done again first.
-            self._release(ledger, number, host, resource)
-            raise
         except HostLost:
             # It undoes everything by itself; the composer says so, once for the host.
             return
@@ -108,9 +124,12 @@ class Journal:
 
     def open(self, entry: Entry) -> int:
         """Write down what is about to be brought up; returns its number."""
-        self._next += 1
-        self._append(_Line(self._next, entry))
-        return self._next
+        if self._last is None:
+            # A journal is gone on with if a killed run is: what it names must not be taken for undone.
+            self._last = max((line.id for line in self._lines()), default=0)
+        self._last += 1
+        self._append(_Line(self._last, entry))
+        return self._last
 
     def close(self, number: int) -> None:
         """Cross out what has been undone."""
@@ -124,24 +143,47 @@ class Journal:
             self._lasting.end()
 
     def _append(self, line: _Line) -> None:
+        if self._torn is None:
+            self._torn = self._read()[-1:] not in (b"", b"\n")
         with self.path.open("ab") as file:
             file.write(b"\n" * self._torn + msgspec.json.encode(line) + b"\n")
             self._torn = False
             file.flush()
             os.fsync(file.fileno())
 
+    def _read(self) -> bytes:
+        """What was written. Unreadable if it is what no journal can be: a folder, a FIFO, a disk image."""
+        try:
+            found = self.path.lstat()
+            if not stat.S_ISREG(found.st_mode):
+                raise Unreadable(self.path, "it is no regular file")
+            if found.st_size > LARGEST_BYTES:
+                raise Unreadable(self.path, f"it is larger than {format_size(LARGEST_BYTES)}")
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise Unreadable(self.path, error.strerror or str(error)) from error
+
     def _lines(self) -> Iterator[_Line]:
-        for text in self.path.read_bytes().splitlines() if self.path.exists() else ():
+        for number, text in enumerate(self._read().split(b"\n"), 1):
             try:
-                yield msgspec.json.decode(text, type=_Line)
-            except msgspec.ValidationError:
-                raise  # whole, but not of ours: nothing to pass over in silence
-            except msgspec.DecodeError:
+                if text.strip(b"\0"):  # which a power cut may leave of a last line
+                    yield msgspec.json.decode(text, type=_Line)
+            except (ValueError, RecursionError) as error:
                 # Only the last line of a run can be torn, and what it names was not yet acted on.
-                continue
+                is_whole = isinstance(error, msgspec.ValidationError | UnicodeDecodeError | RecursionError)
+                if is_whole or text[: len(_BEGINS)] != _BEGINS[: len(text)]:
+                    words = "is of another version, or of something else"
+                    raise Unreadable(self.path, f"its line {number} {words}") from error
+
+    def set_aside(self) -> Path:
+        """Rename it, so that it is in nobody's way any more; its new name."""
+        aside = self.path.with_name(f"{self.path.name}.{time.time_ns()}.unreadable")
+        return self.path.rename(aside)
 
     def open_entries(self) -> dict[int, Entry]:
-        """What was brought up and not undone, by number, newest first."""
+        """What was brought up and not undone, by number, newest first. Raises Unreadable."""
         pending: dict[int, Entry] = {}
         for line in self._lines():
             if line.entry is not None:
@@ -171,11 +213,11 @@ class _OnDisk(Journal):
 
     def end(self) -> None:
         super().end()
-        if self._lock is not None and not self.path.exists():
+        if self._lock is not None:
             self._lock.close()
             self._lock = None
-            with contextlib.suppress(OSError):
-                self.path.parent.rmdir()
+        with contextlib.suppress(OSError):
+            self.path.parent.rmdir()
 
 
 def left_on_disk(folder: Path) -> Iterator[Journal]:
@@ -183,7 +225,13 @@ def left_on_disk(folder: Path) -> Iterator[Journal]:
     if not folder.exists():
         return
     for path in sorted(state.own_folder(folder).glob("journal-*.jsonl"), reverse=True):
-        with contextlib.suppress(BusyError), state.locked(path):
+        try:
+            lock: contextlib.AbstractContextManager[object] = state.locked(path)
+        except BusyError:
+            continue
+        except OSError:  # a folder, say, which its reader will say
+            lock = contextlib.nullcontext()
+        with lock:
             yield Journal(path)
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,8 +20,10 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 from harness.disturbance import Disturbed
+from harness.escape import printable
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 from harness.model import Status
 from harness.units import format_duration
@@ -30,20 +31,20 @@ from harness.units import format_duration
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
 
 
-def process_started_unix_s() -> float:
-    """When this process began (proc(5), stat, field 22), so that Python's own start counts too."""
-    ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+def process_started_s() -> float:
+    """When this process began (proc(5), stat, field 22), so that Python's own start counts too; monotonic."""
+    ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - age_s
+    return time.monotonic() - age_s
 
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a run, gathered from its events. Times are Unix seconds."""
+    """What came of a run, gathered from its events. Times are of the monotonic clock, which nobody sets."""
 
-    started_unix_s: float
-    first_fio_unix_s: float | None = None
-    ended_unix_s: float = 0.0
+    started_s: float
+    first_fio_s: float | None = None
+    ended_s: float = 0.0
     fio_ns: int = 0
     cells: dict[str, CellEnded] = field(default_factory=dict)
     failure: Failed | None = None
@@ -72,8 +73,8 @@ class Outcome:
             case CellEnded():
                 self.cells[event.key] = event
                 self.fio_ns += event.fio_ns
-                if self.first_fio_unix_s is None and event.fio_ns:
-                    self.first_fio_unix_s = event.fio_started_unix_s
+                if self.first_fio_s is None and event.fio_ns:
+                    self.first_fio_s = max(self.started_s, time.monotonic() - event.fio_began_ago_s)
             case CellWithdrawn():
                 self.cells[event.key] = msgspec.structs.replace(
                     self.cells[event.key], status=Status.INVALID, reason=event.reason
@@ -85,15 +86,15 @@ class Outcome:
 
     def summary(self, what: str = "cells") -> list[str]:
         """The lines printed at the end: cells by status, time, and how much of it fio was measuring."""
-        wall_s = self.ended_unix_s - self.started_unix_s
+        wall_s = self.ended_s - self.started_s
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
         lines = [f"{total} {what} ({cells or 'none measured'}) in {format_duration(wall_s)}"]
         if self.virtual_time and self.fio_ns:
             lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
-        elif self.first_fio_unix_s is not None:
+        elif self.first_fio_s is not None:
             lines.append(
-                f"fio began {self.first_fio_unix_s - self.started_unix_s:.1f} s after the start and measured "
+                f"fio began {self.first_fio_s - self.started_s:.1f} s after the start and measured "
                 f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
             )
         disturbed = self.disturbed
@@ -112,7 +113,7 @@ def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
     A console that is no terminal gets a line for each new thing done.
     """
     shown = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -127,9 +128,9 @@ def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
         def report(doing: str, part: float) -> None:
             nonlocal last
             if doing != last and not console.is_terminal:
-                console.print(doing, markup=False, highlight=False)
+                console.print(printable(doing), markup=False, highlight=False)
             last = doing
-            shown.update(task, description=escape(doing), completed=part)
+            shown.update(task, description=printable(doing), completed=part)
 
         yield report
 
@@ -140,13 +141,13 @@ def follow(
     cells: int,
     cell_estimate_s: float,
     console: Console,
-    started_unix_s: float,
+    started_s: float,
     virtual_time: bool = False,
 ) -> Outcome:
     """Show the events as they come; returns what they add up to."""
-    outcome = Outcome(started_unix_s=started_unix_s, virtual_time=virtual_time)
+    outcome = Outcome(started_s=started_s, virtual_time=virtual_time)
     progress = Progress(
-        TextColumn("{task.fields[now]}"),
+        TextColumn("{task.fields[now]}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -161,24 +162,24 @@ def follow(
             outcome.take(event)
             match event:
                 case Phase():
-                    progress.update(task, now=escape(event.text))
+                    progress.update(task, now=printable(event.text))
                     if not console.is_terminal:
-                        console.print(event.text, markup=False, highlight=False)
+                        console.print(printable(event.text), markup=False, highlight=False)
                 case CellStarted():
                     left_s = (event.of - event.number + 1) * cell_estimate_s
                     # With a stopping rule, how many cells there will be is only known in the end.
                     progress.update(
                         task,
                         total=event.of,
-                        now=escape(event.key),
+                        now=printable(event.key),
                         left=f"about {format_duration(round(left_s))} left",
                     )
                 case CellEnded():
                     progress.advance(task)
                     _tell_cell(event, progress.console, console.is_terminal)
                 case CellWithdrawn():
-                    _tell(event.key, Status.INVALID, f": {escape(event.reason)}", progress.console)
-    outcome.ended_unix_s = time.time()
+                    _tell(event.key, Status.INVALID, progress.console, f": {printable(event.reason)}")
+    outcome.ended_s = time.monotonic()
     return outcome
 
 
@@ -186,11 +187,12 @@ def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
     """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
     if event.status is Status.OK and event.disturbed is None and is_terminal:
         return
-    words = f": {escape(event.reason)}" if event.reason else ""
+    words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []
     if event.disturbed is not None:
-        words += f", but [yellow]disturbed[/]: {escape(event.disturbed.cause)}"
-    _tell(event.key, event.status, words, console)
+        words += [", but ", ("disturbed", "yellow"), f": {printable(event.disturbed.cause)}"]
+    _tell(event.key, event.status, console, *words)
 
 
-def _tell(key: str, status: Status, words: str, console: Console) -> None:
-    console.print(f"{escape(key)} [{STYLES[status]}]{status}[/]{words}", highlight=False, soft_wrap=True)
+def _tell(key: str, status: Status, console: Console, *words: str | tuple[str, str]) -> None:
+    line = Text.assemble(f"{printable(key)} ", (str(status), STYLES[status]), *words)
+    console.print(line, soft_wrap=True)

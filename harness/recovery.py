@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.journal import Journal, Unreadable
 from harness.undo import Entry, undone
 
 
 def recover(journal: Journal) -> tuple[list[str], list[str]]:
-    """Undo what a journal names; returns (what was removed, what could not be), and deletes it if all was."""
+    """Undo what a journal names; returns (what was removed, what could not be), and deletes it if all was.
+
+    One that cannot be read is set aside, so that it stops nobody, and told of with what could not be removed.
+    """
     removed: list[str] = []
     failed: list[str] = []
-    for number, entry in journal.open_entries().items():
+    try:
+        entries = journal.open_entries()
+    except Unreadable as error:
+        return [], [f"{error.message}; {_aside(journal)}"]
+    for number, entry in entries.items():
         problems, found = undone(entry.steps, reachable(entry).run)
         if problems:
             failed.append(f"{entry.what}: {'; '.join(problems)}")
@@ -23,6 +30,13 @@ def recover(journal: Journal) -> tuple[list[str], list[str]]:
             journal.close(number)
     journal.end()
     return removed, failed
+
+
+def _aside(journal: Journal) -> str:
+    try:
+        return f"it is {journal.set_aside()} now, and what it names may still be there"
+    except OSError as error:
+        return f"remove it by hand, for it could not be renamed: {error.strerror}"
 
 
 def reachable(entry: Entry) -> Host:

@@ -10,26 +10,30 @@ from __future__ import annotations
 import base64
 import contextlib
 import itertools
+import os
 import queue
 import re
+import select
 import shlex
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 
-from harness import iscsi, programs
+from harness import iscsi, programs, signals
 from harness import run as runner
 from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
 from harness.escape import printable
 from harness.hosts import PRIVATE, Daemon, Ledger
 from harness.run import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
 from harness.undo import Entry
+from harness.units import format_size
 
 LOCAL = "local"
 BEAT_S = 4.0
@@ -46,13 +50,87 @@ RELAY_END_S = 5.0
 LARGEST_GREETING_BYTES = 1 << 16
 """What a login shell may print before the agent speaks."""
 
+LARGEST_ANSWER_BYTES = 32 << 20
+"""A line of the agent's, and all that may wait for one who asked: the longest are outputs of programs."""
+
+LARGEST_LOOK_BYTES = 1 << 20
+"""What is listened to of a machine that is asked once what it is."""
+
+NONSENSE = "it sent something else than the agent does"
+
 _URL = re.compile(
     r"ssh://(?:(?P<user>\w[\w.+-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
     re.ASCII,
 )
 
-Answers = queue.Queue[dict[str, Any] | None]
-"""What comes for one request; None once the host is lost."""
+
+class Answers(queue.Queue[bytes | None]):
+    """What comes for one request, as it came; None once the host is lost. ``held`` bytes of it wait."""
+
+    held = 0
+
+    def _put(self, item: bytes | None) -> None:
+        self.held += len(item or b"")
+        super()._put(item)
+
+    def _get(self) -> bytes | None:
+        item: bytes | None = super()._get()
+        self.held -= len(item or b"")
+        return item
+
+
+class _Message(msgspec.Struct):
+    """What each message of an agent's has: the number of the request, or a daemon's output."""
+
+    id: int = 0
+    out: bytes | None = None
+    err: bytes | None = None
+
+
+class _Hello(msgspec.Struct):
+    hello: int
+
+
+class _Done(msgspec.Struct):
+    """An answer that says no more than that it was done, or why not."""
+
+    error: str | None = None
+    missing: str | None = None
+
+
+class _Begun(_Done):
+    busy: str | None = None
+    ssh: str = ""
+    removed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+class _Ran(_Done):
+    timeout: bool = False
+    status: int = -1
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+
+
+class _Texts(_Done):
+    texts: list[str] = []
+
+
+class _Lines(_Done):
+    lines: list[str] = []
+
+
+class _Clock(_Done):
+    offset_ns: int = 0
+
+
+class _Relayed(_Done):
+    data: bytes = b""
+    closed: bool = False
+
+
+A = TypeVar("A", bound=_Done)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -132,6 +210,32 @@ def ssh_command(address: Address, command: Sequence[str], options: Mapping[str, 
     return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
 
 
+def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str, str] | None:
+    """What a program, perhaps on another machine, prints to a short ``text``: standard output and error.
+
+    Neither is kept without end. None if it has not ended within ``within_s``. RequirementError as for ssh(1).
+    """
+    end = time.monotonic() + within_s
+    data = b""
+    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
+        dialogue = runner.Dialogue(argv, Path(folder, "log"))
+        try:
+            with contextlib.suppress(OSError):
+                dialogue.input.write(text.encode())
+                dialogue.input.close()
+            while (left_s := end - time.monotonic()) > 0 and len(data) <= LARGEST_LOOK_BYTES:
+                if select.select([dialogue.output], [], [], left_s)[0]:
+                    more = os.read(dialogue.output.fileno(), 1 << 16)
+                    data += more
+                    if not more:
+                        break
+            has_ended = left_s > 0
+        finally:
+            dialogue.end(1)
+            dialogue.output.close()
+        return (data.decode("utf-8", "replace"), dialogue.said()) if has_ended else None
+
+
 class Connection:
     """A running agent: requests go in, answers come out, daemons' outputs go to files."""
 
@@ -147,14 +251,14 @@ class Connection:
         """Why it is gone, once it is."""
         program = programs.source("agent").encode()
         self.dialogue = runner.Dialogue(argv, log)
-        self._hello: Answers = queue.Queue()
+        self._hello = Answers()
         self._ended = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         with contextlib.suppress(OSError):
             self.dialogue.input.write(program)
             self.dialogue.input.flush()
 
-    def await_hello(self) -> dict[str, Any]:
+    def await_hello(self) -> None:
         """The agent's first words; HarnessError with ssh's or the shell's if they do not come."""
         try:
             hello = self._hello.get(timeout=HELLO_DEADLINE_S)
@@ -165,16 +269,16 @@ class Connection:
             self.dialogue.kill()
             raise explain(self.name, self.dialogue.said() or self.lost or "")
         threading.Thread(target=self._beat, daemon=True).start()
-        return hello
 
     def _listen(self) -> None:
         try:
-            for greeting in _greeting(self.dialogue.output):
+            if greeting := _greeting(self.dialogue.output):
                 self._hello.put(greeting)
-            for line in self.dialogue.output:
-                self._take(msgspec.json.decode(line, type=dict[str, Any]))
-        except msgspec.DecodeError:
-            self.lost = self.lost or "it sent something else than the agent does"
+                for line in _lines(self.dialogue.output, LARGEST_ANSWER_BYTES):
+                    self._take(line, _decode(line, _Message))
+        except _Nonsense as nonsense:
+            self.lost = self.lost or str(nonsense)
+            self.dialogue.process.kill()  # or it goes on
         except OSError as error:
             # A capture that is not whole must not be taken for one.
             self.lost = self.lost or f"what it sent could not be written: {error.strerror}"
@@ -186,18 +290,19 @@ class Connection:
                     waiting.put(None)
                 self._hello.put(None)
 
-    def _take(self, message: dict[str, Any]) -> None:
-        number = message.get("id", 0)
-        for name in ("out", "err"):
-            if name in message:
+    def _take(self, line: bytes, message: _Message) -> None:
+        for name, data in (("out", message.out), ("err", message.err)):
+            if data is not None:
                 with self._lock:  # so that nobody closes its file meanwhile
-                    if take := self._streams.get((number, name)):
-                        take(base64.b64decode(message[name]))
+                    if take := self._streams.get((message.id, name)):
+                        take(data)
                 return
         with self._lock:
-            waiting = self._waiting.get(number)
+            waiting = self._waiting.get(message.id)
         if waiting is not None:
-            waiting.put(message)
+            if waiting.held + len(line) > LARGEST_ANSWER_BYTES:
+                raise _Nonsense("it sent more than it was asked for")
+            waiting.put(line)
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
@@ -232,7 +337,7 @@ class Connection:
         ``streams`` take what a daemon prints, by ``out`` and ``err``.
         """
         number = next(self._numbers)
-        answers: Answers = queue.Queue()
+        answers = Answers()
         with self._lock:
             self._waiting[number] = answers
             for name, take in (streams or {}).items():
@@ -246,35 +351,50 @@ class Connection:
                 for name in streams or {}:
                     del self._streams[number, name]
 
-    def ask(self, do: str, *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> dict[str, Any]:
+    def ask(self, do: str, kind: type[A], *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> A:
         """Send a request and wait for its answer. HostLost if the host is gone or does not answer."""
         with self.request(do, **fields) as (number, answers):
             try:
-                return self.answer(answers, within_s)
+                return self.answer(answers, kind, within_s)
             except BaseException:
                 if do == "run":
                     with contextlib.suppress(HostLost):
                         self.tell("kill", of=number)
                 raise
 
-    def answer(self, answers: Answers, timeout_s: float) -> dict[str, Any]:
+    def answer(self, answers: Answers, kind: type[A], timeout_s: float) -> A:
+        """The next answer. HostLost if there is none, or it is of another kind; else see ``Host.run``."""
         try:
-            answer = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
+            line = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
         except queue.Empty:
-            self.lost = f"it has not answered for {timeout_s + ANSWER_GRACE_S:g} s"
-            self.dialogue.kill()
-            answer = None
-        if answer is None:
+            raise self.given_up(f"it has not answered for {timeout_s + ANSWER_GRACE_S:g} s") from None
+        if line is None:
             raise self.gone()
-        if "error" in answer:
-            raise CommandFailed(f"the {self.name} could not do it: {printable(answer['error'])}")
-        if "missing" in answer:
+        answer = self.understand(line, kind)
+        if answer.error is not None:
+            said = runner.last_lines(answer.error)
+            raise CommandFailed(f"the {self.name} could not do it: {printable(said)}")
+        if answer.missing is not None:
+            program = printable(runner.last_lines(answer.missing))
             raise RequirementError(
-                f"the program {answer['missing']} was needed on the {self.name} and is not installed, "
+                f"the program {program} was needed on the {self.name} and is not installed, "
                 "or may not be executed",
                 hint="`harness doctor` with the same --target and --initiator lists all that is missing",
             )
         return answer
+
+    def understand(self, line: bytes, kind: type[A]) -> A:
+        """A message that came, as a ``kind``; HostLost if it is something else."""
+        try:
+            return _decode(line, kind)
+        except _Nonsense as nonsense:
+            raise self.given_up(str(nonsense)) from nonsense
+
+    def given_up(self, why: str) -> HostLost:
+        """End the connection to a host that cannot be talked with."""
+        self.lost = self.lost or why
+        self.dialogue.kill()
+        return self.gone()
 
     def tell(self, do: str, **fields: Any) -> None:
         """Send what has no answer."""
@@ -282,6 +402,9 @@ class Connection:
 
     def close(self) -> None:
         """Have the agent take down what is left and end; it is killed if it does not."""
+        signals.surely(self._close)
+
+    def _close(self) -> None:
         with contextlib.suppress(HostLost):
             self.tell("end")
             # Its last words come once it has taken everything down.
@@ -290,18 +413,39 @@ class Connection:
         self.dialogue.end(10)
 
 
-def _greeting(out: Any) -> Iterator[dict[str, Any]]:
-    """The agent's hello, past whatever a login shell prints before it."""
+class _Nonsense(Exception):
+    """Something came that no agent sends; says what."""
+
+
+def _lines(out: IO[bytes], largest_bytes: int) -> Iterator[bytes]:
+    """The lines that come, none of them without end."""
+    while line := out.readline(largest_bytes + 1):
+        if len(line) > largest_bytes:
+            raise _Nonsense(f"it sent a line that did not end within {format_size(largest_bytes)}")
+        yield line
+
+
+K = TypeVar("K")
+
+
+def _decode(line: bytes, kind: type[K]) -> K:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise _Nonsense(NONSENSE) from error
+
+
+def _greeting(out: IO[bytes]) -> bytes | None:
+    """The agent's hello, past whatever a login shell prints before it; None if it does not come."""
     read = 0
-    for line in out:
+    for line in _lines(out, LARGEST_GREETING_BYTES):
         read += len(line)
-        with contextlib.suppress(msgspec.DecodeError):
-            message = msgspec.json.decode(line, type=dict[str, Any])
-            if "hello" in message:
-                yield message
-                return
+        with contextlib.suppress(_Nonsense):
+            _decode(line, _Hello)
+            return line
         if read > LARGEST_GREETING_BYTES:
-            return
+            break
+    return None
 
 
 SSH_FAILURES: tuple[tuple[str, str], ...] = (
@@ -339,7 +483,7 @@ def advice(said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> str:
 
 def explain(name: str, said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> HarnessError:
     """An error for a host on which something else was said than what was started there would say."""
-    last = " / ".join(line.strip() for line in said.splitlines()[-4:])
+    last = runner.last_lines(said, 4)
     hint = advice(said, failures)
     return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=hint)
 
@@ -350,11 +494,11 @@ class _AgentLedger:
 
     def open(self, entry: Entry) -> int:
         number = next(self.connection._numbers)
-        self.connection.ask("note", number=number, entry=msgspec.to_builtins(entry))
+        self.connection.ask("note", _Done, number=number, entry=msgspec.to_builtins(entry))
         return number
 
     def close(self, number: int) -> None:
-        self.connection.ask("done", number=number)
+        self.connection.ask("done", _Done, number=number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +538,7 @@ class AgentHost:
         return _AgentLedger(self.connection)
 
     def kernel_messages(self) -> list[str]:
-        return list(self.connection.ask("kernel_messages")["lines"])
+        return self.connection.ask("kernel_messages", _Lines).lines
 
     def run(
         self,
@@ -407,22 +551,23 @@ class AgentHost:
     ) -> Completed:
         answer = self.connection.ask(
             "run",
+            _Ran,
             argv=list(argv),
             input=input,
             timeout_s=timeout_s,
             env=dict(env or {}),
             within_s=timeout_s,
         )
-        if "timeout" in answer:
+        if answer.timeout:
             raise CommandFailed(
                 f"`{command_line(argv)}` on the {self.name} did not end within {timeout_s:g} s"
             )
         completed = Completed(
             argv=tuple(argv),
-            status=answer["status"],
-            stdout=answer["stdout"],
-            stderr=answer["stderr"],
-            seconds=answer["seconds"],
+            status=answer.status,
+            stdout=answer.stdout,
+            stderr=answer.stderr,
+            seconds=answer.seconds,
         )
         return completed.require_success() if check else completed
 
@@ -438,17 +583,17 @@ class AgentHost:
         output: Path | None = None,
     ) -> Iterator[Daemon]:
         with contextlib.ExitStack() as stack:
-            errors = stack.enter_context(log.open("ab", buffering=0))
-            out = errors if output is None else stack.enter_context(output.open("ab", buffering=0))
+            errors = stack.enter_context(contextlib.closing(runner.Bounded(log)))
+            out = None if output is None else stack.enter_context(output.open("ab", buffering=0))
             number, answers = stack.enter_context(
                 self.connection.request(
                     "spawn",
-                    streams={"out": out.write, "err": errors.write},
+                    streams={"out": (out or errors).write, "err": errors.write},
                     argv=list(argv),
                     env=dict(env or {}),
                 )
             )
-            self.connection.answer(answers, deadline_s)
+            self.connection.answer(answers, _Done, deadline_s)
             ended = stack.enter_context(self._stopping(number, answers))
             await_condition(
                 lambda: ended() or ready(),
@@ -464,7 +609,7 @@ class AgentHost:
     @contextlib.contextmanager
     def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:
         """Yields whether the program has ended; stops it when the context ends."""
-        last: list[dict[str, Any] | None] = []
+        last: list[bytes | None] = []
 
         def ended() -> bool:
             with contextlib.suppress(queue.Empty):
@@ -480,16 +625,17 @@ class AgentHost:
             with contextlib.suppress(HostLost):
                 if not ended():
                     self.connection.tell("stop", of=number)
-                    self.connection.answer(answers, DEFAULT_TIMEOUT_S)
+                    self.connection.answer(answers, _Done, DEFAULT_TIMEOUT_S)
 
     def clock_offset_ns(self) -> int:
-        return int(self.connection.ask("clock")["offset_ns"])
+        return self.connection.ask("clock", _Clock).offset_ns
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
-        return list(self.connection.ask("read", paths=list(paths))["texts"])
+        texts = self.connection.ask("read", _Texts, paths=list(paths)).texts
+        return [*texts, *[""] * len(paths)][: len(paths)]
 
     def write_secret(self, path: Path, text: str) -> None:
-        self.connection.ask("write", path=str(path), text=text)
+        self.connection.ask("write", _Done, path=str(path), text=text)
 
     @contextlib.contextmanager
     def reach(self, path: Path) -> Iterator[Path]:
@@ -557,17 +703,21 @@ class _Relay:
             self._connection.request("relay", path=str(self._far)) as (number, answers),
         ):
             opened = answers.get()
-            if opened is None or "error" in opened:
+            if opened is None or self._connection.understand(opened, _Done).error is not None:
                 return
             reader = threading.Thread(target=self._read, args=(number, answers), daemon=True)
             writer = threading.Thread(target=self._write, args=(number,), daemon=True)
             reader.start()
             writer.start()
-            while (answer := answers.get()) and "closed" not in answer:
-                if "data" in answer:
-                    self._inbox.put(base64.b64decode(answer["data"]))
-                else:
+            while (line := answers.get()) and not (
+                answer := self._connection.understand(line, _Relayed)
+            ).closed:
+                if not answer.data:
                     self._window.release()
+                elif self._inbox.qsize() <= RELAY_WINDOW:
+                    self._inbox.put(answer.data)
+                else:
+                    raise self._connection.given_up("it sent more than it was asked for")
             self._inbox.put(b"")
             writer.join()
             reader.join()
@@ -616,17 +766,18 @@ def connect(
         connection.await_hello()
         private = [str(PRIVATE), *(iscsi.RECORDS if role == "initiator" else ())]
         begun = connection.ask(
-            "begin", role=role, run_id=run_id, private=private, deadman_s=DEADMAN_S, within_s=120
+            "begin", _Begun, role=role, run_id=run_id, private=private, deadman_s=DEADMAN_S, within_s=120
         )
-        if "busy" in begun:
+        if begun.busy is not None:
+            owner = printable(runner.last_lines(begun.busy))
             raise BusyError(
-                f"the {name} ({address.text}) is in use by run {printable(begun['busy'])}",
+                f"the {name} ({address.text}) is in use by run {owner}",
                 hint="wait for it; if its harness was killed, it is free within half a minute",
             )
         yield AgentHost(
             name=name,
             connection=connection,
             address=address.text,
-            ssh_peer=(begun["ssh"].split() + [""] * 4)[2],
-            recovered=(tuple(begun["removed"]), tuple(begun["failed"])),
+            ssh_peer=(begun.ssh.split() + [""] * 4)[2],
+            recovered=(begun.removed, begun.failed),
         )

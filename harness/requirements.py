@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import programs, remote
-from harness import run as runner
 from harness.errors import CommandFailed, RequirementError
 from harness.escape import printable
 from harness.hosts import Host
@@ -151,7 +150,7 @@ def parse_facts(text: str) -> Facts | None:
         absent=frozenset(found.get("absent", [])),
         has_modules="modules" not in found,
         listeners=tuple(_listener(line) for line in found.get("listener", [])),
-        free_bytes=int(first("free")) * 1024 if first("free").isdecimal() else None,
+        free_bytes=int(first("free")) * 1024 if re.fullmatch("[0-9]{1,18}", first("free")) else None,
         interfaces=tuple(found.get("interface", [])),
         busy=busy,
         journals=tuple(role for role in roles if role not in busy),
@@ -182,17 +181,17 @@ def look_at(
     """
     command = ["sh", "-c", _LAUNCH, "sh", programs.PYTHON, *words]
     argv = command if address.is_local else remote.ssh_command(address, command, options or {})
-    try:
-        done = runner.run(argv, input=_script(), timeout_s=LOOK_DEADLINE_S, check=False)
-    except CommandFailed as error:
+    answer = remote.asked_once(argv, _script(), within_s=LOOK_DEADLINE_S)
+    if answer is None:
         raise RequirementError(
             f"the {name} was reached, but did not answer within {LOOK_DEADLINE_S:g} s",
             hint="try the same with ssh by hand",
-        ) from error
-    facts = parse_facts(done.stdout)
+        )
+    said, errors = answer
+    facts = parse_facts(said)
     if facts is None:
-        raise remote.explain(name, f"{done.stdout}\n{done.stderr}".strip())
-    return facts, done.stderr
+        raise remote.explain(name, f"{said}\n{errors}".strip() or "it said nothing")
+    return facts, errors
 
 
 def look_on(host: Host, words: Iterable[str]) -> Facts:

@@ -7,16 +7,21 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from harness import signals
 from harness.errors import CommandFailed, RequirementError
 
 DEFAULT_TIMEOUT_S = 30.0
 LONGEST_WORD_SHOWN = 300
+LONGEST_LINE_SHOWN = 500
+LARGEST_LOG_BYTES = 16 << 20
+"""What is kept of what a program says that comes from another machine, which may never stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +38,8 @@ class Completed:
         """Return itself, or raise CommandFailed with the replayable command line and its last words."""
         if self.status == 0:
             return self
-        words = (self.stderr.strip() or self.stdout.strip() or "it printed nothing").splitlines()
-        raise CommandFailed(
-            f"`{command_line(self.argv)}` ended with status {self.status}: {' / '.join(words[-3:])}"
-        )
+        words = last_lines(self.stderr.strip() or self.stdout.strip() or "it printed nothing")
+        raise CommandFailed(f"`{command_line(self.argv)}` ended with status {self.status}: {words}")
 
 
 def command_line(argv: Sequence[str]) -> str:
@@ -157,7 +160,7 @@ def daemon(
             )
         yield process
     finally:
-        stop(process)
+        signals.surely(lambda: stop(process))
 
 
 @contextlib.contextmanager
@@ -182,36 +185,45 @@ def piped(
         copier = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
         if process.stdout is not None:
             process.stdout.close()
-        try:
-            yield process
-        finally:
+
+        def end() -> None:
             process.kill()
             process.wait()
             copier.wait(timeout=5)
+
+        try:
+            yield process
+        finally:
+            signals.surely(end)
 
 
 class Dialogue:
     """A program that is talked with, in a session of its own: ``input`` and ``output`` are pipes.
 
-    What it says on standard error is appended to ``log``. RequirementError if it cannot be started.
+    What it says on standard error is appended to ``log``, up to LARGEST_LOG_BYTES. RequirementError if it
+    cannot be started.
     """
 
     def __init__(self, argv: Sequence[str], log: Path) -> None:
         self._log = log
-        with log.open("ab") as errors:
-            self._log_begins = errors.tell()
-            try:
-                self.process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    env=environment(),
-                    start_new_session=True,
-                )
-            except (FileNotFoundError, PermissionError) as error:
-                raise missing(argv[0]) from error
+        errors = Bounded(log)
+        self._log_begins = errors.begins
+        try:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            errors.close()
+            raise missing(argv[0]) from error
         self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+        says = cast(IO[bytes], self.process.stderr)
+        self._logging = threading.Thread(target=_log_all, args=(says, errors), daemon=True)
+        self._logging.start()
 
     def said(self) -> str:
         """What it has printed on standard error."""
@@ -228,6 +240,34 @@ class Dialogue:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        # Its last words may still be under way; but what it started may hold the pipe for ever.
+        self._logging.join(1)
+
+
+class Bounded:
+    """A log that grows no further than LARGEST_LOG_BYTES from where it ``begins``: the rest is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self.begins = self._file.tell()
+        self._left = LARGEST_LOG_BYTES
+
+    def write(self, data: bytes) -> None:
+        if self._left > 0:
+            whole = len(data) <= self._left
+            self._file.write(data if whole else data[: self._left] + b"\n(the rest was left out)\n")
+            self._left -= len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _log_all(says: IO[bytes], log: Bounded) -> None:
+    with says, contextlib.closing(log):
+        while data := os.read(says.fileno(), 1 << 16):
+            # What finds no room has to be taken all the same, or who says it hangs.
+            with contextlib.suppress(OSError):
+                log.write(data)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -261,5 +301,7 @@ def tail(log: Path) -> str:
 
 
 def last_lines(text: str, count: int = 3) -> str:
-    """The last lines of what was logged on one line, for an error message."""
-    return " / ".join(line.strip() for line in text.strip().splitlines()[-count:]) or "its log is empty"
+    """The last lines of what was said on one line, none of them endless, for an error message."""
+    lines = [line.strip() for line in text.strip().splitlines()[-count:]]
+    shown = (f"{line[:LONGEST_LINE_SHOWN]}..." if len(line) > LONGEST_LINE_SHOWN else line for line in lines)
+    return " / ".join(shown) or "its log is empty"

@@ -28,13 +28,30 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def state_folder() -> Path:
-    """The user's folder: /run/harness for root, else one in /tmp; made if absent.
+    """The user's folder, made if absent: /run/harness for root, else one in /tmp, or where none can be made
+    there in /dev/shm or $TMPDIR.
 
     Raises RequirementError if somebody else owns a folder of that name: it could name anything for removal.
     """
     # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron have to find each other.
     uid = os.geteuid()
-    return own_folder(Path("/run/harness" if uid == 0 else f"/tmp/harness-{uid}"))  # noqa: S108
+    own = f"harness-{uid}"
+    places = [Path("/run/harness")] if uid == 0 else []
+    places += [Path(folder, own) for folder in ("/tmp", "/dev/shm")]  # noqa: S108
+    if asked := os.environ.get("TMPDIR"):
+        places.append(Path(asked, own))
+    refused = []
+    for place in places:
+        try:
+            if os.access(own_folder(place), os.W_OK):
+                return place
+            refused.append(f"{place} (read-only)")
+        except OSError as error:
+            refused.append(f"{place} ({error.strerror})")
+    raise RequirementError(
+        f"a folder for the lock and the journals was expected, but none could be made: {', '.join(refused)}",
+        hint="make room in one of them, or set TMPDIR to a folder that you may write to",
+    )
 
 
 def lasting_folder() -> Path:

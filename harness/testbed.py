@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from harness import environment, lab, neighbours, recovery
+from harness import environment, lab, neighbours, recovery, signals
 from harness import run as runner
 from harness.errors import HarnessError, RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
 from harness.hosts import NamespaceHost
-from harness.journal import Journal, left_on_disk
+from harness.journal import Journal, Unreadable, left_on_disk
 from harness.lab import kernel
 from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
@@ -68,43 +68,61 @@ def require_rights(plan: Plan) -> None:
         )
 
 
-def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Iterator[Event]:
+def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Generator[Event, None, None]:
     """Start the plan's testbed on a run folder and yield its events until it has ended.
 
     Raises TestbedError if it ends without a word. Closing the iterator (Ctrl-C, an exception) ends it: on
     the machine's own kernel after it has undone everything, in the lab at once, for all is in its kernel.
     """
+    told_end = False
     log = folder / "events.jsonl"
     reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
     console = folder / "console.log"
     begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.virtual_time else None
-    with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
-        while True:
-            # Asked before reading, so that the last words of a process that has ended are still read.
-            ended = process.poll() is not None
-            for event in reader.read():
+    try:
+        with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
+            while True:
+                # Asked before reading, so that the last words of a process that has ended are still read.
+                ended = process.poll() is not None
+                for event in reader.read():
+                    if pulse is not None:
+                        pulse.told(event)
+                    told_end = told_end or isinstance(event, Ended)
+                    yield event
+                    if told_end:
+                        _await_exit(process)
+                        return
+                if ended:
+                    break
                 if pulse is not None:
-                    pulse.told(event)
-                yield event
-                if isinstance(event, Ended):
-                    _await_exit(process)
-                    return
-            if ended:
-                break
-            if pulse is not None:
-                pulse.require()
-            time.sleep(POLL_S)
-    free = shutil.disk_usage(folder).free
-    if free < ROOM_FOR_LAST_WORDS_BYTES:
+                    pulse.require()
+                time.sleep(POLL_S)
+    finally:
+        if not told_end:
+            journal.leaks += _leaks_after(reader.read(), plan)
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    no_inodes = bool(found.f_files) and not found.f_favail
+    if free < ROOM_FOR_LAST_WORDS_BYTES or no_inodes:
         raise TestbedError(
-            f"the results folder {folder} is full ({format_size(free)} free)",
+            f"the results folder {folder} is full ({'no inodes' if no_inodes else format_size(free)} free)",
             hint=f"make room, then go on with: {resume_command(plan, plan.run_id)}",
         )
     raise TestbedError(
         f"the {plan.testbed} testbed ended without finishing the run: {lab.last_words(console, begin)}",
         hint=f"its console is in {console}; go on with: {resume_command(plan, plan.run_id)}",
     )
+
+
+def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
+    """What a run that was not followed to its end could not take down, unless a journal of here says so."""
+    for event in last_words:
+        if isinstance(event, Ended):
+            return list(event.leaks)
+    if plan.testbed is not TestbedKind.MACHINES:
+        return []
+    return ["what was up on the machines, which take it down by themselves within half a minute"]
 
 
 class Pulse:
@@ -236,11 +254,15 @@ def _unwinding(command: list[str], console: Path) -> Iterator[subprocess.Popen[b
         try:
             yield process
         finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-                with contextlib.suppress(Exception):
-                    process.wait(timeout=UNWIND_DEADLINE_S)
+            signals.surely(lambda: _ask_to_end(process))
+
+
+def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(Exception):
+            process.wait(timeout=UNWIND_DEADLINE_S)
 
 
 STARTS = {TestbedKind.LAB: _in_lab, TestbedKind.HOST: _on_host, TestbedKind.MACHINES: _on_machines}
@@ -273,3 +295,16 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
         removed += gone
         failed += left
     return removed, failed
+
+
+def left(state: Path) -> tuple[str, ...]:
+    """What the journals of this machine name as still there. Only call this while holding the testbed."""
+    journals = (Journal(path) for path in sorted(state.glob("journal-*.jsonl")))
+    found = itertools.chain(journals, left_on_disk(lasting_folder()))
+    names: list[str] = []
+    for journal in found:
+        try:
+            names += [entry.what for entry in journal.open_entries().values()]
+        except Unreadable:
+            names.append(f"what {journal.path} names")
+    return tuple(names)

@@ -226,6 +226,8 @@ class _Heard:
         self._log = log
         self._read_bytes = 0
         self._first: dict[tuple[str, str], float] = {}
+        # One for all that is heard: the clock may be set meanwhile.
+        self._epoch_s = time.time() - time.monotonic()
 
     def when(self, message: str, server: str) -> float | None:
         """When the first such message came; None if none did."""
@@ -249,7 +251,7 @@ class _Heard:
             file.seek(self._read_bytes)
             whole, newline, _ = file.read().rpartition(b"\n")
         self._read_bytes += len(whole + newline)
-        now = time.time()
+        now = self._epoch_s + time.monotonic()
         for line in whole.decode("utf-8", "replace").split("\n"):
             if message := fio.heard(line):
                 self._first.setdefault(message, now)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import errno
 import sys
-from types import FrameType
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from harness import __version__
+from harness import __version__, signals
 from harness.cli import machine, parse, probe, results, run
-from harness.cli.console import Interrupted, err, out, tell_error
-from harness.errors import HarnessError
+from harness.cli.console import (
+    hint,
+    prepare_streams,
+    say,
+    silence,
+    tell,
+    tell_error,
+    tell_interruption,
+)
+from harness.errors import HarnessError, Interrupted
+
+INTERRUPTED = 130
+"""Exit status after whatever ends a command early, as shells have it for Ctrl-C."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
     name="harness",
@@ -65,7 +77,7 @@ app.add_typer(parse.parse_app, name="parse")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        out.print(f"harness {__version__}")
+        say(f"harness {__version__}")
         raise typer.Exit
 
 
@@ -78,45 +90,61 @@ def _main(
     del version
 
 
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    # Once: a second signal must not stop the unwinding that the first began.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: None)
-    raise Interrupted
-
-
-def _silence_stdout() -> None:
-    """What Python still holds for a standard output that takes nothing must not fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def main() -> NoReturn:
-    """Entry point: errors become one sentence and an exit status, never a traceback."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupted)
-    if sys.stdout is None:  # closed by the caller
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 (for as long as the process lives)
+    """The command as it was typed, to its exit status: errors become one sentence, never a traceback."""
+    signals.unwind()
+    prepare_streams()
     try:
         try:
-            app()
+            status = _carry_out()
+        finally:
+            signals.ignore()
+    except Interrupted as interruption:
+        tell_interruption(interruption)
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def _carry_out() -> int:
+    try:
+        try:
+            app(prog_name="harness")
         finally:
             sys.stdout.flush()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
     except HarnessError as error:
         tell_error(error)
-        sys.exit(error.exit_code)
-    except Interrupted as interruption:
-        err.print("harness: interrupted; everything has been taken down")
-        if interruption.hint:
-            err.print(f"  hint: {interruption.hint}", markup=False, soft_wrap=True)
-        sys.exit(130)
+        return error.exit_code
+    except UnicodeEncodeError as error:
+        # A name of a file may be any bytes; what is written into results is UTF-8.
+        tell(f"harness: expected a name that is UTF-8, found {error.object}")
+        hint("rename the file or folder")
+        return HarnessError.exit_code
     except BrokenPipeError:
         # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.
-        _silence_stdout()
-        sys.exit(1)
+        silence(sys.stdout)
+        return 1
     except OSError as error:
-        _silence_stdout()
-        where = f"{error.filename}: " if error.filename else ""
-        err.print(f"harness: {where}{error.strerror or error}", markup=False, soft_wrap=True)
-        err.print("  hint: is the disk full, or the output closed?")
-        sys.exit(1)
-    sys.exit(0)
+        silence(sys.stdout)
+        _tell_os_error(error)
+        return 1
+    return 0
+
+
+def _tell_os_error(error: OSError) -> None:
+    where = f"{error.filename}: " if error.filename else ""
+    tell(f"harness: {where}{error.strerror or error}")
+    if error.errno in NO_ROOM:
+        hint("is the disk full, or has it no inodes left? df and df -i tell")
+    elif not _here():
+        hint("the folder that this was started in has been removed: go to another")
+
+
+def _here() -> bool:
+    """Whether the working directory is still there."""
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True

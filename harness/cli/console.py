@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 from harness import plan, references, testbed
-from harness.errors import HarnessError, UsageError
+from harness.errors import HarnessError, Interrupted, UsageError
+from harness.escape import printable
 from harness.journal import Journal
 from harness.model import LabKernel, Plan
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
-from harness.state import lasting_folder
+from harness.state import exclusive, lasting_folder
 from harness.stats import FEWEST
 from harness.table import TableFormat
 from harness.units import format_duration, format_size
@@ -34,15 +39,65 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
-# No emoji: rich would make a picture of the `:x:` in somebody's file.
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+
+class _Watched(io.TextIOWrapper):
+    """Standard error. That nobody watches any more is no reason to end what goes on."""
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            silence(self)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            silence(self)
 
 
-class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which click would take for its own and say nothing of."""
+LEAST_FREE_FILES = 1000
+"""The same of files: a matrix has some 500, and most file systems a limit to them."""
 
-    hint: str | None = None
+# Most of what is printed holds names that others chose: no markup, and no pictures for `:x:`.
+out = Console(markup=False, highlight=False, emoji=False)
+err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Print a line of what was asked for."""
+    out.print(printable(text), soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """Print a line for whoever watches."""
+    err.print(printable(text), soft_wrap=True)
+
+
+def hint(text: str) -> None:
+    """Print what to try, below an error."""
+    tell(f"  hint: {text}")
+
+
+def prepare_streams() -> None:
+    """Have standard output take any text, whatever its encoding, and standard error never fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
+    sys.stderr = _Watched(
+        io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
+    )
+    # Named, so that rich knows its encoding.
+    err.file = sys.stderr
+
+
+def silence(stream: TextIO) -> None:
+    """Have a stream that takes nothing any more lead nowhere: what Python still holds for it must not fail
+    again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def prepare_results(folder: Path) -> None:
@@ -56,15 +111,18 @@ def prepare_results(folder: Path) -> None:
             f"the results folder {folder} was expected to take files, but: {error.strerror}",
             hint="choose another with --results",
         ) from error
-    free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_BYTES:
+    lacking = ""
+    found = os.statvfs(folder)
+    if (free := found.f_bavail * found.f_frsize) < LEAST_FREE_BYTES:
+        lacking = f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, but there are "
+        lacking += format_size(free)
+    elif found.f_files and found.f_favail < LEAST_FREE_FILES:
+        lacking = f"room for {LEAST_FREE_FILES} files was expected in {folder}, but there are "
+        lacking += f"{found.f_favail} inodes left"
+    if lacking:
         with contextlib.suppress(OSError):
             folder.rmdir()
-        raise UsageError(
-            f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, "
-            f"but there are {format_size(free)}",
-            hint="make room, or choose another folder with --results",
-        )
+        raise UsageError(lacking, hint="make room, or choose another folder with --results")
 
 
 @contextlib.contextmanager
@@ -89,9 +147,9 @@ def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None
 
 def tell_recovery(removed: list[str], failed: list[str]) -> None:
     for line in removed:
-        err.print(f"removed, left by an earlier run: {line}", markup=False, soft_wrap=True)
+        tell(f"removed, left by an earlier run: {line}")
     for line in failed:
-        err.print(f"could not be removed: {line}", markup=False, soft_wrap=True)
+        tell(f"could not be removed: {line}")
 
 
 def print_view(
@@ -117,37 +175,36 @@ def print_view(
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     """Say what begins, where, and where its results go."""
-    err.print(
+    tell(
         f"run {made.run_id} in the {made.testbed} testbed"
         + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
         + (" in virtual time" if made.virtual_time else "")
-        + f": {what}, results in {folder.path}",
-        soft_wrap=True,
+        + f": {what}, results in {folder.path}"
     )
 
 
-def print_plan(made: Plan, console: Console = out) -> None:
+def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
     storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
     kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
     clock = ", virtual time" if made.virtual_time else ""
-    console.print(
+    to(
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
-    console.print("columns:   " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
+    to("columns:   " + ", ".join(map(made.shown, made.columns)))
     if made.machines is not None:
         names = [
             f"target {made.machines.target}",
             *(f"initiator {name}" for name in made.machines.initiators),
         ]
-        console.print("machines:  " + ", ".join(names), markup=False, soft_wrap=True)
+        to("machines:  " + ", ".join(names))
     for what, backing in (("storage:   ", made.backing), ("local:     ", made.local_device)):
         if backing is not None and backing.path is not None:
-            console.print(f"{what}{backing.kind} {backing.path}", markup=False, soft_wrap=True)
+            to(f"{what}{backing.kind} {backing.path}")
     if made.hops:
-        console.print("hops:      " + ", ".join(made.hops), markup=False, soft_wrap=True)
-    console.print("workloads: " + ", ".join(workload.name for workload in made.workloads), soft_wrap=True)
+        to("hops:      " + ", ".join(made.hops))
+    to("workloads: " + ", ".join(workload.name for workload in made.workloads))
     block, rule = len(made.columns) * len(made.workloads), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
@@ -156,45 +213,78 @@ def print_plan(made: Plan, console: Console = out) -> None:
         # No cell is begun after that, and each is measured once.
         least = plan.estimate_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
-    console.print(
+    to(
         f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
         f"about {' to '.join(dict.fromkeys(format_duration(round(time_s)) for time_s in times))}",
-        markup=False,
     )
     if rule is not None:
-        console.print(
+        to(
             f"until:     the 95 % interval of a cell's median is within {100 * rule.width:g} % of it",
-            markup=False,
         )
 
 
 def carry_out(
-    made: Plan, folder: RunFolder, state: Path, started_unix_s: float, *, cells: int, cell_estimate_s: float
+    made: Plan, folder: RunFolder, state: Path, started_s: float, *, cells: int, cell_estimate_s: float
 ) -> Outcome:
     """Run a plan in its testbed to its end, shown as it goes on. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
-        outcome = follow(
-            testbed.events(made, folder.path.resolve(), journal, state),
-            cells=cells,
-            cell_estimate_s=cell_estimate_s,
-            console=err,
-            started_unix_s=started_unix_s,
-            virtual_time=made.virtual_time,
-        )
+        # Closed, which ends the testbed, before anything is said of its end.
+        with contextlib.closing(testbed.events(made, folder.path.resolve(), journal, state)) as events:
+            outcome = follow(
+                events,
+                cells=cells,
+                cell_estimate_s=cell_estimate_s,
+                console=err,
+                started_s=started_s,
+                virtual_time=made.virtual_time,
+            )
+    except Interrupted as interruption:
+        interruption.left = tuple(journal.leaks)
+        raise
+    except HarnessError:
+        _tell_leaks(journal.leaks)
+        raise
     finally:
         journal.end()
+    outcome.leaks += tuple(journal.leaks)
+    _tell_leaks(outcome.leaks)
     if outcome.failure is not None:
         error = HarnessError(outcome.failure.message, hint=outcome.failure.hint)
         error.exit_code = outcome.failure.exit_code
         raise error
-    for leak in outcome.leaks:
-        err.print(f"[red]left behind[/]: {leak}", markup=True)
     return outcome
 
 
+@contextlib.contextmanager
+def holding(run_id: str) -> Iterator[Path]:
+    """Hold the testbed for one run or command; yields the state folder. An interruption says what is left."""
+    with exclusive(run_id) as state:
+        try:
+            yield state
+        except Interrupted as interruption:
+            interruption.left = testbed.left(state) or interruption.left
+            raise
+
+
+def _tell_leaks(leaks: Sequence[str]) -> None:
+    for leak in leaks:
+        err.print(Text.assemble(("left behind", "red"), f": {printable(leak)}"), soft_wrap=True)
+
+
 def tell_error(error: HarnessError) -> None:
-    err.print(f"harness: {error.message}", markup=False, soft_wrap=True)
+    tell(f"harness: {error.message}")
     if error.hint:
-        err.print(f"  hint: {error.hint}", markup=False, soft_wrap=True)
+        hint(error.hint)
+
+
+def tell_interruption(interruption: Interrupted) -> None:
+    """Say that all has been taken down, or what has not; and how to go on."""
+    if interruption.left:
+        tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
+        hint("`harness clean` takes it away (of machines: with the run's --target and --initiator)")
+    else:
+        tell("harness: interrupted; everything has been taken down")
+    if interruption.hint:
+        hint(interruption.hint)

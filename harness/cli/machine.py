@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from harness import doctor, lab, remote, testbed
-from harness.cli.console import err, out, tell_error, tell_recovery
+from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
 from harness.errors import HarnessError, TestbedError, UsageError
+from harness.escape import printable
 from harness.journal import Journal
 from harness.lab import kernel
 from harness.model import LabKernel
 from harness.progress import bar
-from harness.state import exclusive, lasting_folder
+from harness.state import lasting_folder
 from harness.units import format_duration
 
 TargetOption = Annotated[
@@ -40,9 +42,9 @@ HopsOption = Annotated[
     typer.Option("--hop", help="A run's hop: ssh://… Again for more.", show_default=False),
 ]
 MARKS = {
-    doctor.Verdict.OK: "[green]ok     [/]",
-    doctor.Verdict.NOTE: "[yellow]note   [/]",
-    doctor.Verdict.MISSING: "[red]missing[/]",
+    doctor.Verdict.OK: ("ok     ", "green"),
+    doctor.Verdict.NOTE: ("note   ", "yellow"),
+    doctor.Verdict.MISSING: ("missing", "red"),
 }
 
 
@@ -63,19 +65,19 @@ def doctor_command(
     healthy = True
     untried = {machine.name for machine in taking_part}
     for finding in found:
-        out.print(f"{MARKS[finding.verdict]} {finding.where:{width}}", end=" ")
-        out.print(finding.text, markup=False, soft_wrap=True)
+        line = f" {finding.where:{width}} {printable(finding.text)}"
+        out.print(Text.assemble(MARKS[finding.verdict], line), soft_wrap=True)
         if finding.mend:
-            out.print(f"{'':{width + 9}}mend it: {finding.mend}", markup=False, soft_wrap=True)
+            say(f"{'':{width + 9}}mend it: {finding.mend}")
         healthy = healthy and (finding.ok or finding.where == "host")
         if finding.tried:
             untried.discard(finding.where)
     if healthy and untried:
-        out.print(f"nothing is missing, but it was not tried on the {' and the '.join(sorted(untried))}")
+        say(f"nothing is missing, but it was not tried on the {' and the '.join(sorted(untried))}")
     elif taking_part or between:
-        out.print("the machines are ready: harness run" if healthy else "the machines are not ready")
+        say("the machines are ready: harness run" if healthy else "the machines are not ready")
     else:
-        out.print("the lab is ready: harness run" if healthy else "the lab is not ready")
+        say("the lab is ready: harness run" if healthy else "the lab is not ready")
     if not healthy:
         raise typer.Exit(2)
 
@@ -87,13 +89,13 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
     """
     taking_part = _machines(target, initiators)
     if not taking_part:
-        with exclusive("harness clean") as state:
+        with holding("harness clean") as state:
             removed, failed = testbed.recover(state)
         tell_recovery(removed, failed)
         if failed:
             raise typer.Exit(1)
         if not removed:
-            out.print("nothing was left behind")
+            say("nothing was left behind")
         return
     status = 0
     # The target last: a session can be logged out for as long as its target is there.
@@ -109,7 +111,7 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
         )
         status = max(status, 1 if failed else 0)
         if not removed and not failed:
-            out.print(f"{machine.name}: nothing was left behind", markup=False)
+            say(f"{machine.name}: nothing was left behind")
     if status:
         raise typer.Exit(status)
 
@@ -144,11 +146,10 @@ def build_kernel() -> None:
     built = found.built
     source, _ = kernel.installed_source()
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
-    out.print(
+    say(
         f"kernel {built.release} of {source.package} {built.source_version} {took}: {found.folder}",
-        soft_wrap=True,
     )
-    out.print(f"sha256 of linux: {built.sha256}", soft_wrap=True)
+    say(f"sha256 of linux: {built.sha256}")
 
 
 def lab_exec(
@@ -184,7 +185,7 @@ def lab_exec(
                 "virtual time needs the lab's own kernel, but Debian's was chosen", hint="add --kernel own"
             )
         chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
-    with exclusive("harness lab exec") as state:
+    with holding("harness lab exec") as state:
         journal = Journal(state / "journal-lab-exec.jsonl", lasting=lasting_folder())
         console = state / "lab-exec.log"
         try:

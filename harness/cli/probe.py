@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from harness import disturbance, planned, testbed
 from harness.cli.console import (
-    Interrupted,
     carry_out,
-    err,
-    out,
+    holding,
     print_view,
     results_of,
+    say,
+    tell,
     tell_recovery,
     tell_start,
 )
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
 from harness.model import IkeAuth, IpsecMode, Plan, Security
 from harness.plan import KernelChoice, Kernels, Request
 from harness.probes import planning, store
 from harness.probes.prober import questions
-from harness.progress import process_started_unix_s
+from harness.progress import process_started_s
 from harness.results import RunFolder
-from harness.state import exclusive
 from harness.units import check_name, format_duration, parse_duration_s
 from harness.views import View
 
@@ -117,7 +116,7 @@ def probe(
     ] = False,
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
-    started_unix_s = process_started_unix_s()
+    started_s = process_started_s()
     asked = planning.load_profile(profile) if profile is not None else None
     if asked is not None and probe:
         raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
@@ -163,16 +162,16 @@ def probe(
         ]
         planned.require_typed(made, resume, [(option, text) for option, text in typed if text is not None])
         if not plan_only:
-            _print_plan(made, err)
+            _print_plan(made, tell)
     testbed.require_rights(made)
     if plan_only:
         _print_plan(made)
         return
-    with exclusive(made.run_id) as state:
+    with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         with results_of(made, folder, resumed=resume is not None):
             try:
-                status = _run(made, folder, state, started_unix_s, asked)
+                status = _run(made, folder, state, started_s, asked)
             except Interrupted as interruption:
                 interruption.hint = planned.resume_command(made, str(folder.path))
                 raise
@@ -181,7 +180,7 @@ def probe(
 
 
 def _run(
-    made: Plan, folder: RunFolder, state: Path, started_unix_s: float, asked: planning.ProbeProfile | None
+    made: Plan, folder: RunFolder, state: Path, started_s: float, asked: planning.ProbeProfile | None
 ) -> int:
     done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
@@ -190,7 +189,7 @@ def _run(
     if left:
         tell_start(made, folder, f"{left} probes")
         each_s = planning.estimate_s(made) / len(questions(made))
-        outcome = carry_out(made, folder, state, started_unix_s, cells=left, cell_estimate_s=each_s)
+        outcome = carry_out(made, folder, state, started_s, cells=left, cell_estimate_s=each_s)
         status, lines = outcome.exit_code, outcome.summary("probes")
     again = f"harness table {shlex.quote(str(folder.path))}"
     for view, reference in _views(made, asked):
@@ -200,7 +199,7 @@ def _run(
             f"the table again: {again} --view {view}{f' --reference {reference}' if reference else ''}"
         )
     for line in lines:
-        err.print(line, soft_wrap=True)
+        tell(line)
     return status
 
 
@@ -221,18 +220,17 @@ def _whole_seconds(text: str) -> int:
     return int(seconds)
 
 
-def _print_plan(made: Plan, console: Console = out) -> None:
-    console.print(f"testbed: {made.testbed}", soft_wrap=True)
+def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
+    to(f"testbed: {made.testbed}")
     if made.machines is not None:
         names = [
             f"target {made.machines.target}",
             *(f"initiator {name}" for name in made.machines.initiators),
         ]
-        console.print("machines: " + ", ".join(names), markup=False, soft_wrap=True)
-    console.print("columns: " + ", ".join(map(made.shown, made.columns)), soft_wrap=True)
-    console.print("probes:  " + ", ".join(probe.name for probe in made.probing), soft_wrap=True)
-    console.print(
+        to("machines: " + ", ".join(names))
+    to("columns: " + ", ".join(map(made.shown, made.columns)))
+    to("probes:  " + ", ".join(probe.name for probe in made.probing))
+    to(
         f"in all:  {len(questions(made))}, about {format_duration(round(planning.estimate_s(made)))}",
-        markup=False,
     )
     sys.stdout.flush()

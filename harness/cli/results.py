@@ -12,10 +12,11 @@ import typer
 from harness import comparison, explain, export, plan, planned, references, report, testbed
 from harness.cli.console import (
     carry_out,
-    err,
+    holding,
     prepare_results,
     print_plan,
     print_view,
+    tell,
     tell_recovery,
 )
 from harness.errors import UsageError
@@ -25,7 +26,7 @@ from harness.files import shown_path
 from harness.model import LINK_LOCAL
 from harness.probes import store
 from harness.profiles import load_link
-from harness.progress import process_started_unix_s
+from harness.progress import process_started_s
 from harness.results import (
     RunFolder,
     open_environments,
@@ -35,7 +36,6 @@ from harness.results import (
     write_out,
 )
 from harness.schedule import Schedule
-from harness.state import exclusive
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.units import parse_percent, shown
 from harness.views import View
@@ -110,10 +110,10 @@ def compare(
     slower = found.slower_by(margin) if margin else []
     if slower:
         names = ", ".join(cell.name for cell in slower)
-        err.print(f"slower by {fail_if_slower} or more: {names}", markup=False, soft_wrap=True)
+        tell(f"slower by {fail_if_slower} or more: {names}")
     if margin and found.disturbed:
         names = ", ".join(cell.name for cell in found.disturbed)
-        err.print(f"not judged, for it was disturbed: {names}", markup=False, soft_wrap=True)
+        tell(f"not judged, for it was disturbed: {names}")
     if slower:
         raise typer.Exit(1)
 
@@ -165,22 +165,18 @@ def _measure_twin(run: RunFolder) -> None:
         return
     folder = twin.folder_of(run)
     planned.check(made, f"the twin of {shown(str(run.path))}")
-    err.print(
-        f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}",
-        markup=False,
-        soft_wrap=True,
-    )
-    print_plan(made, err)
-    with exclusive(made.run_id) as state:
+    tell(f"the twin of {made.run_id} in virtual time, kept in {shown_path(folder.path)}")
+    print_plan(made, tell)
+    with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         prepare_results(folder.path)
         folder.save_plan(made)
         cells = Schedule(made, folder.load_records()).expected
         outcome = carry_out(
-            made, folder, state, process_started_unix_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
+            made, folder, state, process_started_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
         )
     for line in outcome.summary():
-        err.print(line, soft_wrap=True)
+        tell(line)
 
 
 def _concluded(name: str, shape: explain.ExplainFormat) -> str:
@@ -204,7 +200,7 @@ def report_command(
     """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
     page = report.render(report.load(paths or [Path(DEFAULTS.results)]))
     _write(output, page.encode())
-    err.print(f"the report: {shown_path(output)}", markup=False, soft_wrap=True)
+    tell(f"the report: {shown_path(output)}")
 
 
 def plot(
@@ -220,7 +216,7 @@ def plot(
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(DEFAULTS.results)])
     _write(file, report.picture(chosen, results, Metric(metric), file))
-    err.print(f"the picture: {shown_path(file)}", markup=False, soft_wrap=True)
+    tell(f"the picture: {shown_path(file)}")
 
 
 def export_command(

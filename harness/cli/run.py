@@ -12,22 +12,21 @@ import typer
 from harness import plan, planned, testbed
 from harness.backing import require_device
 from harness.cli.console import (
-    Interrupted,
     carry_out,
-    err,
+    holding,
     print_plan,
     results_of,
+    tell,
     tell_recovery,
     tell_start,
 )
 from harness.cli.results import print_table
-from harness.errors import UsageError
+from harness.errors import Interrupted, UsageError
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
-from harness.progress import process_started_unix_s
+from harness.progress import process_started_s
 from harness.results import RunFolder
 from harness.schedule import Schedule
-from harness.state import exclusive
 from harness.table import Options, TableFormat
 from harness.units import check_name
 
@@ -267,7 +266,7 @@ def run(
     ] = False,
 ) -> None:
     """Measure: every workload on every column, repeated, in a random order that is kept."""
-    started_unix_s = process_started_unix_s()
+    started_s = process_started_s()
     request = DEFAULTS if config is None else plan.load_request(config)
     typed: dict[str, object] = {
         "links": link,
@@ -331,18 +330,18 @@ def run(
             ],
         )
         if not plan_only:
-            print_plan(made, err)
+            print_plan(made, tell)
     testbed.require_rights(made)
     if plan_only:
         _require_device(made)
         print_plan(made)
         return
-    with exclusive(made.run_id) as state:
+    with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
         _require_device(made)
         with results_of(made, folder, resumed=resume is not None):
             try:
-                status = _run(made, folder, state, started_unix_s)
+                status = _run(made, folder, state, started_s)
             except Interrupted as interruption:
                 interruption.hint = planned.resume_command(made, str(folder.path))
                 raise
@@ -360,24 +359,22 @@ def _resumed(name: str, results: Path) -> RunFolder:
     return RunFolder(path)
 
 
-def _run(made: Plan, folder: RunFolder, state: Path, started_unix_s: float) -> int:
+def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     schedule = Schedule(made, folder.load_records())
     cells = schedule.expected
     if next(iter(schedule), None) is None:
         print_table([folder.path], Options(), TableFormat.PLAIN)
-        err.print("nothing is left to measure")
+        tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    outcome = carry_out(
-        made, folder, state, started_unix_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made)
-    )
+    outcome = carry_out(made, folder, state, started_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made))
     print_table([folder.path], Options(), TableFormat.PLAIN)
     for line in outcome.summary():
-        err.print(line, soft_wrap=True)
+        tell(line)
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
-        err.print(f"measure them again on a quieter machine: {again}", markup=False, soft_wrap=True)
-    err.print(f"the table again: harness table {shlex.quote(str(folder.path))}", soft_wrap=True)
+        tell(f"measure them again on a quieter machine: {again}")
+    tell(f"the table again: harness table {shlex.quote(str(folder.path))}")
     return outcome.exit_code
 
 

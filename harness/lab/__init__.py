@@ -155,6 +155,8 @@ def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
             tried.append(f"{folder} (not writable)")
         elif (found := os.statvfs(folder)).f_flag & os.ST_NOEXEC:
             tried.append(f"{folder} (noexec)")
+        elif found.f_files and not found.f_favail:
+            tried.append(f"{folder} (no inodes left)")
         elif found.f_bavail * found.f_frsize < size_bytes:
             tried.append(f"{folder} ({found.f_bavail * found.f_frsize // MIB} MiB free)")
         else:
@@ -426,7 +428,8 @@ def _write_settings(
         "PEERS": " ".join(peers),
     }
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
-    (folder / "settings").write_text(text, encoding="utf-8")
+    # Names of files are bytes, and may be any.
+    (folder / "settings").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _write_network(folder: Path, batch: str) -> None:

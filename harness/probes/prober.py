@@ -11,7 +11,7 @@ import msgspec
 from harness import counters, disturbance, environment, leftovers, links, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.errors import HarnessError, HostLost, RequirementError
-from harness.events import CellEnded, CellStarted, Emit, Phase
+from harness.events import CellEnded, CellStarted, Emit, Phase, ago_s
 from harness.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.probes import judged, store
@@ -82,7 +82,7 @@ class Prober:
                         record.status,
                         record.reason,
                         0,
-                        record.started_unix_s,
+                        ago_s(record.started_unix_s),
                         disturbance.told(record),
                     )
                 )

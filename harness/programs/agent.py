@@ -39,6 +39,8 @@ MOST_WAITING = 256
 RELAY_WINDOW = 8
 """Chunks of a relayed connection that may be under way to one end before that end has taken them."""
 
+BEGINS = b'{"id":'
+LARGEST_JOURNAL_BYTES = 16 << 20
 STOP_S = 5.0
 UNDO_STEP_S = 60.0
 CLOCK_READINGS = 20
@@ -340,16 +342,11 @@ class Agent:
         lasting = own_folder(LASTING).glob(name) if LASTING.exists() else ()
         # What is lasting after what stood on it.
         for journal in (*sorted(STATE.glob(name), reverse=True), *sorted(lasting, reverse=True)):
-            pending: dict[int, Message] = {}
-            for text in journal.read_text().splitlines():
-                try:
-                    line = json.loads(text)
-                except ValueError:
-                    continue  # torn by the kill: what it names was not yet acted on
-                if "entry" in line:
-                    pending[line["id"]] = line["entry"]
-                else:
-                    pending.pop(line["id"], None)
+            try:
+                pending = read_journal(journal)
+            except (OSError, ValueError) as error:
+                failed.append(f"{journal}: {error}; {set_aside(journal)}")
+                continue
             for number, entry in reversed(list(pending.items())):
                 problems, found = undo(entry["steps"])
                 if problems:
@@ -456,6 +453,59 @@ def write_down(journal: Path, line: Message) -> None:
         sync(folder)
 
 
+def read_journal(journal: Path) -> dict[int, Message]:
+    """What was brought up and not undone, by number, oldest first. ValueError if it is of another version, or
+    no journal."""
+    found = journal.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_JOURNAL_BYTES:
+        raise ValueError("it is no journal")
+    pending: dict[int, Message] = {}
+    for number, text in enumerate(journal.read_bytes().split(b"\n"), 1):
+        try:
+            line = json.loads(text)
+        except (UnicodeDecodeError, RecursionError):
+            line = None
+        except ValueError:
+            if text[: len(BEGINS)] == BEGINS[: len(text)] or not text.strip(b"\0"):
+                continue  # torn by the kill, or a power cut: what it names was not yet acted on
+            line = None
+        if not is_line(line):
+            raise ValueError(f"its line {number} is of another version, or of something else")
+        if "entry" in line:
+            pending[line["id"]] = line["entry"]
+        else:
+            pending.pop(line["id"], None)
+    return pending
+
+
+def is_line(line: Any) -> bool:
+    """Whether it is what ``write_down`` writes."""
+    if not isinstance(line, dict) or not isinstance(line.get("id"), int):
+        return False
+    entry = line.get("entry", {"what": "", "steps": []})
+    if not isinstance(entry, dict) or not isinstance(entry.get("what"), str):
+        return False
+    steps = entry.get("steps")
+    return isinstance(steps, list) and all(isinstance(step, dict) and is_step(step) for step in steps)
+
+
+def is_step(step: Message) -> bool:
+    words = [step.get("argv"), step.get("absent", [])]
+    return isinstance(step.get("input", ""), str) and all(
+        isinstance(each, list) and all(isinstance(word, str) for word in each) for each in words
+    )
+
+
+def set_aside(journal: Path) -> str:
+    """Rename what cannot be read, so that it stops nobody; says so."""
+    aside = journal.with_name(f"{journal.name}.{time.time_ns()}.unreadable")
+    try:
+        journal.rename(aside)
+    except OSError as error:
+        return f"remove it by hand, for it could not be renamed: {error.strerror}"
+    return f"it is {aside} now, and what it names may still be there"
+
+
 def own_folder(folder: Path) -> Path:
     """A folder that root alone may write to, made if absent: what lies in it is carried out."""
     with contextlib.suppress(FileExistsError):
@@ -525,7 +575,7 @@ def undo(steps: list[Message]) -> tuple[list[str], bool]:
 
 def main() -> None:
     # A terminal's or a session's end is noticed by standard input; SIGTERM may come from a shutdown.
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     # Read from a pipe, so that it never comes between two halves of a step.
     signals, wakeup = os.pipe()

@@ -18,6 +18,7 @@ from typing import Any
 import typer.main
 
 import harness.cli
+from harness import signals
 from harness.cli import app
 from tests.fuzz.driver import Broken
 
@@ -144,7 +145,7 @@ def _built() -> Any:
 
 @contextlib.contextmanager
 def _as_a_program(argv: list[str], folder: Path) -> Iterator[tuple[Any, Any]]:
-    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in signals.ENDING}
     before = sys.argv, sys.stdout, sys.stderr, Path.cwd(), dict(os.environ)
     with (
         tempfile.TemporaryFile("w", encoding="utf-8") as out,
@@ -162,7 +163,7 @@ def _as_a_program(argv: list[str], folder: Path) -> Iterator[tuple[Any, Any]]:
             os.chdir(before[3])
             os.environ.clear()
             os.environ |= before[4]
-            for number, handler in signals.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 

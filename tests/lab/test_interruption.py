@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import signals
 from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
 from harness.model import Status
 from harness.results import RunFolder
@@ -108,7 +109,7 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
     assert record_bytes(folder) == records, "a finished run has nothing left to measure"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
 def test_interrupted(tmp_path: Path, before: set[str], number: signal.Signals) -> None:
     # Longer than a second command takes, however busy the machine is.
     with running(tmp_path, *RUN, WORKLOAD, "--runtime=3s") as process:

@@ -24,7 +24,7 @@ import msgspec
 from harness import leftovers, programs
 from harness.capture import MOST_SPARSE, Reader, Seen
 from harness.charon import Charon
-from harness.errors import CommandFailed
+from harness.errors import CommandFailed, Interrupted
 from harness.hosts import NamespaceHost
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 from harness.witness import Association, Knock, Report, Witness
@@ -317,7 +317,7 @@ class World:
         if due:
             self.failed = command
         if due and self.failure is Failure.INTERRUPT:
-            raise KeyboardInterrupt
+            raise Interrupted
         if self.broken(command) or (due and self.failure is Failure.STATUS):
             if command.argv[0] == "write":
                 raise OSError(28, "No space left on device")

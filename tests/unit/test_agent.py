@@ -599,6 +599,52 @@ def test_the_same_run_resumed_does_not_mix_up_its_numbers(start: Callable[[], Ag
     assert start().begin()["removed"] == ["Thing 1"]
 
 
+FOREIGN = {
+    "a list": b"[1]",
+    "text": b"hello",
+    "bytes": b"\xff\xfe\x1b[2J",
+    "bytes in a name": b'{"id": 2, "entry": {"what": "\xff", "steps": []}}',
+    "no number": b'{"undone": 1}',
+    "steps that are none": b'{"id": 2, "entry": {"what": "x", "steps": 7}}',
+    "a step that is none": b'{"id": 2, "entry": {"what": "x", "steps": ["rm"]}}',
+    "words that are none": b'{"id": 2, "entry": {"what": "x", "steps": [{"argv": [1]}]}}',
+    "another version": b'{"id": 2, "entry": {"version": 9}}',
+    "no end of brackets": b'{"id": 2, "x": ' + b"[" * 100_000 + b"]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("line", FOREIGN.values(), ids=list(FOREIGN))
+def test_a_journal_that_cannot_be_read_is_set_aside_and_stops_nobody(
+    start: Callable[[], Agent], state: Path, tmp_path: Path, line: bytes
+) -> None:
+    killed = start()
+    killed.begin()
+    killed.note(101, ["touch", str(tmp_path / "undone")])
+    kill(killed)
+    (journal,) = state.glob("agent-*.jsonl")
+    journal.write_bytes(journal.read_bytes() + line + b"\n")
+    begun = start().begin()
+    assert begun["removed"] == []
+    (told,) = begun["failed"]
+    assert str(journal) in told and "its line 2 is of another version" in told and "unreadable now" in told
+    assert not journal.exists() and not (tmp_path / "undone").exists()
+    assert len(list(state.glob("*.unreadable"))) == 1
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 300, b'{"id": 2, "en' + b"\0" * 300], ids=["zeroes", "torn"])
+def test_zeroes_that_a_power_cut_left_are_passed_over(
+    start: Callable[[], Agent], state: Path, damage: bytes
+) -> None:
+    killed = start()
+    killed.begin()
+    killed.note(101, ["true"])
+    kill(killed)
+    (journal,) = state.glob("agent-*.jsonl")
+    journal.write_bytes(journal.read_bytes() + damage)
+    begun = start().begin()
+    assert (begun["removed"], begun["failed"]) == (["Thing 101"], [])
+
+
 @pytest.mark.parametrize("cut", [1, 20, -1], ids=["first byte", "middle", "all but one"])
 def test_a_torn_journal_is_undone_but_for_what_was_torn(
     start: Callable[[], Agent], state: Path, tmp_path: Path, cut: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,3 +185,91 @@ def test_it_runs_beside_another_ike_daemon_and_changes_nothing_of_the_machine(
     assert start[1:3] == ("unshare", "--mount"), "the folder is /run for it alone"
     assert start[-2:] == (str(place), charon.PROGRAM)
     assert world.left == set()
+
+
+# One that means harm
+
+
+def raw(data: bytes) -> Answer:
+    return lambda _name: iter([data])
+
+
+NONSENSE = {
+    "nothing": b"",
+    "a kind that there is not": b"\xff",
+    "an event without a name": bytes([Packet.EVENT]),
+    "an event of another name": bytes([Packet.EVENT, 200]) + b"x",
+    "a key that is no text": bytes([Packet.CMD_RESPONSE, 3, 2]) + b"\xff\xfe" + b"\0\1x",
+    "an end of what has not begun": bytes([Packet.CMD_RESPONSE, 2, 6, 4]),
+}
+
+
+@pytest.mark.parametrize("data", NONSENSE.values(), ids=list(NONSENSE))
+def test_what_is_no_vici_is_an_error_in_a_sentence(tmp_path: Path, data: bytes) -> None:
+    with (
+        daemon(tmp_path, raw(data)) as found,
+        pytest.raises(CommandFailed, match="charon on the nas was expected to answer `stats`, but: "),
+    ):
+        found.charon().ask("stats", within_s=1)
+
+
+@pytest.mark.parametrize("reason", ["\x1b[2J", ["a", "b"], {"a": "b"}], ids=str)
+def test_reasons_of_another_type_are_a_refusal_all_the_same(tmp_path: Path, reason: object) -> None:
+    with (
+        daemon(tmp_path, raw(response(success="no", errmsg=reason))) as found,
+        pytest.raises(CommandFailed) as error,
+    ):
+        found.charon().ask("stats", within_s=1)
+    assert error.value.message.isprintable()
+
+
+def serving(place: Path, harm: Callable[[socket.socket], None]) -> tuple[Charon, threading.Thread]:
+    """What accepts a connection and then does harm."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(place / "charon.vici"))
+    listener.listen()
+
+    def serve() -> None:
+        with listener, listener.accept()[0] as connection, contextlib.suppress(OSError):
+            harm(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return Charon(host=NamespaceHost("nas"), socket=place / "charon.vici"), thread
+
+
+def test_a_packet_larger_than_all_is_not_read(tmp_path: Path) -> None:
+    def harm(connection: socket.socket) -> None:
+        connection.sendall(b"\xff\xff\xff\xff")
+        while True:
+            connection.sendall(b"x" * 65536)
+
+    asked, thread = serving(tmp_path, harm)
+    with pytest.raises(CommandFailed, match="a packet of 4294967295 bytes"):
+        asked.ask("stats")
+    thread.join(PATIENCE_S)
+
+
+def test_a_packet_that_does_not_go_on_is_not_waited_for(tmp_path: Path) -> None:
+    def harm(connection: socket.socket) -> None:
+        connection.sendall(b"\0\0\1\0x")
+        connection.recv(1 << 16)
+        time.sleep(PATIENCE_S)
+
+    asked, _ = serving(tmp_path, harm)
+    with pytest.raises(CommandFailed, match="timed out"):
+        asked.ask("stats", within_s=0.3)
+
+
+def test_events_without_end_are_not_listened_to_for_ever(tmp_path: Path) -> None:
+    line = log("x" * 100)
+    packet = len(line).to_bytes(4, "big") + line
+
+    def harm(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(packet)
+
+    asked, thread = serving(tmp_path, harm)
+    with pytest.raises(CommandFailed, match="timed out"):
+        asked.ask("stats", within_s=0.5)
+    thread.join(PATIENCE_S)

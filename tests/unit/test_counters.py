@@ -91,3 +91,10 @@ def test_hosts_of_one_kernel_are_watched_once() -> None:
     (use,) = done().processors
     assert use.hosts == ("initiator", "target") and use.busy == pytest.approx(110 / 190)
     assert world.looks == 2
+
+
+def test_numbers_beyond_all_counters_are_none() -> None:
+    huge = "9" * 5000
+    assert traffic(f"eth0: {' '.join([huge] * 16)}") == {}
+    found = processors(f"cpu {huge}\nctxt {huge}\nintr \u0661\n", 0, [huge, "7"])
+    assert (found.total, found.interrupts, found.energy) == ({}, None, (None, 7))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -303,8 +304,9 @@ def ended(key: str, share: float | None = None, cause: str = "", status: Status 
     return CellEnded(key, status, None, 10**9, 5.0, None if share is None else Disturbed(share, cause))
 
 
-def test_the_end_of_a_run_names_what_disturbed_it() -> None:
-    outcome = Outcome(started_unix_s=0.0, ended_unix_s=10.0)
+def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 10.0)
+    outcome = Outcome(started_s=0.0, ended_s=10.0)
     hog = "other processes had 63 % of the processors"
     for event in (ended("a.r1", 0.2, "x"), ended("b.r1", 0.5, hog), ended("c.r1"), ended("a.r1")):
         outcome.take(event)
@@ -317,7 +319,7 @@ def test_the_end_of_a_run_names_what_disturbed_it() -> None:
 
 
 def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
-    outcome = Outcome(started_unix_s=0.0, ended_unix_s=10.0)
+    outcome = Outcome(started_s=0.0, ended_s=10.0)
     for event in (ended("a.r1"), ended("b.r1"), CellWithdrawn("a.r1", "4 cleartext segments")):
         outcome.take(event)
     assert outcome.summary()[0] == "2 cells (1 invalid, 1 ok) in 10 s"

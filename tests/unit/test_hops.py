@@ -23,7 +23,7 @@ from harness.probes import planning
 from harness.probes.kinds import Ping
 from harness.remote import parse_address
 from harness.results import RunFolder
-from harness.run import Completed
+from harness.run import Completed, await_condition
 from tests.unit.fakes import World
 from tests.unit.test_remote import script
 
@@ -87,7 +87,7 @@ def test_words_reach_a_program_unchanged_and_one_shell_serves_them_all(hop: Hop,
     assert hop.run(["sh", "-c", "exit 3"], check=False).status == 3
     with pytest.raises(CommandFailed, match="`no-such-program` ended with status 127"):
         hop.run(["no-such-program"])
-    assert "no-such-program" in hop.dialogue.said()
+    await_condition(lambda: "no-such-program" in hop.dialogue.said(), deadline_s=10, what="the log")
 
 
 def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
@@ -149,6 +149,13 @@ def test_one_that_hangs_is_given_up_after_a_while(hop: Hop) -> None:
 def test_an_answer_without_end_is_not_taken(hop: Hop) -> None:
     with pytest.raises(HopLost, match="its answer did not end"):
         hop.run(["sh", "-c", "yes | head -c 10000000"])
+
+
+@pytest.mark.parametrize("status", ["x", "-1", "", "9" * 5000, "\x1b[2J", "1 2"])
+def test_a_status_that_is_none_is_a_hop_lost(hop: Hop, status: str) -> None:
+    with pytest.raises(HopLost) as error:
+        hop.run(["sh", "-c", 'printf \'\\n%s %s\\n\' "$1" "$2"', "sh", hop._mark, status])
+    assert error.value.message.isprintable() and len(error.value.message) < 300
 
 
 def test_it_is_asked_what_it_is(hop: Hop) -> None:

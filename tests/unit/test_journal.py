@@ -12,10 +12,10 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
-from harness import recovery
-from harness.errors import CommandFailed, DeviceRefused, HostLost, RequirementError
+from harness import recovery, testbed
+from harness.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal, left_on_disk
+from harness.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
 from harness.links import NetworkNamespace, VethPair
 from harness.undo import Entry, Step, carry_out
 from tests.unit.fakes import Command, FakeHost, World
@@ -33,7 +33,7 @@ class Thing(msgspec.Struct, frozen=True):
             "failed": CommandFailed(f"{self.name} failed"),
             "refused": DeviceRefused(f"{self.name} is yours"),
             "lost": HostLost(f"{self.name} was too much"),
-            "interrupted": KeyboardInterrupt(),
+            "interrupted": Interrupted(),
         }
         if self.acquire_raises:
             raise errors[self.acquire_raises]
@@ -119,7 +119,7 @@ def test_a_failed_acquisition_is_undone(journal: Journal, world: World, host: Fa
 
 
 def test_an_interrupted_acquisition_is_undone(journal: Journal, world: World, host: FakeHost) -> None:
-    with pytest.raises(KeyboardInterrupt), journal.hold(host, Thing("a", "interrupted")):
+    with pytest.raises(Interrupted), journal.hold(host, Thing("a", "interrupted")):
         pytest.fail("it was not acquired")
     assert said(world) == ["make a", "break a", "sweep a"]
     assert journal.open_entries() == {}
@@ -224,11 +224,11 @@ def test_an_interruption_waits_for_the_undoing_to_be_done(
 ) -> None:
     def once(command: Command) -> bool:
         if command.argv[0] == "sweep" and said(world).count("sweep a") == 1:
-            raise KeyboardInterrupt
+            raise Interrupted
         return False
 
     world.broken = once
-    with pytest.raises(KeyboardInterrupt), journal.hold(host, Thing("a")):
+    with pytest.raises(Interrupted), journal.hold(host, Thing("a")):
         pass
     assert said(world) == ["make a", "break a", "sweep a", "break a", "sweep a"]
     assert journal.open_entries() == {}
@@ -364,10 +364,41 @@ def test_a_second_run_does_not_cross_out_what_the_first_left(
     assert names(again) == ["Thing a"]
 
 
-def test_lines_of_something_else_are_not_passed_over(journal: Journal) -> None:
-    journal.path.write_text('{"id": "one"}\n', encoding="utf-8")
-    with pytest.raises(msgspec.ValidationError):
-        journal.open_entries()
+FOREIGN = {
+    "another type": b'{"id": "one"}',
+    "an entry of another version": b'{"id":2,"entry":{"version":9,"undo":"x"}}',
+    "a crossing-out of another version": b'{"undone":1}',
+    "something else": b"[1, 2]",
+    "text": b"hello",
+    "bytes": b"\xff\xfe\x1b[2J",
+    "bytes in a name": b'{"id":2,"entry":{"what":"\xff","steps":[]}}',
+    "no end of brackets": b'{"id":2,"x":' + b"[" * 100_000,
+    "a number beyond all": b'{"id":1e400}',
+}
+
+
+@pytest.mark.parametrize("line", FOREIGN.values(), ids=list(FOREIGN))
+def test_lines_of_something_else_are_not_passed_over(journal: Journal, host: FakeHost, line: bytes) -> None:
+    with journal.hold(host, Thing("a")):
+        whole = journal.path.read_bytes()
+    journal.path.write_bytes(whole + line + b"\n" + whole)
+    for use in (Journal.open_entries, lambda found: found.open(Entry("b", ()))):
+        with pytest.raises(Unreadable, match="line 2") as error:
+            use(Journal(journal.path))
+        assert str(journal.path) in error.value.message and "harness clean" in (error.value.hint or "")
+
+
+def test_zeroes_that_a_power_cut_left_are_passed_over(
+    journal: Journal, host: FakeHost, recovering: World
+) -> None:
+    del recovering
+    with journal.hold(host, Thing("a")):
+        whole = journal.path.read_bytes()
+    for damage in (b"\0" * 512, whole[:9] + b"\0" * 500):
+        journal.path.write_bytes(whole + damage)
+        assert names(Journal(journal.path)) == ["Thing a"]
+        assert recovery.recover(Journal(journal.path)) == (["Thing a"], [])
+        assert not journal.path.exists()
 
 
 def test_without_a_file_nothing_is_open(journal: Journal) -> None:
@@ -507,3 +538,59 @@ def test_what_cannot_be_undone_is_named_and_stays_written_down(
 def test_a_namespace_that_has_gone_is_recovered_on_the_machine() -> None:
     assert recovery.reachable(Entry("x", (), "harness-none-0")) == NamespaceHost("machine")
     assert recovery.reachable(Entry("x", ())) == NamespaceHost("machine")
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def make_huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(LARGEST_BYTES + 1)
+
+
+def make_foreign(path: Path) -> None:
+    path.write_bytes(b'{"version":7}\n')
+
+
+@pytest.mark.parametrize("make", [make_folder, make_fifo, make_link, make_huge, make_foreign])
+def test_what_is_no_journal_is_set_aside_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    disk = tmp_path / "disk"
+    monkeypatch.setattr(testbed, "lasting_folder", lambda: disk)
+    state = tmp_path / "state"
+    state.mkdir()
+    disk.mkdir(mode=0o700)
+    foreign = [folder / "journal-20260101-000000-abcd.jsonl" for folder in (state, disk)]
+    for path in foreign:
+        make(path)
+    removed, failed = testbed.recover(state)
+    assert removed == []
+    for path, line in zip(foreign, failed, strict=True):
+        assert str(path) in line and "unreadable now" in line
+    assert not any(path.exists() or path.is_symlink() for path in foreign)
+    assert len(list(state.iterdir()) + list(disk.iterdir())) == len(foreign), "nothing of it is lost"
+    assert testbed.recover(state) == ([], []), "the next run finds nothing in its way"
+
+
+def test_what_cannot_be_set_aside_is_told_too(
+    journal: Journal, recovering: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del recovering
+    make_foreign(journal.path)
+
+    def read_only(_path: Path, _to: Path) -> Path:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", read_only)
+    removed, (told,) = recovery.recover(journal)
+    assert removed == [] and "remove it by hand" in told and "Read-only file system" in told

@@ -46,11 +46,18 @@ class FileSystems:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free_mib: dict[str, int] = {}
         self.flags: dict[str, int] = {}
+        self.inodes: dict[str, int] = {}
         monkeypatch.setattr(os, "statvfs", self._statvfs)
 
     def _statvfs(self, path: str) -> SimpleNamespace:
         free = self.free_mib.get(path, 10**6)
-        return SimpleNamespace(f_flag=self.flags.get(path, 0), f_bavail=free * 256, f_frsize=4096)
+        return SimpleNamespace(
+            f_flag=self.flags.get(path, 0),
+            f_bavail=free * 256,
+            f_frsize=4096,
+            f_files=10**6,
+            f_favail=self.inodes.get(path, 1000),
+        )
 
 
 @pytest.fixture
@@ -82,6 +89,14 @@ def test_a_folder_that_may_not_be_written_is_passed_over(
     del file_systems
     monkeypatch.setattr(os, "access", lambda path, _mode: path != folders[0])
     assert roomy_folder(MIB, folders) == Path(folders[1])
+
+
+def test_a_folder_without_inodes_is_passed_over(folders: list[str], file_systems: FileSystems) -> None:
+    file_systems.inodes[folders[0]] = 0
+    assert roomy_folder(1, folders) == Path(folders[1])
+    file_systems.inodes[folders[1]] = 0
+    with pytest.raises(RequirementError, match="no inodes left"):
+        roomy_folder(1, folders)
 
 
 def test_the_users_choice_goes_before_all_others(

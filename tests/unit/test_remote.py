@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import shlex
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -25,7 +27,7 @@ from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, Req
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.remote import Address, AgentHost, parse_address, ssh_command
-from harness.run import await_condition
+from harness.run import LARGEST_LOG_BYTES, await_condition
 from harness.undo import Entry, Step
 from tests.unit.agents import agent_source
 
@@ -365,7 +367,7 @@ def test_who_stops_waiting_has_the_program_killed(
                 return True
         return False
 
-    def interrupted(_answers: object, _timeout_s: float) -> None:
+    def interrupted(_answers: object, _kind: object, _timeout_s: float) -> None:
         await_condition(is_running, deadline_s=PATIENCE_S, what="the program to start")
         raise KeyboardInterrupt
 
@@ -796,3 +798,173 @@ def test_an_agent_that_may_not_mount_is_a_failure_in_a_sentence(
     with pytest.raises(CommandFailed, match="the target could not do it: CalledProcessError: "), connect():
         pytest.fail("it was connected")
     assert not (tmp_path / "state").exists()
+
+
+# Hosts that mean harm
+
+
+HOSTILE = """\
+#!/usr/bin/python3 -I
+import json, os, sys
+
+size = {size}
+got = 0
+while got < size:
+    got += len(os.read(0, size - got))
+
+
+def say(data):
+    while data:
+        data = data[os.write(1, data):]
+
+
+def answers():
+    rest = b""
+    while True:
+        *lines, rest = (rest + (os.read(0, 65536) or sys.exit())).split(b"\\n")
+        yield from map(json.loads, lines)
+
+
+say(b'{{"hello": 1, "uid": 0, "python": "3"}}\\n')
+for request in answers():
+    number = request.get("id", 0)
+    if request["do"] == "end":
+        sys.exit()
+    if request["do"] == "begin" and {honest_begin}:
+        say(json.dumps({{"id": number, "removed": [], "failed": [], "ssh": ""}}).encode() + b"\\n")
+    elif number:
+{harm}
+"""
+"""What answers in the agent's place."""
+
+
+def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
+    file = tools / "ssh"
+    lines = "\n".join(f"        {line}" for line in harm.splitlines())
+    size = len(programs.source("agent").encode())
+    text = HOSTILE.format(size=size, harm=lines, honest_begin=honest_begin)
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o755)
+
+
+ESCAPE = "\x1b]0;x\x07"
+ANSWERS: dict[str, object] = {
+    "a list": [1],
+    "a number": 7,
+    "nothing": None,
+    "an id that is a list": {"id": [1]},
+    "an id that is an object": {"id": {}},
+    "an output that is a number": {"id": 1, "out": 7},
+    "an output that is no base64": {"id": 1, "out": "***"},
+    "a status that is text": {"id": 2, "status": "0", "stdout": "", "stderr": "", "seconds": 0},
+    "an output that is a list": {"id": 2, "status": 0, "stdout": ["x"], "stderr": "", "seconds": 0},
+    "an error that is an object": {"id": 2, "error": {"a": 1}},
+    "lists that are none": {"id": 1, "removed": 7, "failed": {}, "ssh": []},
+    "texts that are none": {"id": 2, "texts": [1, None], "lines": "x", "offset_ns": "soon"},
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+@pytest.mark.parametrize("honest_begin", [True, False])
+def test_answers_of_other_types_are_a_host_lost(
+    connect: Connect,
+    tools: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: object,
+    honest_begin: bool,
+) -> None:
+    monkeypatch.setattr(remote, "ANSWER_GRACE_S", 0.5 if honest_begin else -119)
+    hostile(tools, f"say({msgspec.json.encode(answer)!r} + b'\\n')", honest_begin=honest_begin)
+
+    def ask_all(host: AgentHost) -> None:
+        host.run(["true"], timeout_s=0.1)
+        host.read_files(["/x", "/y"])
+        host.kernel_messages()
+        host.clock_offset_ns()
+        with host.daemon(["x"], log=tmp_path / "log", ready=lambda: True, deadline_s=5):
+            pass
+
+    with pytest.raises(HarnessError) as error, connect() as host:
+        ask_all(host)
+        raise CommandFailed("it understood all of it")
+    assert "\n" not in error.value.message
+
+
+def test_brackets_without_end_are_nonsense(connect: Connect, tools: Path) -> None:
+    hostile(tools, "say(b'{\"id\": 2, \"x\": ' + b'[' * 200000 + b'\\n')")
+    with pytest.raises(HostLost, match="something else than the agent does"), connect() as host:
+        host.run(["true"])
+
+
+def test_a_line_without_end_is_not_kept(connect: Connect, tools: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    hostile(tools, "while True: say(b'x' * (1 << 20))")
+    with pytest.raises(HostLost, match="a line that did not end within 32 MiB"), connect() as host:
+        host.run(["true"], timeout_s=60)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "KiB"
+
+
+def test_more_than_was_asked_for_is_not_kept(connect: Connect, tools: Path) -> None:
+    hostile(
+        tools,
+        "say(json.dumps({'id': number}).encode() + b'\\n')\n"
+        "line = json.dumps({'id': number, 'data': 'x' * 80000}).encode() + b'\\n'\n"
+        "while True: say(line)",
+    )
+    with connect() as host, host.reach(Path("/there")) as near, socket.socket(socket.AF_UNIX) as reader:
+        reader.connect(str(near))  # and nothing is read
+        await_condition(lambda: host.connection.lost is not None, deadline_s=PATIENCE_S, what="the end")
+        assert host.connection.lost == "it sent more than it was asked for"
+
+
+def test_a_log_does_not_grow_without_end(
+    connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.run.LARGEST_LOG_BYTES", 100_000)
+    script(tools, "ssh", f"head -c 50000000 /dev/zero | tr '\\0' x >&2\n{SSH}")
+    with connect() as host:
+        assert host.run(["echo", "hi"]).stdout == "hi\n", "it is listened to all the same"
+        with host.daemon(
+            ["sh", "-c", "head -c 5000000 /dev/zero >&2; echo done; sleep 60"],
+            log=tmp_path / "log",
+            output=tmp_path / "out",
+            ready=lambda: (tmp_path / "out").read_bytes() == b"done\n",
+            deadline_s=PATIENCE_S,
+        ):
+            pass
+    for log in ("ssh.log", "log"):
+        data = (tmp_path / log).read_bytes()
+        assert 100_000 < len(data) < 100_100 and data.endswith(b"(the rest was left out)\n")
+
+
+def test_what_ssh_says_without_end_is_an_error_in_a_sentence(connect: Connect, tools: Path) -> None:
+    script(tools, "ssh", "head -c 1000000 /dev/zero | tr '\\0' x >&2; printf '\\033[2J\\377' >&2; exit 255")
+    error = refused(connect)
+    assert len(error.message) < 2000 and error.message.isprintable()
+
+
+@pytest.mark.parametrize("field", ["error", "missing"])
+def test_what_drives_a_terminal_is_shown_as_such(connect: Connect, tools: Path, field: str) -> None:
+    words = "\n".join([ESCAPE, "x" * 10**6, ESCAPE])
+    hostile(tools, f"say(json.dumps({{'id': number, {field!r}: {words!r}}}).encode() + b'\\n')")
+    with pytest.raises(HarnessError) as error, connect() as host:
+        host.run(["true"])
+    assert error.value.message.isprintable() and len(error.value.message) < 2000
+
+
+@pytest.mark.parametrize("to", ["", ">&2"])
+def test_a_machine_that_is_asked_once_is_not_listened_to_for_ever(to: str) -> None:
+    argv = ["sh", "-c", f"cat; head -c 300000000 /dev/zero {to}; echo end"]
+    answer = remote.asked_once(argv, "hello", within_s=PATIENCE_S)
+    assert answer is not None
+    said, errors = answer
+    assert said.startswith("hello") and len(said) <= 2 * remote.LARGEST_LOOK_BYTES
+    assert len(errors) <= LARGEST_LOG_BYTES + 100
+    assert said.endswith("end\n") == bool(to)
+
+
+def test_a_machine_that_is_asked_once_and_says_nothing_is_given_up() -> None:
+    began = time.monotonic()
+    assert remote.asked_once(["sleep", "30"], "hello", within_s=0.3) is None
+    assert time.monotonic() - began < 10

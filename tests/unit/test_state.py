@@ -151,12 +151,34 @@ def test_each_user_has_one_folder_whatever_the_session(
 ) -> None:
     # A login session has a folder of its own, cron has none: both have to find each other's runs.
     monkeypatch.setattr(state, "own_folder", lambda folder: folder)
+    monkeypatch.setattr(os, "access", lambda *_: True)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     if runtime is None:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     else:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime.replace("HERE", str(tmp_path)))
     assert state.state_folder() == Path(expected)
+
+
+@pytest.mark.parametrize("why", ["read-only", "full", "kept as it was"])
+def test_where_tmp_takes_nothing_another_folder_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    takes_nothing = {Path("/tmp/harness-1000"), Path("/dev/shm/harness-1000")}
+
+    def own_folder(folder: Path) -> Path:
+        if folder in takes_nothing and why != "kept as it was":
+            raise OSError(30 if why == "read-only" else 28, why)
+        return folder
+
+    monkeypatch.setattr(state, "own_folder", own_folder)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda path, _mode: path not in takes_nothing)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert state.state_folder() == tmp_path / "harness-1000"
+    monkeypatch.delenv("TMPDIR")
+    with pytest.raises(RequirementError, match="none could be made: /tmp/harness-1000"):
+        state.state_folder()
 
 
 @pytest.mark.parametrize(

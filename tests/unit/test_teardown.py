@@ -19,7 +19,7 @@ from harness import recovery
 from harness.bench import Bench
 from harness.capture import Capture
 from harness.columns import Hosts
-from harness.errors import HarnessError, HostLost, RequirementError
+from harness.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.events import CellWithdrawn, Event
 from harness.journal import Journal
 from harness.model import (
@@ -96,7 +96,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
         try:
             bench.execute(Schedule(plan, folder.load_records()))
-        except (HarnessError, OSError, KeyboardInterrupt) as raised:
+        except (HarnessError, OSError, Interrupted) as raised:
             error = raised
     return Outcome(journal, folder, events, error)
 
@@ -455,7 +455,7 @@ def test_an_interrupted_run_keeps_its_cells_and_says_so(failing_runs: FailingRun
     most = 0
     for world, outcome in failing_runs(Failure.INTERRUPT):
         where = f"interrupted at {world.failed}"
-        assert isinstance(outcome.error, KeyboardInterrupt), where
+        assert isinstance(outcome.error, Interrupted), where
         assert all(record.status is Status.OK for record in outcome.records), where
         most = max(most, len(outcome.records))
     assert most == 6

@@ -1,0 +1,41 @@
+"""The lab where a machine's usual places take nothing: TMPDIR does, and no working directory is needed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.lab.cli import HARNESS
+
+pytestmark = pytest.mark.lab
+
+PLACES = """\
+set -e
+mount --bind "$1" /mnt
+mount --bind /tmp /tmp
+mount -o remount,bind,ro /tmp
+if touch /tmp/x 2>/dev/null; then exit 9; fi
+export TMPDIR=/mnt
+mkdir /mnt/gone
+cd /mnt/gone
+rmdir /mnt/gone
+exec "$2" lab exec -- echo it works
+"""
+"""For sh(1) in a mount namespace of its own. Arguments: a folder, the command."""
+
+
+def test_a_read_only_tmp_and_a_removed_working_directory(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", PLACES, "sh", str(tmp_path), HARNESS],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    assert "it works" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [], "and nothing is left"

@@ -1,0 +1,180 @@
+"""Where the command prints to: closed, full, gone, not UTF-8; and names that are markup or bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import harness.cli
+from harness.model import Io, Latency, Record, Status
+from harness.plan import Request, make_plan
+from harness.results import RunFolder
+
+HARNESS = str(Path(sys.executable).with_name("harness"))
+NO_UTF8 = (
+    {"LC_ALL": "C"},
+    {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+)
+TITLE = "4K reads, \N{MICRO SIGN}s [/b] \N{HANGUL SYLLABLE HA}"
+
+
+def run_of_a_cell(results: Path, **more: str) -> Path:
+    made = make_plan(Request(links=("local",), workloads=("rand-read-4k",), repeats=1))
+    folder = RunFolder(results / "20260101-000000-abcd")
+    folder.save_plan(made)
+    record = Record(
+        run_id=made.run_id,
+        testbed=made.testbed,
+        workload="rand-read-4k",
+        link="local",
+        ipsec="off",
+        repeat=1,
+        order=0,
+        status=Status.OK,
+        read=Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6)),
+        **more,  # type: ignore[arg-type]
+    )
+    folder.save_record(record)
+    return folder.path
+
+
+def command(
+    *words: str | bytes, cwd: Path, env: Mapping[str, str] | None = None, line: str = 'exec "$@"'
+) -> subprocess.CompletedProcess[bytes]:
+    """The command, through a line of shell."""
+    argv: Sequence[str | bytes] = ["sh", "-c", line, "sh", HARNESS, *words]
+    return subprocess.run(
+        argv,
+        cwd=cwd,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "300", **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def assert_quiet(done: subprocess.CompletedProcess[bytes]) -> None:
+    for words in (b"Traceback", b"Exception ignored", b"Fatal", b"Error:"):
+        assert words not in done.stderr, done
+
+
+@pytest.mark.parametrize("env", NO_UTF8, ids=str)
+@pytest.mark.parametrize("words", ["table", "explain", "export"])
+def test_a_locale_that_is_not_utf8(tmp_path: Path, env: dict[str, str], words: str) -> None:
+    run_of_a_cell(tmp_path / "results", link_title=TITLE, reason=TITLE)
+    done = command(*words.split(), "results", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done
+    assert_quiet(done)
+    assert done.stdout
+
+
+@pytest.mark.parametrize("env", [{}, NO_UTF8[1]], ids=str)
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"\xc3\xa9", b"[/b]", b"\x1b[2J", b"[red]"])
+def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, env: dict[str, str]) -> None:
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    place.mkdir(parents=True)
+    run_of_a_cell(place)
+    for words in (
+        ("table", place),
+        ("table", place / "absent"),
+        ("report", place, "-o", place / "r.html"),
+        ("run", "--resume", place / "20260101-000000-abcd" / ".."),
+        ("run", "--plan", "--link", place / "x.toml"),
+        ("parse", "fio", place / "x"),
+    ):
+        done = command(*map(str, words), cwd=tmp_path, env=env)
+        assert_quiet(done)
+        assert done.returncode in (0, 1, 2), done
+        assert b"\x1b[2J" not in done.stderr
+
+
+def test_a_name_that_no_plan_can_hold_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make_plan(Request(testbed="host", backing="file:/x\udcff", size="32M"))
+    monkeypatch.setattr(harness.cli, "app", lambda **_: msgspec.json.encode(made))
+    assert harness.cli._carry_out() == 2
+    assert "expected a name that is UTF-8, found /x\\udcff" in capsys.readouterr().err
+
+
+def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
+    done = command("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
+    assert (done.returncode, b"[/b]" in done.stderr) == (2, True), done
+    assert_quiet(done)
+
+
+@pytest.mark.parametrize("to", [">/dev/full", ">&-", "| :", "2>/dev/full", "2>&-", ">&- 2>&-", "2>&1 | :"])
+@pytest.mark.parametrize("words", [("table", "results"), ("table", "absent"), ("clean", "-x")])
+def test_outputs_that_nobody_takes(tmp_path: Path, to: str, words: tuple[str, ...]) -> None:
+    run_of_a_cell(tmp_path / "results")
+    done = command(*words, cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
+    assert_quiet(done)
+    status = int((tmp_path / "status").read_text(encoding="utf-8"))
+    is_refused = words[1:] in (("absent",), ("-x",))
+    if to.startswith("2>/") or to == "2>&-":
+        assert status == (2 if is_refused else 0), "an error that nobody reads is the same error"
+    elif to.startswith(">/") and not is_refused:
+        assert status == 1
+        assert b"No space left on device" in done.stderr and b"is the disk full" in done.stderr
+    else:
+        assert status in (0, 1, 2)
+
+
+def test_the_reader_of_a_table_may_stop_early(tmp_path: Path) -> None:
+    run_of_a_cell(tmp_path / "results")
+    done = command("table", "results", cwd=tmp_path, line='"$@" | head -1')
+    assert done.stdout and done.stderr == b""
+
+
+def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o755)
+    done = command("config", "check", "folder", cwd=tmp_path)
+    assert done.returncode == 2 and b"disk" not in done.stderr, done
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("table",),
+        ("table", "x"),
+        ("run", "--plan"),
+        ("run",),
+        ("report",),
+        ("config", "check", "x"),
+        ("clean",),
+    ],
+)
+def test_a_working_directory_that_was_removed(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "gone").mkdir()
+    done = command(*words, cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
+    assert_quiet(done)
+    assert done.returncode in (0, 1, 2), done
+    if done.returncode:
+        assert done.stderr.startswith(b"harness: "), done
+
+
+@pytest.mark.parametrize(
+    ("inodes", "words"), [(20, b"room for 1000 files was expected"), (2, b"No space left")]
+)
+def test_a_results_folder_without_inodes(tmp_path: Path, inodes: int, words: bytes) -> None:
+    apart = ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces")
+    script = 'mount -t tmpfs -o nr_inodes="$1" few "$2" && exec "$3" run --results "$2/r"'
+    done = subprocess.run(
+        [*apart, "sh", "-c", script, "sh", str(inodes), str(tmp_path), HARNESS],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert_quiet(done)
+    assert done.returncode == 2 and words in done.stderr, done

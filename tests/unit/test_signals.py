@@ -1,0 +1,208 @@
+"""What ends a command early, in a process of its own: no traceback, nothing left, and the truth about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import signals
+
+HARNESS = str(Path(sys.executable).with_name("harness"))
+PATIENCE_S = 30.0
+
+COMMAND = """\
+import os, sys, time
+from pathlib import Path
+
+import harness.cli
+from harness import state, testbed
+from harness.cli import console, machine
+from harness.hosts import NamespaceHost
+from harness.journal import Journal
+from harness.lab import ScratchFolder
+
+place = Path(sys.argv[1])
+state.state_folder = lambda: state.own_folder(place / "state")
+state.lasting_folder = testbed.lasting_folder = lambda: place / "lasting"
+
+
+@harness.cli.app.command()
+def work(phase: str) -> None:
+    journal = None
+    with console.holding("a run") as folder:
+        journal = Journal(folder / "journal-run.jsonl", lasting=place / "lasting")
+        try:
+            with journal.hold(NamespaceHost("machine"), ScratchFolder(str(place / "scratch"))):
+                (place / "up").touch()
+                if phase == "up":
+                    time.sleep(60)
+        finally:
+            journal.end()
+
+
+sys.argv = ["harness", "work", *sys.argv[2:]]
+harness.cli.main()
+"""
+"""The command line with one command more, which holds a scratch folder. Arguments: where, when to wait."""
+
+SLOW_RM = """\
+touch "$PLACE/removing"
+sleep 1
+{then}
+"""
+"""Stands for rm(1), which takes a scratch folder away: long enough to be interrupted."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "tools").mkdir()
+    return tmp_path
+
+
+def rm(place: Path, then: str) -> None:
+    file = place / "tools" / "rm"
+    file.write_text("#!/bin/sh\n" + SLOW_RM.format(then=then), encoding="utf-8")
+    file.chmod(0o755)
+
+
+def started(place: Path, *words: str, nohup: bool = False) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*["nohup"][:nohup], sys.executable, "-c", COMMAND, str(place), *words],
+        env={**os.environ, "PATH": f"{place / 'tools'}:{os.environ['PATH']}", "PLACE": str(place)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def appears(file: Path) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not file.exists():
+        assert time.monotonic() < end, file
+        time.sleep(0.01)
+
+
+def left(place: Path) -> set[str]:
+    return {entry.name for entry in place.iterdir()} - {"tools", "up", "removing"}
+
+
+@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
+def test_whatever_ends_a_command_it_takes_everything_down(place: Path, number: signal.Signals) -> None:
+    with started(place, "up") as command:
+        appears(place / "up")
+        command.send_signal(number)
+        _, said = command.communicate(timeout=PATIENCE_S)
+    assert command.returncode == 130, said
+    assert said == "harness: interrupted; everything has been taken down\n"
+    assert left(place) == set(), "no scratch folder, no journal, no lock"
+
+
+def test_who_was_started_by_nohup_outlives_the_terminal(place: Path) -> None:
+    with started(place, "up", nohup=True) as command:
+        appears(place / "up")
+        command.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            command.wait(0.5)
+        command.send_signal(signal.SIGTERM)
+        command.communicate(timeout=PATIENCE_S)
+    assert left(place) == set()
+
+
+@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
+def test_taking_down_is_not_left_halfway(place: Path, number: signal.Signals) -> None:
+    rm(place, 'exec /bin/rm "$@"')
+    with started(place, "down") as command:
+        appears(place / "removing")
+        command.send_signal(number)
+        _, said = command.communicate(timeout=PATIENCE_S)
+    assert (command.returncode, said) == (130, "harness: interrupted; everything has been taken down\n")
+    assert left(place) == set()
+
+
+def test_impatience_changes_nothing(place: Path) -> None:
+    rm(place, 'exec /bin/rm "$@"')
+    with started(place, "up") as command:
+        appears(place / "up")
+        command.send_signal(signal.SIGINT)
+        appears(place / "removing")
+        for number in signals.ENDING * 3:
+            command.send_signal(number)
+            time.sleep(0.02)
+        _, said = command.communicate(timeout=PATIENCE_S)
+    assert (command.returncode, said) == (130, "harness: interrupted; everything has been taken down\n")
+    assert left(place) == set()
+
+
+def test_what_could_not_be_taken_down_is_named_with_what_takes_it_away(place: Path) -> None:
+    rm(place, "echo 'Device or resource busy' >&2; exit 1")
+    with started(place, "up") as command:
+        appears(place / "up")
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=PATIENCE_S)
+    assert command.returncode == 130
+    first, hint = said.splitlines()
+    assert first == (
+        f"harness: interrupted, and not everything could be taken down: ScratchFolder {place / 'scratch'}"
+    )
+    assert "harness clean" in hint
+    assert {"scratch", "lasting"} <= left(place), "its journal too"
+
+
+def test_a_terminal_that_has_gone_keeps_nothing_up(place: Path) -> None:
+    # What is said fails, as on a terminal that was closed.
+    with (
+        Path("/dev/full").open("wb") as full,
+        subprocess.Popen(
+            [sys.executable, "-c", COMMAND, str(place), "up"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+        ) as command,
+    ):
+        appears(place / "up")
+        command.send_signal(signal.SIGHUP)
+        assert command.wait(PATIENCE_S) == 130
+    assert left(place) == set()
+
+
+# While modules are imported
+
+SLOW_IMPORT = """\
+import time
+from pathlib import Path
+Path({mark!r}).touch()
+time.sleep(30)
+"""
+
+
+@pytest.fixture
+def slow_import(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment in which to import typer takes its time, and leaves a mark before."""
+    (tmp_path / "typer.py").write_text(SLOW_IMPORT.format(mark=str(tmp_path / "mark")), encoding="utf-8")
+    yield {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+@pytest.mark.parametrize("command", [[HARNESS], [sys.executable, "-m", "harness"]], ids=["script", "module"])
+def test_an_import_is_interrupted_quietly(
+    tmp_path: Path, slow_import: dict[str, str], command: list[str]
+) -> None:
+    with subprocess.Popen(
+        [*command, "--version"],
+        env=slow_import,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        appears(tmp_path / "mark")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out, err) == (130, "", "")

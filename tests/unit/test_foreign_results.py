@@ -381,14 +381,18 @@ def test_a_pipe_is_written_into_if_somebody_reads_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="No such device"):
         write_out(tmp_path / "pipe", b"x")
-    with subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE) as reader:
+    with (
+        (tmp_path / "read").open("wb") as read,
+        subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=read) as reader,
+    ):
         while True:
             try:
                 write_out(tmp_path / "pipe", b"x" * 200_000)
             except OSError:
                 continue  # it has not opened it yet
             break
-        assert reader.communicate(timeout=30)[0] == b"x" * 200_000
+        assert reader.wait(timeout=30) == 0
+    assert (tmp_path / "read").read_bytes() == b"x" * 200_000
     assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
 
 

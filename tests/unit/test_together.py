@@ -239,7 +239,7 @@ def test_each_part_has_its_own_job(script: Script) -> None:
         ("i0", 1000),
         ("i1", 2000),
     ]
-    assert all(part.reason is None and part.started_unix_s for part in done.parts)
+    assert all(part.reason is None and part.started_unix_s for part in done.parts), done.parts
     assert done.warnings == ()
     read, _ = total([part.job for part in done.parts if part.job])
     assert read is not None

@@ -1,8 +1,8 @@
 """Is what others spoil marked? Busy loops and an I/O hog come and go beside runs of the lab.
 
-    python bench/disturbed.py                           # all of it, some 20 minutes; the machine has to be
-    quiet python bench/disturbed.py --only "2 busy loops" --repeats 1 --runtime 0.7s python bench/disturbed.py
-    --results FOLDER          # keep the runs; what is there is not run again
+    python bench/disturbed.py                           # all of it, some 20 minutes on a quiet machine
+    python bench/disturbed.py --only "2 busy loops" --repeats 1 --runtime 0.7s
+    python bench/disturbed.py --results FOLDER          # keep the runs; what is there is not run again
 
 First nothing is put in: that is each cell's quiet figure, and tells how much is marked for nothing. Then 1, 2
 and 4 busy loops, and one program that writes, synchronises and reads a file, run for 0.5 to 4 seconds, pause
@@ -100,7 +100,8 @@ def put_in(experiment: Experiment, scratch: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         programs = []
         for command in commands:
-            program = stack.enter_context(subprocess.Popen(command))
+            # In a session each: those of one share what one process would have (sched(7), autogroup).
+            program = stack.enter_context(subprocess.Popen(command, start_new_session=True))
             stack.callback(program.kill)
             program.send_signal(signal.SIGSTOP)
             programs.append(program)

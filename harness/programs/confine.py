@@ -27,8 +27,9 @@ MACHINE = "x86_64"
 HIDDEN = ("/dev", "/run")
 """Folders that the lab has its own of, and that lead to daemons and devices of the machine."""
 
-NULL = "/dev/null"
-"""The one device that is left: it is where the consoles of the lab read from."""
+DEVICES = ("/dev/null", "/dev/random")
+"""Those that are left: where the consoles of the lab read from, and what seeds its kernel's random numbers
+(arch/um/drivers/random.c). A kernel without a seed takes one from its timers, for which virtual time goes on."""
 
 # include/uapi/asm-generic/unistd.h, linux/mount.h, linux/fcntl.h
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
@@ -85,17 +86,19 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 def mount_folders(writable: Sequence[str]) -> None:
     """Have all mounts read-only but those that come to be at ``writable``, with what is mounted below."""
     # What is cloned is not attached yet, and stays as it is while the rest is changed.
-    null = clone(NULL)
+    devices = [clone(device) for device in DEVICES]
     trees = [clone(folder) for folder in writable]
     for hidden in HIDDEN:
         made = libc.mount(b"none", hidden.encode(), b"tmpfs", ctypes.c_ulong(0), b"mode=755")
         call(f"mount {hidden}", made)
-    Path(NULL).touch()
+    for device in DEVICES:
+        Path(device).touch()
     for folder in writable:
         Path(folder).mkdir(parents=True, exist_ok=True)  # it may be below what is hidden
     set_attributes(AT_FDCWD, b"/", RDONLY | NOSUID | NODEV)
-    set_attributes(null, b"", RDONLY | NOSUID)
-    attach(null, NULL)
+    for tree, device in zip(devices, DEVICES, strict=True):
+        set_attributes(tree, b"", RDONLY | NOSUID)
+        attach(tree, device)
     for tree, folder in zip(trees, writable, strict=True):
         set_attributes(tree, b"", NOSUID | NODEV)
         attach(tree, folder)

@@ -4,7 +4,8 @@ Only what is below each FOLDER can be written. The command is that of the lab, i
 may load what he likes into the user-mode kernel: so all that the harness asks of it is asked of the machine's
 kernel here, before it starts, and cannot be taken back by anything that comes of it:
 
-- every mount is read-only and without devices; /dev and /run, with their sockets and named pipes, are empty;
+- every mount is read-only and without devices; /dev and /run, with their sockets and named pipes, are empty
+  but for two devices;
 - of root's capabilities, which could mount again, two are left; ``execve`` gives none back;
 - no socket is made and none connected to, since that of a daemon takes orders whatever is mounted how.
 
@@ -29,7 +30,7 @@ HIDDEN = ("/dev", "/run")
 
 DEVICES = ("/dev/null", "/dev/random")
 """Those that are left: where the consoles of the lab read from, and what seeds its kernel's random numbers
-(arch/um/drivers/random.c). A kernel without a seed takes one from its timers, for which virtual time goes on."""
+(arch/um/drivers/random.c). Without a seed it takes one from its timers, for which virtual time goes on."""
 
 # include/uapi/asm-generic/unistd.h, linux/mount.h, linux/fcntl.h
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442

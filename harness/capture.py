@@ -13,6 +13,7 @@ complete: it ends when every frame that had passed until then is in the file.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import re
 import signal
@@ -54,6 +55,7 @@ PRIMES = {1: 1, 2: 2, 4: 3, 8: 7, 16: 13, 32: 31, 64: 61, 128: 127, 256: 251}
 """Cleartext is sampled by the identification of its IP header, which grows by up to 45 at once where frames
 are captured before they are split. A power of two could be stepped over for ever, these cannot."""
 
+LISTENING = b": listening on "
 LOOK_DEADLINE_S = 10.0
 POLL_S = 0.002
 ASK_AGAIN_S = 0.05
@@ -360,6 +362,12 @@ class Capture:
         return found
 
 
+def _is_listening(file: Path) -> bool:
+    """Whether a tcpdump has begun. Until it says so SIGUSR1 kills it, though the file has its header."""
+    said = file.with_suffix(".log").read_bytes()
+    return LISTENING in said and file.stat().st_size >= PCAP_HEADER_BYTES
+
+
 @contextlib.contextmanager
 def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Capture]:
     """Watch both ends of a link for the length of the context; the files stay as raw output."""
@@ -386,7 +394,7 @@ def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Captur
                     + ["-s", str(SNAP_BYTES), "-w", "-", wanted],
                     log=file.with_suffix(".log"),
                     output=file,
-                    ready=lambda file=file: file.stat().st_size >= PCAP_HEADER_BYTES,  # type: ignore[misc]
+                    ready=functools.partial(_is_listening, file),
                     deadline_s=10,
                 )
             )

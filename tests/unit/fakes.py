@@ -163,6 +163,7 @@ class FakeDaemon:
             self._report()
         elif output is not None:
             output.write_bytes(PCAP_HEADER)
+            log.write_text("tcpdump: listening on x\n", encoding="utf-8")
             if "ip src host " in argv[-1]:
                 host.world.captures.append(self)
 

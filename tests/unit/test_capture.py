@@ -325,6 +325,16 @@ def tap(tmp_path: Path, name: str = "initiator") -> tuple[Tap, Tcpdump]:
     return made, daemon
 
 
+def test_a_tcpdump_is_not_asked_before_it_says_that_it_listens(tmp_path: Path) -> None:
+    file = tmp_path / "initiator-1.pcap"
+    file.write_bytes(PCAP_HEADER)
+    log = file.with_suffix(".log")
+    log.write_text("", encoding="utf-8")
+    assert not module._is_listening(file), "SIGUSR1 would kill it"
+    log.write_text("tcpdump: listening on near0, link-type EN10MB (Ethernet)\n", encoding="utf-8")
+    assert module._is_listening(file)
+
+
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_DEADLINE_S", 0.2)

@@ -46,6 +46,22 @@ def kind_of(mode: int) -> str:
     return next((words for is_one, words in _KINDS if is_one(mode)), "a file")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Room:
+    """What the file system of a folder has left for its user; ``files`` is None if they are not counted."""
+
+    free_bytes: int
+    files: int | None
+
+    @classmethod
+    def of(cls, folder: Path | str) -> Room:
+        found = os.statvfs(folder)
+        # btrfs makes inodes as they are needed, and says that it has none.
+        return cls(
+            free_bytes=found.f_bavail * found.f_frsize, files=found.f_favail if found.f_files else None
+        )
+
+
 def read_bytes(
     path: Path | str,
     *,

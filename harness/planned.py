@@ -160,10 +160,15 @@ def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
             _same(link.portal, None)
         else:
             _same(plan.testbed, TestbedKind.MACHINES)
-            profiles.real_link(f"{link.name}={link.interface}{f'@{link.portal}' if link.portal else ''}")
+            profiles.real_link(_typed(link))
         if link.portal is not None:
             ipaddress.IPv4Address(link.portal)  # as real_link() has seen
     profiles.check_link(link, functools.partial(_refuse, source, f"links.{name}."))
+
+
+def _typed(link: LinkProfile) -> str:
+    """A link of a real interface as it is typed."""
+    return f"{link.name}={link.interface}{f'@{link.portal}' if link.portal else ''}"
 
 
 def _check_testbed(plan: Plan, source: str) -> None:
@@ -223,9 +228,7 @@ def outside(plan: Plan) -> list[Option]:
     found += [("--hop", text) for text in plan.hops]
     for link in plan.links.values():
         if link.interface is not None:
-            found.append(
-                ("--link", f"{link.name}={link.interface}{f'@{link.portal}' if link.portal else ''}")
-            )
+            found.append(("--link", _typed(link)))
     for option, backing in (("--backing", plan.backing), ("--local-device", plan.local_device)):
         if backing is not None and backing.path not in (None, default_file(plan.run_id)):
             found.append((option, f"{backing.kind}:{backing.path}"))

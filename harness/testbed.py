@@ -22,6 +22,7 @@ from harness import environment, lab, neighbours, recovery, signals
 from harness import run as runner
 from harness.errors import HarnessError, RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
+from harness.files import Room
 from harness.heartbeat import HEARTBEAT
 from harness.hosts import NamespaceHost
 from harness.journal import Journal, Unreadable, left_on_disk
@@ -101,12 +102,11 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     finally:
         if not told_end:
             journal.leaks += _leaks_after(reader.read(), plan)
-    found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
-    no_inodes = bool(found.f_files) and not found.f_favail
-    if free < ROOM_FOR_LAST_WORDS_BYTES or no_inodes:
+    room = Room.of(folder)
+    if room.free_bytes < ROOM_FOR_LAST_WORDS_BYTES or room.files == 0:
+        free = "no inodes" if room.files == 0 else format_size(room.free_bytes)
         raise TestbedError(
-            f"the results folder {folder} is full ({'no inodes' if no_inodes else format_size(free)} free)",
+            f"the results folder {folder} is full ({free} free)",
             hint=f"make room, then go on with: {resume_command(plan, plan.run_id)}",
         )
     raise TestbedError(

@@ -18,8 +18,9 @@ from rich.text import Text
 from harness import plan, references, testbed
 from harness.errors import HarnessError, Interrupted, UsageError
 from harness.escape import printable
+from harness.files import Room
 from harness.journal import Journal
-from harness.model import LabKernel, Plan
+from harness.model import LabKernel, Machines, Plan
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
@@ -39,6 +40,9 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
+LEAST_FREE_FILES = 1000
+"""The same of files: a matrix has some 500, and most file systems a limit to them."""
+
 
 class _Watched(io.TextIOWrapper):
     """Standard error. That nobody watches any more is no reason to end what goes on."""
@@ -56,9 +60,6 @@ class _Watched(io.TextIOWrapper):
         except OSError:
             silence(self)
 
-
-LEAST_FREE_FILES = 1000
-"""The same of files: a matrix has some 500, and most file systems a limit to them."""
 
 # Most of what is printed holds names that others chose: no markup, and no pictures for `:x:`.
 out = Console(markup=False, highlight=False, emoji=False)
@@ -112,13 +113,13 @@ def prepare_results(folder: Path) -> None:
             hint="choose another with --results",
         ) from error
     lacking = ""
-    found = os.statvfs(folder)
-    if (free := found.f_bavail * found.f_frsize) < LEAST_FREE_BYTES:
+    room = Room.of(folder)
+    if room.free_bytes < LEAST_FREE_BYTES:
         lacking = f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, but there are "
-        lacking += format_size(free)
-    elif found.f_files and found.f_favail < LEAST_FREE_FILES:
+        lacking += format_size(room.free_bytes)
+    elif room.files is not None and room.files < LEAST_FREE_FILES:
         lacking = f"room for {LEAST_FREE_FILES} files was expected in {folder}, but there are "
-        lacking += f"{found.f_favail} inodes left"
+        lacking += f"{room.files} inodes left"
     if lacking:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -183,6 +184,12 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     )
 
 
+def machines_of(machines: Machines) -> str:
+    """Who takes part, each with the role."""
+    initiators = (f"initiator {name}" for name in machines.initiators)
+    return ", ".join([f"target {machines.target}", *initiators])
+
+
 def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
     storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
@@ -194,11 +201,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     )
     to("columns:   " + ", ".join(map(made.shown, made.columns)))
     if made.machines is not None:
-        names = [
-            f"target {made.machines.target}",
-            *(f"initiator {name}" for name in made.machines.initiators),
-        ]
-        to("machines:  " + ", ".join(names))
+        to("machines:  " + machines_of(made.machines))
     for what, backing in (("storage:   ", made.backing), ("local:     ", made.local_device)):
         if backing is not None and backing.path is not None:
             to(f"{what}{backing.kind} {backing.path}")

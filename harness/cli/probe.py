@@ -15,6 +15,7 @@ from harness import disturbance, planned, testbed
 from harness.cli.console import (
     carry_out,
     holding,
+    machines_of,
     print_view,
     results_of,
     say,
@@ -223,11 +224,7 @@ def _whole_seconds(text: str) -> int:
 def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     to(f"testbed: {made.testbed}")
     if made.machines is not None:
-        names = [
-            f"target {made.machines.target}",
-            *(f"initiator {name}" for name in made.machines.initiators),
-        ]
-        to("machines: " + ", ".join(names))
+        to("machines: " + machines_of(made.machines))
     to("columns: " + ", ".join(map(made.shown, made.columns)))
     to("probes:  " + ", ".join(probe.name for probe in made.probing))
     to(

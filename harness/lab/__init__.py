@@ -29,6 +29,7 @@ import msgspec
 from harness import programs
 from harness import run as runner
 from harness.errors import RequirementError, TestbedError
+from harness.files import Room
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.lab import management
@@ -153,12 +154,12 @@ def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
             tried.append(f"{folder} (no folder)")
         elif not os.access(folder, os.W_OK):
             tried.append(f"{folder} (not writable)")
-        elif (found := os.statvfs(folder)).f_flag & os.ST_NOEXEC:
+        elif os.statvfs(folder).f_flag & os.ST_NOEXEC:
             tried.append(f"{folder} (noexec)")
-        elif found.f_files and not found.f_favail:
+        elif (room := Room.of(folder)).files == 0:
             tried.append(f"{folder} (no inodes left)")
-        elif found.f_bavail * found.f_frsize < size_bytes:
-            tried.append(f"{folder} ({found.f_bavail * found.f_frsize // MIB} MiB free)")
+        elif room.free_bytes < size_bytes:
+            tried.append(f"{folder} ({room.free_bytes // MIB} MiB free)")
         else:
             return Path(folder)
     raise RequirementError(

@@ -13,13 +13,17 @@ from harness.model import (
     Backing,
     BackingKind,
     Column,
+    Io,
+    Latency,
     LinkProfile,
     Plan,
     Proposal,
     Record,
+    Status,
     TestbedKind,
     Workload,
 )
+from harness.plan import Request, make_plan
 from harness.results import RunFolder, record_key
 from harness.table.matrix import DOCUMENT_WORKLOADS
 
@@ -111,3 +115,25 @@ def write(
     if environment:
         folder.save_environment(environment)
     return folder.path
+
+
+def run_of_a_cell(results: Path, name: str | None = None, **more: Any) -> RunFolder:
+    """A run of one cell that was measured, with its plan; its folder is of its own ``name``, or the run's."""
+    made = make_plan(Request(links=("local",), workloads=("rand-read-4k",), repeats=1))
+    folder = RunFolder(results / (name or made.run_id))
+    folder.save_plan(made)
+    folder.save_record(
+        Record(
+            run_id=made.run_id,
+            testbed=made.testbed,
+            workload="rand-read-4k",
+            link="local",
+            ipsec="off",
+            repeat=1,
+            order=0,
+            status=Status.OK,
+            read=Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6)),
+            **more,
+        )
+    )
+    return folder

@@ -13,10 +13,10 @@ import pytest
 
 from harness.cli import console
 from harness.errors import HarnessError
-from harness.model import Io, Latency, Record, Status
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
 from tests.unit.fakes import fio_output
+from tests.unit.results_folder import run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PATIENCE_S = 300.0
@@ -192,7 +192,7 @@ OTHER_OPTIONS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("words", OTHER_OPTIONS, ids=" ".join)
 def test_a_resumed_run_takes_no_other_options(here: Path, words: tuple[str, ...]) -> None:
-    run_id = finished_run(here / "results")
+    run_id = run_of_a_cell(here / "results").run_id
     (here / "own.toml").write_text("version = 1\n", encoding="utf-8")
     before = contents(here)
     assert_refused(harness("run", "--resume", run_id, *words, cwd=here), "other options")
@@ -200,34 +200,13 @@ def test_a_resumed_run_takes_no_other_options(here: Path, words: tuple[str, ...]
 
 
 def test_a_finished_run_resumed_has_nothing_left_to_measure(here: Path) -> None:
-    run_id = finished_run(here / "elsewhere")
+    run_id = run_of_a_cell(here / "elsewhere").run_id
     before = contents(here)
     done = harness("run", "--resume", run_id, "--results", "elsewhere", cwd=here)
     assert done.returncode == 0, done
     assert "nothing is left to measure" in done.stderr
     assert "Uncached Read [4K blocks]" in done.stdout and "4.10" in done.stdout, "its table is shown"
     assert contents(here) == before
-
-
-def finished_run(results: Path) -> str:
-    """Make the folder of a run of one cell that has been measured; returns its id."""
-    made = make_plan(Request(links=("local",), workloads=("rand-read-4k",), repeats=1))
-    folder = RunFolder(results / made.run_id)
-    folder.save_plan(made)
-    folder.save_record(
-        Record(
-            run_id=made.run_id,
-            testbed=made.testbed,
-            workload="rand-read-4k",
-            link="local",
-            ipsec="off",
-            repeat=1,
-            order=0,
-            status=Status.OK,
-            read=Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6)),
-        )
-    )
-    return made.run_id
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -237,7 +216,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize("output_format", ["plain", "json", "csv"])
 @pytest.mark.parametrize("device", ["/dev/full", "&-"])
 def test_a_table_that_nobody_can_take(here: Path, device: str, output_format: str) -> None:
-    finished_run(here / "results")
+    run_of_a_cell(here / "results")
     done = written_to(device, "table", "results", "--format", output_format, cwd=here)
     if device == "/dev/full":
         assert_refused(done, "No space left on device", status=1)

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 import harness.cli
-from harness.model import Io, Latency, Record, Status
 from harness.plan import Request, make_plan
-from harness.results import RunFolder
+from tests.unit.results_folder import run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 NO_UTF8 = (
@@ -23,26 +22,6 @@ NO_UTF8 = (
     {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 )
 TITLE = "4K reads, \N{MICRO SIGN}s [/b] \N{HANGUL SYLLABLE HA}"
-
-
-def run_of_a_cell(results: Path, **more: str) -> Path:
-    made = make_plan(Request(links=("local",), workloads=("rand-read-4k",), repeats=1))
-    folder = RunFolder(results / "20260101-000000-abcd")
-    folder.save_plan(made)
-    record = Record(
-        run_id=made.run_id,
-        testbed=made.testbed,
-        workload="rand-read-4k",
-        link="local",
-        ipsec="off",
-        repeat=1,
-        order=0,
-        status=Status.OK,
-        read=Io(bytes=4096000, ios=1000, runtime_ns=10**9, latency=Latency(mean_ns=1e6)),
-        **more,  # type: ignore[arg-type]
-    )
-    folder.save_record(record)
-    return folder.path
 
 
 def command(
@@ -81,7 +60,7 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path, env: dict[str, str], words: s
 def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, env: dict[str, str]) -> None:
     place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     place.mkdir(parents=True)
-    run_of_a_cell(place)
+    run_of_a_cell(place, "20260101-000000-abcd")
     for words in (
         ("table", place),
         ("table", place / "absent"),

@@ -22,10 +22,6 @@ THRESHOLD = 0.10
 quiet one by no more than 15 %: it loses at most what was taken, up to a quarter more for caches that have to
 be filled again, and a few percent by which quiet repeats differ as well."""
 
-HANDOVER_NS = 1_000
-"""What a program of the lab's waits for the processor each time it gets it from another of the lab's, at
-least: its kernel and the guest's programs take turns on one core, 35 000 to 110 000 times a second."""
-
 HYPERTHREAD = 0.5
 """The most that a busy hyperthread takes from the other one of its core: their share is equal."""
 
@@ -56,9 +52,9 @@ class Disturbed(msgspec.Struct, frozen=True):
 class Core(msgspec.Struct, frozen=True, kw_only=True):
     """A processor that programs of the run are bound to, since some moment before.
 
-    ``ran_ns`` and ``waited_ns`` are of all these programs together, and ``switches`` is how often one of them
-    was given the processor. ``siblings`` are the other hyperthreads of its core, but for those that are the
-    run's as well, and ``siblings_idle_ns`` is how long they idled, added up.
+    ``ran_ns`` and ``waited_ns`` are of all these programs together. ``siblings`` are the other hyperthreads
+    of its core, but for those that are the run's as well, and ``siblings_idle_ns`` is how long they idled,
+    added up.
     """
 
     number: int
@@ -66,7 +62,6 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     stolen_ns: int
     ran_ns: int
     waited_ns: int
-    switches: int
     siblings: int = 0
     siblings_idle_ns: int = 0
 
@@ -124,9 +119,9 @@ def _on_core(first: Core, last: Core, use: Others) -> Others:
     """Of a run whose programs are bound to a core: what they waited for others, as far as others had it."""
     wall_ns = use.wall_ns
     stolen_ns = last.stolen_ns - first.stolen_ns
-    switches = last.switches - first.switches
-    waited_ns = max(0, last.waited_ns - first.waited_ns - HANDOVER_NS * switches)
-    # What is left of the core is others', what a hypervisor took with it.
+    waited_ns = last.waited_ns - first.waited_ns
+    # What is left of the core is others', what a hypervisor took with it. Programs of the run wait for one
+    # another as well, each time that one hands the core to the next; what they wait beyond this is that.
     others_ns = max(0, wall_ns - (last.idle_ns - first.idle_ns) - (last.ran_ns - first.ran_ns))
     held_ns = (use.throttled or 0.0) * wall_ns
     idle = (last.siblings_idle_ns - first.siblings_idle_ns) / wall_ns

@@ -238,7 +238,6 @@ class _Bound:
 
     ran_ns: int = 0
     waited_ns: int = 0
-    switches: int = 0
 
 
 class Sampler:
@@ -248,7 +247,7 @@ class Sampler:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
         self._cores: dict[int, _Bound] = {}
         self._siblings: dict[int, tuple[int, ...]] = {}
         self._ours_ns = 0
@@ -290,16 +289,15 @@ class Sampler:
                 values = [int(word) for word in looks.read(f"{thread}/schedstat").split()]
                 if len(values) != 3:
                     continue
-                was = self._seen.get(thread, (0, 0, 0))
-                now = seen[thread] = (values[0], values[1], values[2])
+                was = self._seen.get(thread, (0, 0))
+                now = seen[thread] = (values[0], values[1])
                 # Another of the same number began anew.
-                ran, waited, switches = (b - a if now >= was else b for a, b in zip(was, now, strict=True))
+                ran, waited = (b - a if now >= was else b for a, b in zip(was, now, strict=True))
                 self._ours_ns += ran
                 if bound is not None:
                     core = self._cores.setdefault(bound, _Bound())
                     core.ran_ns += ran
                     core.waited_ns += waited
-                    core.switches += switches
         self._seen = seen
 
     def _bound(self, pid: str) -> int | None:
@@ -320,7 +318,6 @@ class Sampler:
             stolen_ns=stolen[number],
             ran_ns=bound.ran_ns,
             waited_ns=bound.waited_ns,
-            switches=bound.switches,
             siblings=len(siblings),
             siblings_idle_ns=sum(idle[n] for n in siblings),
         )

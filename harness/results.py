@@ -11,6 +11,7 @@ import errno
 import gc
 import os
 import secrets
+import shlex
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -168,15 +169,21 @@ class RunFolder:
         return plan
 
     def require_plain(self) -> None:
-        """UsageError for a folder that is to be written to, and has links, pipes or devices in it."""
+        """UsageError if there are links, hard or symbolic, pipes or devices: it is to be written to."""
         for folder, folders, files in os.walk(self.path, onerror=_raise):
             for name in (*folders, *files):
-                mode = os.lstat(f"{folder}/{name}").st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                file = os.lstat(f"{folder}/{name}")
+                if not (stat.S_ISREG(file.st_mode) or stat.S_ISDIR(file.st_mode)):
                     raise UsageError(
                         f"{printable(f'{folder}/{name}')}: expected files and folders in a run's folder, "
-                        f"found {kind_of(mode)}",
+                        f"found {kind_of(file.st_mode)}",
                         hint="remove it, if you know who made it",
+                    )
+                if stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
+                    raise UsageError(
+                        f"{printable(f'{folder}/{name}')}: expected a file with one name, but it has "
+                        f"{file.st_nlink}: what is written to it would change the others too",
+                        hint=f"copy the folder and name the copy: cp -r {shlex.quote(str(self.path))} COPY",
                     )
 
     def save_environment(self, environment: dict[str, Any]) -> None:

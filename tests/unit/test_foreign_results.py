@@ -251,6 +251,16 @@ def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> No
     assert not list(victim.iterdir())
 
 
+def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:
+    folder = saved(tmp_path, make_plan(Request(links=("local",), workloads=("rand-read-4k",))))
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    (folder.path / "events.jsonl").hardlink_to(victim)
+    done = harness("run", "--resume", "./theirs", cwd=tmp_path)
+    assert done.returncode == 2 and "expected a file with one name, but it has 2" in done.stderr, done
+    assert "cp -r" in done.stderr and victim.read_text(encoding="utf-8") == "mine"
+
+
 def test_a_twin_is_not_kept_where_a_link_leads(tmp_path: Path) -> None:
     folder = saved(tmp_path, made_plan())
     (folder.path / "twin").symlink_to(tmp_path)

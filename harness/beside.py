@@ -90,8 +90,9 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     None where the machine does not say: ``waited`` is the time in which the run's programs were ready and did
     not run, ``stolen`` what a hypervisor gave to other machines, ``throttled`` the time in which a limit of
     the run's control group held it back, ``beside`` the time in which others kept the second hyperthreads of
-    its cores busy. ``processors`` is what other processes had of all processors together, ``pressure`` the
-    time in which anybody on the machine waited for a processor (/proc/pressure/cpu).
+    its cores busy, ``slowed`` by how much its core worked slower than at its best. ``processors`` is what
+    other processes had of all processors together, ``pressure`` the time in which anybody on the machine
+    waited for a processor (/proc/pressure/cpu).
     """
 
     hosts: tuple[str, ...]
@@ -102,6 +103,7 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     stolen: Amount | None = None
     throttled: Amount | None = None
     beside: Amount | None = None
+    slowed: Amount | None = None
     processors: Amount | None = None
     pressure: Amount | None = None
 

@@ -64,6 +64,9 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     waited_ns: int
     siblings: int = 0
     siblings_idle_ns: int = 0
+    paces: int = 0
+    pace_sum: float = 0.0
+    best_pace: float = 0.0
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,13 +129,22 @@ def _on_core(first: Core, last: Core, use: Others) -> Others:
     held_ns = (use.throttled or 0.0) * wall_ns
     idle = (last.siblings_idle_ns - first.siblings_idle_ns) / wall_ns
     beside = max(0.0, 1 - idle / last.siblings) if last.siblings else None
-    taken = min(waited_ns + stolen_ns, others_ns + held_ns) / wall_ns + HYPERTHREAD * (beside or 0.0)
+    slowed = None
+    if last.best_pace and (paces := last.paces - first.paces):
+        pace = (last.pace_sum - first.pace_sum) / paces / last.best_pace
+        slowed = max(0.0, 1 - pace)
+    # What a core loses to whoever shares it is known where its pace is, and else at most its half.
+    shared_ns = HYPERTHREAD * (beside or 0.0) * wall_ns
+    if slowed is not None:
+        shared_ns = slowed * (last.ran_ns - first.ran_ns)
+    taken = (min(waited_ns + stolen_ns, others_ns + held_ns) + shared_ns) / wall_ns
     return msgspec.structs.replace(
         use,
         taken=min(1.0, taken),
         waited=min(1.0, waited_ns / wall_ns),
         stolen=stolen_ns / wall_ns,
         beside=beside,
+        slowed=slowed,
     )
 
 
@@ -148,9 +160,10 @@ def _anywhere(use: Others, last: Look) -> Others:
 
 
 def is_calm(others: Iterable[Others]) -> bool:
-    """Whether there is room for a run on all machines: a processor that nobody else needs."""
+    """Whether there is room for a run on all machines: a processor that nobody else needs or slows."""
     return all(
-        (use.stolen or 0.0) <= THRESHOLD and (1 - (use.processors or 0.0)) * use.cores >= 1 - THRESHOLD
+        max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
+        and (1 - (use.processors or 0.0)) * use.cores >= 1 - THRESHOLD
         for use in others
     )
 
@@ -220,6 +233,8 @@ def cause(record: Record) -> str:
         return f"{where}the hypervisor gave {percent(use.stolen)} of a processor to other machines"
     if (use.throttled or 0.0) >= half:
         return f"{where}the limit of a control group held it back for {percent(use.throttled)} of the time"
+    if (use.slowed or 0.0) >= half:
+        return f"{where}the processor was {percent(use.slowed)} slower than at its best"
     return f"{where}other processes had {percent(use.processors)} of the processors"
 
 

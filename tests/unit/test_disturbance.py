@@ -20,7 +20,17 @@ from harness.beside import Beside, Others
 from harness.disturbance import THRESHOLD, Core, Look
 from harness.hosts import NamespaceHost
 from harness.model import Clock, Record, Status
-from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, _machines, looking
+from harness.neighbours import (
+    LIVE,
+    SLOT_BYTES,
+    SLOTS,
+    FromOutside,
+    OnMachines,
+    Pace,
+    Sampler,
+    _machines,
+    looking,
+)
 from tests.unit.results_folder import made_plan
 from tests.unit.test_table import record
 
@@ -106,6 +116,62 @@ def test_a_busy_hyperthread_takes_half_at_most() -> None:
     assert (use.beside, use.taken) == pytest.approx((0.75, 0.375))
 
 
+def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran() -> None:
+    """Two looks in the window, at half and at seven tenths of the best pace; the lab ran half of the time."""
+    core = {"idle_ns": 1.0, "ran_ns": 1.0, "waited_ns": 0, "siblings": 1, "siblings_idle_ns": 0}
+    last = after(2, core, idle_ns=1.0, ours_ns=1.0)
+    paces = msgspec.structs.replace(last.cores[0], paces=2, pace_sum=1.2, best_pace=1.0)
+    use = in_lab(msgspec.structs.replace(last, cores=(paces,)))
+    assert (use.slowed, use.taken) == pytest.approx((0.4, 0.2))
+    assert use.beside == 1.0, "of which a half would be the most that it may be"
+    quick = msgspec.structs.replace(paces, pace_sum=2.1)
+    assert in_lab(msgspec.structs.replace(last, cores=(quick,))).taken == 0.0
+
+
+def test_the_pace_of_a_processor_is_that_of_work_that_is_always_the_same() -> None:
+    pace = Pace()
+    assert (len(pace), pace.sum, pace.best) == (0, 0.0, 0.0)
+    before = os.sched_getaffinity(0)
+    for _ in range(40):
+        pace.take(max(before))
+    assert os.sched_getaffinity(0) == before
+    assert len(pace) == 40 and 0 < pace.sum / 40 <= 1.05 * pace.best
+    assert 1_000 < 1 / pace.best < 10_000_000, "nanoseconds"
+    with pytest.raises(OSError, match="Invalid argument"):
+        pace.take(1 << 12)
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "is_it"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu sse hypervisor lahf_lm\n", True),
+        ("processor\t: 0\nflags\t\t: fpu sse lahf_lm\nbugs\t\t: hypervisor\n", False),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", False),
+        ("", False),
+    ],
+)
+def test_a_machine_is_virtual_where_its_processor_says_so(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str, is_it: bool
+) -> None:
+    monkeypatch.setattr("harness.neighbours.looks.read", lambda _path: cpuinfo)
+    assert neighbours._is_virtual() is is_it
+
+
+@pytest.mark.usefixtures("bound")
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_paces_are_taken_on_a_virtual_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, is_virtual: bool
+) -> None:
+    monkeypatch.setattr(neighbours, "_is_virtual", lambda: is_virtual)
+    sampler = Sampler()
+    deadline = time.monotonic() + 10
+    while not (look := sampler.look()).cores:
+        assert time.monotonic() < deadline
+    (core,) = sampler.look().cores
+    assert (core.paces, core.best_pace > 0) == ((2, True) if is_virtual else (0, False)), look
+
+
 def test_of_several_kernels_the_one_that_lost_most_counts() -> None:
     first = msgspec.structs.replace(
         ZERO, processors=4, cores=(CORE, msgspec.structs.replace(CORE, number=0)), stolen_ns=(0,) * 4
@@ -166,7 +232,9 @@ def others(taken: float | None, **more: Any) -> Others:
 
 
 def disturbed(taken: float | None, **changes: Any) -> Record:
-    more = {name: changes.pop(name) for name in ("processors", "stolen", "throttled") if name in changes}
+    more = {
+        name: changes.pop(name) for name in ("processors", "stolen", "throttled", "slowed") if name in changes
+    }
     return record(**changes, beside=Beside(others=(others(taken, **more),)))
 
 
@@ -187,6 +255,7 @@ def test_it_is_calm_where_a_processor_is_left(
 ) -> None:
     use = Others(hosts=(), wall_ns=1, cores=cores, processors=processors, stolen=stolen)
     assert disturbance.is_calm([use]) is calm
+    assert not disturbance.is_calm([msgspec.structs.replace(use, slowed=0.3)])
 
 
 def test_what_is_known_of_a_record() -> None:
@@ -211,6 +280,7 @@ def test_what_is_known_of_a_record() -> None:
             {"processors": 0.05, "throttled": 0.25},
             "the limit of a control group held it back for 25 % of the time",
         ),
+        ({"processors": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
     ],
 )
 def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:

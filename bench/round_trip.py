@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness.model.probing import UdpLatency
 from harness.probes import datagrams
-from harness.probes.kinds import UdpLatency
 from harness.probes.records import UdpLatencyFigures
 
 COUNT = 20_000

@@ -11,10 +11,10 @@ from typing import ClassVar
 import msgspec
 
 from harness import disks, guard
-from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import Backing, BackingKind, DiskProfile
+from harness.model.errors import CommandFailed, DeviceRefused
 from harness.undo import Step
 
 KIB, MIB = 1 << 10, 1 << 20

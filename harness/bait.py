@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from harness.capture import Capture
-from harness.errors import CommandFailed
 from harness.model import ENDS
+from harness.model.errors import CommandFailed
 from harness.witness import Knock, Witnesses
 
 ATTEMPTS = 5

@@ -38,14 +38,6 @@ from harness import (
 from harness.backing import Storage
 from harness.beside import Beside
 from harness.columns import ColumnPath, Columns, Hosts
-from harness.errors import (
-    CellInvalid,
-    CommandFailed,
-    HarnessError,
-    HostLost,
-    RequirementError,
-    UsageError,
-)
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.hosts import Host
 from harness.jobfile import (
@@ -70,6 +62,14 @@ from harness.model import (
     Record,
     Status,
     Workload,
+)
+from harness.model.errors import (
+    CellInvalid,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
 )
 from harness.parse import fiolog
 from harness.probes import echo

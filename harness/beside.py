@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.ranges import Amount, Count
+from harness.model.ranges import Amount, Count
 
 
 class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,11 +25,11 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from harness import run
-from harness.errors import CommandFailed, HostLost
 from harness.hosts import Daemon, Host
 from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
 from harness.model import End, LinkProfile
+from harness.model.errors import CommandFailed, HostLost
 
 SNAP_BYTES = 96
 """Of each frame: two VLAN tags, IPv6 and its hop-by-hop options, and what tells one packet from another."""

@@ -20,9 +20,9 @@ from typing import Any
 
 from vici.protocol import Message, Packet, Transport
 
-from harness.errors import CommandFailed
-from harness.escape import printable
 from harness.hosts import Host
+from harness.model.errors import CommandFailed
+from harness.model.escape import printable
 
 PROGRAM = "/usr/sbin/charon-systemd"
 BASE_PLUGINS = (

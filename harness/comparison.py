@@ -14,9 +14,9 @@ import msgspec
 from tabulate import tabulate
 
 from harness import disturbance, stats
-from harness.errors import UsageError
-from harness.escape import as_json, for_markdown, printable
 from harness.model import IPSEC_OFF, Plan, Record
+from harness.model.errors import UsageError
+from harness.model.escape import as_json, for_markdown, printable
 from harness.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
 from harness.results import FIO_SOURCE, record_key
 from harness.table import notes

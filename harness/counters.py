@@ -14,8 +14,8 @@ from functools import partial
 from typing import TypeVar
 
 from harness.beside import InterfaceUse, ProcessorUse
-from harness.errors import HopLost
 from harness.hosts import Host, Watched
+from harness.model.errors import HopLost
 
 T = TypeVar("T")
 

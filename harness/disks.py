@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 
 from harness import profiles, programs
-from harness.errors import DeviceRefused, RequirementError
 from harness.files import TomlFile, read_text
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import DiskProfile, Flash
+from harness.model.errors import DeviceRefused, RequirementError
+from harness.model.units import shown
 from harness.undo import Step
-from harness.units import shown
 
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"

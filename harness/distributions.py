@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from harness import disturbance, histogram
-from harness.errors import UsageError
 from harness.files import read_bytes
 from harness.histogram import Histogram
 from harness.model import Record
+from harness.model.errors import UsageError
 from harness.parse import fio
 from harness.results import FIO_SOURCE
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from harness import counters, hops, lab, programs, remote, trial
 from harness import packages as further_packages
-from harness.errors import HarnessError, RequirementError
-from harness.escape import printable
 from harness.hosts import Host, NamespaceHost
 from harness.ipsec import IKE_PORT
 from harness.lab import kernel
+from harness.model.errors import HarnessError, RequirementError
+from harness.model.escape import printable
+from harness.model.units import format_size
 from harness.requirements import (
     ALWAYS,
     BACKEND_MODULES,
@@ -33,7 +34,6 @@ from harness.requirements import (
     packages,
     wanted,
 )
-from harness.units import format_size
 
 HOST_MODULES = (
     *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.counters import USER_MODE
-from harness.errors import HopLost
 from harness.hops import Hop
 from harness.hosts import Host, Watched
+from harness.model.errors import HopLost
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],

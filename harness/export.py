@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from harness import disturbance, machine
-from harness.errors import RequirementError
-from harness.escape import for_csv, printable
 from harness.model import ENDS, IPSEC_OFF, Io, Latency, Proof, Record, is_unencrypted
+from harness.model.errors import RequirementError
+from harness.model.escape import for_csv, printable
 from harness.table.options import Choice
 
 

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.escape import printable
-from harness.units import check_name, shown, unknown_name
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.units import check_name, shown, unknown_name
 
 LARGEST_FILE_BYTES = 1 << 20
 """No file that a person writes is larger; /dev/zero and disk images are."""

@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from harness import programs
-from harness.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
-from harness.escape import printable
 from harness.hosts import Host
-from harness.units import format_size, shown
+from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
+from harness.model.escape import printable
+from harness.model.units import format_size, shown
 
 MOST_BYTES_OF_PATH = 4095
 MOST_BYTES_OF_NAME = 255

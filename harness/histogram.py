@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.escape import printable
-from harness.ranges import Count
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.ranges import Count
 
 
 class Histogram(msgspec.Struct, frozen=True):

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from harness import run as runner
 from harness.counters import NET_DEV, STAT
-from harness.errors import HopLost, RequirementError
-from harness.escape import printable
+from harness.model.errors import HopLost, RequirementError
+from harness.model.escape import printable
 from harness.remote import HELLO_DEADLINE_S, SSH_FAILURES, Address, explain, ssh_command
 from harness.run import Completed
 

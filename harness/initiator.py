@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 
 from harness import iscsi, programs
-from harness.errors import CellInvalid, CommandFailed
 from harness.hosts import Host
 from harness.journal import Journal
+from harness.model.errors import CellInvalid, CommandFailed
 from harness.run import Completed
 from harness.undo import Step
 

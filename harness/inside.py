@@ -16,12 +16,12 @@ from harness import disturbance, doctor, hops, interfaces, iscsi, planned, recov
 from harness import run as runner
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
+from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions

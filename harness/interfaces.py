@@ -17,11 +17,11 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.errors import RequirementError, UsageError
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import LinkProfile
+from harness.model.errors import RequirementError, UsageError
 from harness.parse import ethtool
 from harness.undo import Step
 from harness.wireless import is_wireless

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from harness.charon import Charon
-from harness.errors import CommandFailed, HarnessError
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
+from harness.model.errors import CommandFailed, HarnessError
 from harness.target import PORT
 from harness.undo import Step
 from harness.witness import REQID, Report

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.errors import RequirementError, UsageError
-from harness.units import parse_size, shown, unknown_name
+from harness.model.errors import RequirementError, UsageError
+from harness.model.units import parse_size, shown, unknown_name
 
 RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
 """Where open-iscsi keeps its configuration and, in Debian 13, its records of nodes, with their secrets."""

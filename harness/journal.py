@@ -18,10 +18,10 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar
 import msgspec
 
 from harness import signals, state
-from harness.errors import BusyError, DeviceRefused, HarnessError, HostLost
 from harness.hosts import Host, Ledger
+from harness.model.errors import BusyError, DeviceRefused, HarnessError, HostLost
+from harness.model.units import format_size
 from harness.undo import Entry, Step, carry_out
-from harness.units import format_size
 
 
 class Resource(Protocol):

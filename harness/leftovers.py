@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness import ipsec
-from harness.errors import HarnessError
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.links import LinkPath
+from harness.model.errors import HarnessError
 
 SCRIPT = """
 tell() { while read -r line; do echo "$1 $line"; done; }

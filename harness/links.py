@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.errors import RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.model import Duplex, LinkProfile
+from harness.model.errors import RequirementError
 from harness.target import PORT
 from harness.undo import Step
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from harness.errors import UsageError
 from harness.model import Duplex, HopKind, Hops, LinkProfile, OpenFlow, PppAuth
-from harness.units import check_name, shown
+from harness.model.errors import UsageError
+from harness.model.units import check_name, shown
 
 MTU_JUMBO = 9000
 MTU_RANGE = (576, 65535)

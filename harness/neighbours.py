@@ -23,9 +23,9 @@ from harness import disturbance, programs
 from harness.beside import Others
 from harness.counters import BOOT_ID
 from harness.disturbance import Core, Look
-from harness.errors import CommandFailed, RequirementError
 from harness.hosts import Host
 from harness.model import Plan, TestbedKind
+from harness.model.errors import CommandFailed, RequirementError
 from harness.programs import neighbours as looks
 
 LIVE = "machine.live"

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from harness import disturbance, results, stats, steady
-from harness.errors import HarnessError
 from harness.files import read_bytes
 from harness.model import Record
+from harness.model.errors import HarnessError
 from harness.parse import fiolog
 from harness.parse.fiolog import Sample
 from harness.steady import SteadyState

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness import programs
 from harness import run as runner
-from harness.errors import RequirementError
+from harness.model.errors import RequirementError
 from harness.profiles import data_folder
 
 KERNEL = "packages-kernel.txt"

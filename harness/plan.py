@@ -13,7 +13,6 @@ import msgspec
 
 from harness import __version__, disks, iscsi, testbed
 from harness import run as runner
-from harness.errors import RequirementError, UsageError
 from harness.files import TomlFile, read_text
 from harness.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.lab import kernel
@@ -36,6 +35,16 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.model.errors import RequirementError, UsageError
+from harness.model.units import (
+    check_name,
+    format_size,
+    parse_duration_s,
+    parse_percent,
+    parse_size,
+    shown,
+    unknown_name,
+)
 from harness.planned import (
     LARGEST_RAM_BACKING_BYTES,
     MIB,
@@ -51,15 +60,6 @@ from harness.planned import (
 from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.remote import LOCAL, parse_address
 from harness.stats import FEWEST
-from harness.units import (
-    check_name,
-    format_size,
-    parse_duration_s,
-    parse_percent,
-    parse_size,
-    shown,
-    unknown_name,
-)
 
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""

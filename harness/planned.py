@@ -14,8 +14,6 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 
 from harness import disks, iscsi, jobfile, profiles, remote
-from harness.errors import UsageError
-from harness.escape import printable
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -26,9 +24,11 @@ from harness.model import (
     LinkProfile,
     Plan,
     TestbedKind,
+    probing,
 )
-from harness.probes import kinds
-from harness.units import LARGEST, check_name, format_size, shown
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.units import LARGEST, check_name, format_size, shown
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB
@@ -70,7 +70,7 @@ def check(plan: Plan, source: str) -> None:
             jobfile.check_workload(workload)
     for probe in plan.probing:
         with at("probing"):
-            kinds.check(probe)
+            probing.check(probe)
     _check_storage(plan, source)
     for name, link in plan.links.items():
         _check_link(plan, name, link, source)

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.errors import UsageError
 from harness.files import TomlFile, read_text
 from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, HopKind, Hops, LinkProfile, Proposal
+from harness.model.errors import UsageError
+from harness.model.units import check_name, shown, unknown_name
 from harness.modifiers import MTU_RANGE, modify
-from harness.units import check_name, shown, unknown_name
 
 DEFAULT_PROPOSAL = "aes128gcm16"
 """What ``--ipsec on`` means."""

@@ -7,8 +7,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.units import shown
+from harness.model.errors import UsageError
+from harness.model.units import shown
 
 
 class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -28,12 +28,19 @@ import msgspec
 
 from harness import iscsi, programs, signals
 from harness import run as runner
-from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
-from harness.escape import printable
 from harness.hosts import PRIVATE, Daemon, Ledger
+from harness.model.errors import (
+    BusyError,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
+from harness.model.escape import printable
+from harness.model.units import format_size
 from harness.run import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
 from harness.undo import Entry
-from harness.units import format_size
 
 LOCAL = "local"
 BEAT_S = 4.0

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import programs, remote
-from harness.errors import CommandFailed, RequirementError
-from harness.escape import printable
 from harness.hosts import Host
 from harness.ipsec import IKE_PORT
+from harness.model.errors import CommandFailed, RequirementError
+from harness.model.escape import printable
 from harness.profiles import data_folder
 
 LOOK_DEADLINE_S = 60.0

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from harness import histogram
-from harness.errors import UsageError
-from harness.escape import printable
 from harness.files import kind_of, read_bytes
 from harness.histogram import Histogram
 from harness.machine import MACHINE
@@ -38,6 +36,8 @@ from harness.model import (
     Status,
     TestbedKind,
 )
+from harness.model.errors import UsageError
+from harness.model.escape import printable
 
 if TYPE_CHECKING:
     from harness.parse.fio import FioJob

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from harness import signals
-from harness.errors import CommandFailed, RequirementError
+from harness.model.errors import CommandFailed, RequirementError
 
 DEFAULT_TIMEOUT_S = 30.0
 LONGEST_WORD_SHOWN = 300

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-from harness.errors import Interrupted
+from harness.model.errors import Interrupted
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from harness.errors import BusyError, RequirementError
+from harness.model.errors import BusyError, RequirementError
 
 
 class Owner(msgspec.Struct, frozen=True):

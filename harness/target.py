@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from harness import programs
-from harness.errors import CommandFailed
 from harness.hosts import Host
 from harness.model import BackingKind
+from harness.model.errors import CommandFailed
 from harness.undo import Step
 
 CONFIGFS = "/sys/kernel/config"

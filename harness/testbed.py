@@ -20,7 +20,6 @@ from pathlib import Path
 
 from harness import environment, lab, neighbours, recovery, signals
 from harness import run as runner
-from harness.errors import HarnessError, RequirementError, TestbedError
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.files import Room
 from harness.heartbeat import HEARTBEAT
@@ -29,10 +28,11 @@ from harness.journal import Journal, Unreadable, left_on_disk
 from harness.lab import kernel
 from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
+from harness.model.errors import HarnessError, RequirementError, TestbedError
+from harness.model.units import format_size, unknown_name
 from harness.planned import resume_command
 from harness.results import RunFolder
 from harness.state import lasting_folder
-from harness.units import format_size, unknown_name
 
 AUTO = "auto"
 POLL_S = 0.05

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import run as runner
-from harness.errors import HarnessError
-from harness.escape import printable
 from harness.histogram import Histogram, merge
 from harness.hosts import PRIVATE, Host
 from harness.model import Io, Latency
+from harness.model.errors import HarnessError
+from harness.model.escape import printable
 from harness.parse import fio
 from harness.parse.fio import FioJob, ServerAnswer
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import charon, initiator, ipsec, programs, target
-from harness.errors import CommandFailed, HarnessError, HostLost
 from harness.hosts import PRIVATE, Host
 from harness.initiator import IscsiSession
 from harness.journal import Journal
 from harness.model import BackingKind
+from harness.model.errors import CommandFailed, HarnessError, HostLost
 from harness.requirements import BACKEND_MODULES, MODULES
 from harness.target import Backstore, IscsiTarget, iqn
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from harness.errors import HarnessError, HostLost
+from harness.model.errors import HarnessError, HostLost
 from harness.run import Completed
 
 

@@ -20,11 +20,11 @@ import msgspec
 
 from harness import links
 from harness import run as runner
-from harness.errors import CommandFailed, DeviceRefused
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.links import LinkPath, NetworkNamespace
 from harness.model import AirProof, LinkProfile, Security, Standard
+from harness.model.errors import CommandFailed, DeviceRefused
 from harness.undo import Step
 
 MODULE = "mac80211_hwsim"

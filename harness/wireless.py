@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import RequirementError
-from harness.escape import printable
 from harness.hosts import Host
 from harness.model import WifiState
+from harness.model.errors import RequirementError
+from harness.model.escape import printable
 
 # One look at the interface $1. Errors (it has gone) are for people who read the file; no look has them alone.
 _LOOK = """\

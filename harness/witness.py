@@ -18,9 +18,9 @@ from typing import TypeVar
 import msgspec
 
 from harness import programs
-from harness.errors import CommandFailed
 from harness.hosts import Daemon, Host
 from harness.links import LinkPath
+from harness.model.errors import CommandFailed
 from harness.run import await_condition, tail
 
 REQID = 0x48000000

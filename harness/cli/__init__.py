@@ -20,7 +20,7 @@ from harness.cli.console import (
     tell_error,
     tell_interruption,
 )
-from harness.errors import HarnessError, Interrupted
+from harness.model.errors import HarnessError, Interrupted
 
 INTERRUPTED = 130
 """Exit status after whatever ends a command early, as shells have it for Ctrl-C."""

@@ -16,18 +16,18 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import plan, references, testbed
-from harness.errors import HarnessError, Interrupted, UsageError
-from harness.escape import printable
 from harness.files import Room
 from harness.journal import Journal
 from harness.model import LabKernel, Machines, Plan
+from harness.model.errors import HarnessError, Interrupted, UsageError
+from harness.model.escape import printable
+from harness.model.units import format_duration, format_size
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
 from harness.state import exclusive, lasting_folder
 from harness.stats import FEWEST
 from harness.table import TableFormat
-from harness.units import format_duration, format_size
 from harness.views import View
 from harness.views import build as build_view
 from harness.views import render as render_view

@@ -16,14 +16,14 @@ from rich.text import Text
 
 from harness import doctor, lab, remote, testbed
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
-from harness.errors import HarnessError, TestbedError, UsageError
-from harness.escape import printable
 from harness.journal import Journal
 from harness.lab import kernel
 from harness.model import LabKernel
+from harness.model.errors import HarnessError, TestbedError, UsageError
+from harness.model.escape import printable
+from harness.model.units import format_duration
 from harness.progress import bar
 from harness.state import lasting_folder
-from harness.units import format_duration
 
 TargetOption = Annotated[
     str | None,

@@ -23,14 +23,14 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
-from harness.errors import Interrupted, UsageError
 from harness.model import IkeAuth, IpsecMode, Plan, Security
+from harness.model.errors import Interrupted, UsageError
+from harness.model.units import check_name, format_duration, parse_duration_s
 from harness.plan import KernelChoice, Kernels, Request
 from harness.probes import planning, store
 from harness.probes.prober import questions
 from harness.progress import process_started_s
 from harness.results import RunFolder
-from harness.units import check_name, format_duration, parse_duration_s
 from harness.views import View
 
 DEFAULTS = Request()

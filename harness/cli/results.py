@@ -19,11 +19,12 @@ from harness.cli.console import (
     tell,
     tell_recovery,
 )
-from harness.errors import UsageError
 from harness.explain import published, twin
 from harness.explain.evidence import collect
 from harness.files import shown_path
 from harness.model import LINK_LOCAL
+from harness.model.errors import UsageError
+from harness.model.units import parse_percent, shown
 from harness.probes import store
 from harness.profiles import load_link
 from harness.progress import process_started_s
@@ -37,7 +38,6 @@ from harness.results import (
 )
 from harness.schedule import Schedule
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
-from harness.units import parse_percent, shown
 from harness.views import View
 
 DEFAULTS = plan.Request()

@@ -21,14 +21,14 @@ from harness.cli.console import (
     tell_start,
 )
 from harness.cli.results import print_table
-from harness.errors import Interrupted, UsageError
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
+from harness.model.errors import Interrupted, UsageError
+from harness.model.units import check_name
 from harness.progress import process_started_s
 from harness.results import RunFolder
 from harness.schedule import Schedule
 from harness.table import Options, TableFormat
-from harness.units import check_name
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"

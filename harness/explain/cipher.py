@@ -10,7 +10,7 @@ from harness.explain import span
 from harness.explain.path import Sealed
 from harness.explain.span import Span
 from harness.model import Status
-from harness.probes.kinds import Cipher
+from harness.model.probing import Cipher
 from harness.probes.records import CipherFigures, KernelCipher, ProbeRecord
 
 AMPLE = 1.25

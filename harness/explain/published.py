@@ -21,9 +21,9 @@ from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
 from harness.jobfile import DEFAULT_BLOCK_BYTES
 from harness.model import IPSEC_OFF, LINK_LOCAL, IpsecMode, LinkProfile
+from harness.model.units import parse_size
 from harness.references import Reference, ReferenceColumn
 from harness.theory import Direction, Session
-from harness.units import parse_size
 
 SESSION = Session(
     initial_r2t=True,

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness import __version__
-from harness.errors import UsageError
 from harness.explain.evidence import Evidence, collect
 from harness.explain.path import measured_link
 from harness.explain.span import Span
@@ -29,6 +28,7 @@ from harness.model import (
     Status,
     TestbedKind,
 )
+from harness.model.errors import UsageError
 from harness.results import RunFolder
 
 FOLDER = "twin"

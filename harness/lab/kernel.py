@@ -20,7 +20,7 @@ import msgspec
 
 from harness import lab, packages
 from harness import run as runner
-from harness.errors import BusyError, CommandFailed, RequirementError
+from harness.model.errors import BusyError, CommandFailed, RequirementError
 
 CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))

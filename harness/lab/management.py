@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import run as runner
-from harness.errors import RequirementError
+from harness.model.errors import RequirementError
 
 TARGET = "target"
 NETWORK = "198.19"

@@ -14,11 +14,11 @@ import msgspec
 
 from harness import links
 from harness import run as runner
-from harness.errors import CommandFailed, HarnessError, RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.links import LinkPath, NetworkNamespace, VethPair
 from harness.model import LinkProfile, OpenFlow
+from harness.model.errors import CommandFailed, HarnessError, RequirementError
 from harness.paths.chain import FAR, NEAR, address
 from harness.undo import Step
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import programs
-from harness.errors import CommandFailed
-from harness.escape import printable
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import PppAuth
+from harness.model.errors import CommandFailed
+from harness.model.escape import printable
 from harness.parse import pppd
 from harness.paths import routers
 from harness.paths.chain import FAR, NEAR, address

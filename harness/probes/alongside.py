@@ -8,9 +8,9 @@ from harness import counters
 from harness.journal import Journal
 from harness.measure import Lane
 from harness.model import IPSEC_OFF, Cell, Plan
+from harness.model.probing import Probe, Tcp
 from harness.neighbours import Watch
 from harness.probes import cipher, judged, store, throughput
-from harness.probes.kinds import Probe, Tcp
 from harness.probes.tools import Way
 from harness.results import RunFolder
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import msgspec
 
 from harness import ipsec, programs, theory
-from harness.errors import RequirementError
-from harness.escape import printable
 from harness.hosts import Host
 from harness.model import Proposal
-from harness.probes.kinds import Cipher
+from harness.model.errors import RequirementError
+from harness.model.escape import printable
+from harness.model.probing import Cipher
 from harness.probes.records import CipherFigures, KernelCipher, Operation
 from harness.probes.tools import Outcome, Way, keep
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 from harness import programs
-from harness.escape import printable
 from harness.histogram import Histogram
 from harness.hosts import PRIVATE, Host
-from harness.probes.kinds import UdpLatency
+from harness.model.escape import printable
+from harness.model.probing import UdpLatency
 from harness.probes.records import UdpLatencyFigures
 from harness.probes.tools import Outcome, Way, keep, require
 

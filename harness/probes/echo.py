@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from harness.beside import RoundTrips
-from harness.errors import HarnessError, HostLost, UsageError
 from harness.links import LinkPath
+from harness.model.errors import HarnessError, HostLost, UsageError
+from harness.model.probing import Ping, Tcp
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.kinds import Ping, Tcp
 from harness.probes.records import PingFigures, TcpFigures
 from harness.probes.tools import UNPROTECTED, Outcome, Way, keep, require
 

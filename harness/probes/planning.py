@@ -9,13 +9,10 @@ from pathlib import Path
 import msgspec
 
 from harness import plan as plans
-from harness.errors import UsageError
 from harness.files import TomlFile, read_text
 from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
-from harness.plan import Request
-from harness.planned import MIB
-from harness.probes import cipher
-from harness.probes.kinds import (
+from harness.model.errors import UsageError
+from harness.model.probing import (
     Cipher,
     Flood,
     Forwarding,
@@ -28,8 +25,11 @@ from harness.probes.kinds import (
     UdpLatency,
     check,
 )
+from harness.model.units import shown, unknown_name
+from harness.plan import Request
+from harness.planned import MIB
+from harness.probes import cipher
 from harness.profiles import data_folder
-from harness.units import shown, unknown_name
 from harness.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")

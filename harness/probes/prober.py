@@ -10,12 +10,12 @@ import msgspec
 
 from harness import counters, disturbance, environment, leftovers, links, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
-from harness.errors import HarnessError, HostLost, RequirementError
 from harness.events import CellEnded, CellStarted, Emit, Phase, ago_s
 from harness.journal import Journal
 from harness.model import Column, Plan, Status
+from harness.model.errors import HarnessError, HostLost, RequirementError
+from harness.model.probing import Probe
 from harness.probes import judged, store
-from harness.probes.kinds import Probe
 from harness.probes.records import ProbeRecord, probe_key
 from harness.probes.tools import Way
 from harness.results import RunFolder

@@ -19,8 +19,8 @@ from harness.model import (
     TestbedKind,
     is_unencrypted,
 )
-from harness.probes.kinds import Probe
-from harness.ranges import Amount, Count
+from harness.model.probing import Probe
+from harness.model.ranges import Amount, Count
 
 
 class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import RequirementError
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import Status
+from harness.model.errors import RequirementError
 from harness.probes.records import Figures
 from harness.run import Completed
 from harness.witness import Witnesses

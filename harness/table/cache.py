@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.errors import HarnessError
+from harness.model.errors import HarnessError
 from harness.results import RunFolder
 from harness.table.options import Options, Table
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from harness import disturbance, shape, stats
-from harness.errors import UsageError
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -24,6 +23,7 @@ from harness.model import (
     Status,
     is_unencrypted,
 )
+from harness.model.errors import UsageError
 from harness.references import Reference
 from harness.table import notes
 from harness.table.options import (

@@ -6,9 +6,9 @@ import enum
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.escape import printable
 from harness.model import IPSEC_OFF, Clock, LabKernel, Record, Status
+from harness.model.errors import UsageError
+from harness.model.escape import printable
 from harness.references import Reference
 from harness.stats import Difference
 

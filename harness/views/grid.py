@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from tabulate import SEPARATING_LINE, tabulate
 
-from harness.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
+from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.table import TableFormat
 
 Escape = Callable[[str], str]

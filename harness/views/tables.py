@@ -14,7 +14,7 @@ import msgspec
 
 from harness import disturbance
 from harness.model import IPSEC_OFF, UNENCRYPTED, Clock, LabKernel, TestbedKind, is_unencrypted
-from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
+from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.probes.records import (
     Figures,
     ForwardingFigures,

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from harness import doctor, lab
-from harness.errors import BusyError, RequirementError
 from harness.lab import kernel
+from harness.model.errors import BusyError, RequirementError
 from tests.lab.cli import ON_CI
 
 

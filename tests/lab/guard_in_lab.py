@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import guard
-from harness.errors import CellInvalid, DeviceRefused, HarnessError
 from harness.guard import Device
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind
+from harness.model.errors import CellInvalid, DeviceRefused, HarnessError
 from harness.target import Backstore
 
 MIB = 1 << 20

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from harness import lab
-from harness.errors import BusyError
 from harness.journal import Journal
+from harness.model.errors import BusyError
 from harness.state import exclusive
 from tests.lab.cli import PATIENCE_S, PROJECT, python_inside
 

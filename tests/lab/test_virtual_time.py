@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from harness import testbed
-from harness.errors import TestbedError
 from harness.journal import Journal
 from harness.model import Clock, Io, LabKernel, Record, Status
+from harness.model.errors import TestbedError
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
 from harness.state import exclusive

@@ -24,8 +24,8 @@ import msgspec
 from harness import leftovers, programs
 from harness.capture import MOST_SPARSE, Reader, Seen
 from harness.charon import Charon
-from harness.errors import CommandFailed, Interrupted
 from harness.hosts import NamespaceHost
+from harness.model.errors import CommandFailed, Interrupted
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 from harness.witness import Association, Knock, Report, Witness
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
-from harness.errors import DeviceRefused
 from harness.hosts import NamespaceHost
 from harness.model import Backing, BackingKind
+from harness.model.errors import DeviceRefused
 from harness.undo import undone
 from tests.unit.fakes import World
 

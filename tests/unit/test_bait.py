@@ -8,7 +8,7 @@ import pytest
 
 from harness import bait
 from harness.capture import Capture, Seen, Tap
-from harness.errors import CommandFailed
+from harness.model.errors import CommandFailed
 from harness.witness import Knock, Witnesses
 from tests.unit.fakes import FakeWitness, IdleDaemon
 

@@ -21,10 +21,10 @@ from harness.capture import (
     expression,
     sampling,
 )
-from harness.errors import CommandFailed, HostLost
 from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
 from harness.model import ENDS, End, LinkProfile
+from harness.model.errors import CommandFailed, HostLost
 from tests.unit.fakes import (
     PCAP_HEADER,
     World,

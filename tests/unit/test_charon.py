@@ -16,8 +16,8 @@ from vici.protocol import Message, Packet, Transport
 
 from harness import charon
 from harness.charon import Charon
-from harness.errors import CommandFailed, HostLost
 from harness.hosts import NamespaceHost
+from harness.model.errors import CommandFailed, HostLost
 from tests.unit.fakes import World
 
 PATIENCE_S = 10.0

@@ -12,16 +12,15 @@ import msgspec
 import pytest
 
 from harness import programs
-from harness.errors import UsageError
 from harness.explain import Explained, Limit, as_json, cipher, sentence, summary, waterfall
 from harness.explain.evidence import collect
 from harness.explain.path import Sealed
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
 from harness.model import Status
+from harness.model.errors import UsageError
+from harness.model.probing import Cipher, check
 from harness.probes import cipher as probing
-from harness.probes import kinds
-from harness.probes.kinds import Cipher
 from harness.probes.records import CipherFigures, KernelCipher, Operation, ProbeRecord
 from harness.profiles import load_proposal
 from harness.report import paths
@@ -150,7 +149,7 @@ def test_what_a_kernel_does_not_offer_is_no_figure(
 
 def test_ciphers_are_no_probe_of_a_path() -> None:
     with pytest.raises(UsageError, match="of no path"):
-        kinds.check(GCM)
+        check(GCM)
 
 
 # What it says of one I/O

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import console
-from harness.errors import HarnessError
+from harness.model.errors import HarnessError
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
 from tests.unit.fakes import fio_output

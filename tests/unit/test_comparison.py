@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness.comparison import CompareFormat, Comparison, Side, compare, render
-from harness.errors import UsageError
 from harness.model import Backing, BackingKind, Record, Status, TestbedKind
+from harness.model.errors import UsageError
 from harness.ratios import Verdict
 from harness.results import RunFolder
 from harness.table import Metric

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
 from harness.model import IkeAuth
+from harness.model.errors import UsageError
 from harness.plan import Request, load_request, make_plan
 from harness.profiles import data_folder
 

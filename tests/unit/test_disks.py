@@ -13,9 +13,9 @@ import pytest
 
 from harness import disks
 from harness.disks import FlashDisk, NbdModule, load_disk
-from harness.errors import DeviceRefused, RequirementError, UsageError
 from harness.journal import Journal
 from harness.model import Flash
+from harness.model.errors import DeviceRefused, RequirementError, UsageError
 from harness.profiles import data_folder
 from harness.programs import harddisk
 from harness.programs.harddisk import Mechanics

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from harness import planned
-from harness.errors import UsageError
 from harness.explain import twin
 from harness.files import read_bytes
 from harness.model import (
@@ -32,9 +31,10 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.model.errors import UsageError
+from harness.model.probing import Ping, Tcp
 from harness.plan import Kernels, Request, make_plan
 from harness.probes import store
-from harness.probes.kinds import Ping, Tcp
 from harness.results import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
 from tests.unit.results_folder import WIRED, made_plan
 from tests.unit.test_probes import blank

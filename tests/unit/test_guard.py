@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from harness import guard
-from harness.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.guard import Block, Device, Signature, Survey
 from harness.hosts import Daemon, Host, NamespaceHost
+from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 
 MIB = 1 << 20

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from harness import interfaces
-from harness.errors import CommandFailed, RequirementError, UsageError
 from harness.hosts import NamespaceHost
 from harness.interfaces import SourceRoute, Sysctl
 from harness.journal import Journal
 from harness.model import LinkProfile
+from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.parse import ethtool
 from harness.run import DEFAULT_TIMEOUT_S, Completed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness import iscsi
-from harness.errors import RequirementError, UsageError
 from harness.initiator import IscsiSession
+from harness.model.errors import RequirementError, UsageError
 from tests.unit.fakes import World
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from harness.errors import UsageError
 from harness.jobfile import (
     _CHECKS,
     _DROPPED,
@@ -26,6 +25,7 @@ from harness.jobfile import (
     wall_estimate_s,
 )
 from harness.model import Clock, Workload
+from harness.model.errors import UsageError
 from harness.profiles import data_folder
 
 SHIPPED = [

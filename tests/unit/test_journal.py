@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from harness import recovery, testbed
-from harness.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.hosts import Host, NamespaceHost
 from harness.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
 from harness.links import NetworkNamespace, VethPair
+from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.undo import Entry, Step, carry_out
 from tests.unit.fakes import Command, FakeHost, World
 

@@ -13,9 +13,9 @@ import pytest
 
 from harness import lab, packages
 from harness import run as runner
-from harness.errors import BusyError, CommandFailed, RequirementError
 from harness.lab import kernel
 from harness.lab.kernel import Built, Recipe
+from harness.model.errors import BusyError, CommandFailed, RequirementError
 from harness.packages import Package
 
 RECIPE = Recipe(

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from harness import lab, testbed
-from harness.errors import RequirementError, TestbedError
 from harness.journal import Journal
 from harness.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
+from harness.model.errors import RequirementError, TestbedError
 from harness.plan import Request, make_plan
 from harness.undo import carry_out
 from tests.unit.fakes import World

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from harness import links
-from harness.errors import RequirementError
 from harness.journal import Journal
 from harness.links import LinkPath, netem
 from harness.model import Duplex, LinkProfile
+from harness.model.errors import RequirementError
 from harness.profiles import data_folder, load_link
 from tests.unit.fakes import USERS, World
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.errors import UsageError
 from harness.model import Record, Status
+from harness.model.errors import UsageError
 from harness.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell, parts
 from harness.parse.fiolog import Sample, interval_ms
 from tests.unit.test_table import record

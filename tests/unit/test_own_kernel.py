@@ -14,12 +14,12 @@ import pytest
 from harness import links, plan, testbed
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.errors import RequirementError, TestbedError, UsageError
 from harness.events import CellStarted, Event, writer
 from harness.heartbeat import HEARTBEAT, beating
 from harness.journal import Journal
 from harness.lab import Kernel, kernel
 from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
+from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.plan import KernelChoice, Kernels, Request, make_plan
 from harness.results import RunFolder
 from tests.unit.fakes import World

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness import links, paths
-from harness.errors import CommandFailed, HarnessError, RequirementError, UsageError
 from harness.journal import Journal
 from harness.links import LinkPath
+from harness.model.errors import CommandFailed, HarnessError, RequirementError, UsageError
 from harness.packages import PATHS, Package, listed
 from harness.parse import pppd
 from harness.paths import Folders

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from harness.counters import Observer
-from harness.errors import RequirementError, UsageError
 from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model import Clock, LinkProfile, Status, TestbedKind
+from harness.model.errors import RequirementError, UsageError
+from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.neighbours import Watching
 from harness.plan import Request
 from harness.probes import datagrams, echo, judged, packets, planning, store, throughput
-from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.probes.prober import questions
 from harness.probes.records import (
     ForwardingFigures,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness import programs, remote
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from tests.unit.agents import agent_source
 
 PATIENCE_S = 10.0

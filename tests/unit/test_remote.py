@@ -23,9 +23,16 @@ import msgspec
 import pytest
 
 from harness import programs, remote
-from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
 from harness.hosts import Host
 from harness.journal import Journal
+from harness.model.errors import (
+    BusyError,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
 from harness.remote import Address, AgentHost, parse_address, ssh_command
 from harness.run import LARGEST_LOG_BYTES, await_condition
 from harness.undo import Entry, Step

@@ -10,8 +10,8 @@ import msgspec
 from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.histogram import Histogram
 from harness.model import Status, TestbedKind
+from harness.model.probing import Ping, Tcp, UdpLatency
 from harness.probes import store
-from harness.probes.kinds import Ping, Tcp, UdpLatency
 from harness.probes.records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
 from harness.report import content, load, paths, render
 from harness.results import RunFolder

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
-from harness.errors import UsageError
 from harness.model import (
     Backing,
     BackingKind,
@@ -25,6 +24,7 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.model.errors import UsageError
 from harness.results import (
     NOT_UNDERSTOOD,
     RunFolder,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import CommandFailed, RequirementError
+from harness.model.errors import CommandFailed, RequirementError
 from harness.run import Completed, await_condition, daemon, piped, run, tail
 
 

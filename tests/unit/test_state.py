@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import state
-from harness.errors import BusyError, RequirementError
+from harness.model.errors import BusyError, RequirementError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, bandwidth
 from harness.shape import BIMODAL, DRIFTING, doubts
 from harness.steady import assess, in_rounds, settled_after

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.errors import UsageError
 from harness.model import (
     Backing,
     BackingKind,
@@ -28,6 +27,7 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.model.errors import UsageError
 from harness.references import load_reference, names
 from harness.shape import BIMODAL, DRIFTING
 from harness.table import Metric, Options, Ratio, TableFormat, build, render

@@ -19,7 +19,6 @@ from harness import recovery
 from harness.bench import Bench
 from harness.capture import Capture
 from harness.columns import Hosts
-from harness.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.events import CellWithdrawn, Event
 from harness.journal import Journal
 from harness.model import (
@@ -33,6 +32,7 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.profiles import data_folder, load_link, load_proposal
 from harness.results import RunFolder
 from harness.schedule import Schedule

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import programs, trial
-from harness.errors import HostLost
+from harness.model.errors import HostLost
 from harness.trial import Outcome
 from tests.unit.fakes import Command, FakeHost, World
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness import trunk
-from harness.errors import RequirementError
 from harness.journal import Journal
+from harness.model.errors import RequirementError
 from harness.profiles import data_folder, load_link
 from tests.unit.fakes import World
 

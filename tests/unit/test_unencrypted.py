@@ -15,7 +15,7 @@ from harness.comparison import CompareFormat, Comparison, Side, compare
 from harness.comparison import render as render_comparison
 from harness.export import ExportFormat, encode
 from harness.model import Column, Proposal, Record, Status, is_unencrypted
-from harness.probes.kinds import Tcp
+from harness.model.probing import Tcp
 from harness.probes.records import ProbeRecord
 from harness.report import render as render_page
 from harness.report.content import Results

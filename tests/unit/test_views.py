@@ -10,9 +10,9 @@ import pytest
 
 from harness import references
 from harness.beside import ProcessorUse, RoundTrips
-from harness.errors import UsageError
 from harness.model import Status
-from harness.probes.kinds import PacketRate, Ping, Socket, Tcp, UdpLatency
+from harness.model.errors import UsageError
+from harness.model.probing import PacketRate, Ping, Socket, Tcp, UdpLatency
 from harness.probes.records import (
     FloodStep,
     PacketRateFigures,

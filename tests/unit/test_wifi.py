@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from harness import wifi
-from harness.errors import CommandFailed, DeviceRefused
 from harness.model import AirProof, Security
+from harness.model.errors import CommandFailed, DeviceRefused
 from harness.wifi import Air, Association, Network, Radios
 from tests.unit.fakes import World
 

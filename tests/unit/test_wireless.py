@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from harness import wireless
-from harness.errors import RequirementError
 from harness.hosts import NamespaceHost
 from harness.model import WifiState
+from harness.model.errors import RequirementError
 
 HOST = NamespaceHost("initiator")
 

@@ -26,7 +26,6 @@ from pathlib import Path
 from harness import initiator, inside
 from harness.bench import Bench
 from harness.capture import Capture
-from harness.errors import HarnessError
 from harness.events import Event
 from harness.hosts import PRIVATE, Host
 from harness.ipsec import Barrier
@@ -34,6 +33,7 @@ from harness.journal import Journal
 from harness.links import LinkPath
 from harness.measure import Lane
 from harness.model import Cell, Column, Plan, Record, Status
+from harness.model.errors import HarnessError
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
 from harness.undo import carry_out

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from harness import inside, leftovers, paths
-from harness.errors import CommandFailed
 from harness.hosts import PRIVATE, Daemon, NamespaceHost
 from harness.journal import Journal
 from harness.model import HopKind
+from harness.model.errors import CommandFailed
 from harness.paths import Folders, openflow, pppoe, routers
 from harness.profiles import load_link
 

@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from harness.beside import Beside, Others
-from harness.probes.kinds import Probe
-from harness.ranges import Amount, Count, Figure
+from harness.model.probing import Probe
+from harness.model.ranges import Amount, Count, Figure
 
 SCHEMA_VERSION = 1
 """Version of the records below; a reader refuses records of a later version."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from harness.errors import UsageError
-from harness.escape import printable
+from harness.model.errors import UsageError
+from harness.model.escape import printable
 
 LARGEST = 2**63 - 1
 """The largest size, in bytes, and the largest time, in nanoseconds: what a signed 64-bit integer holds."""

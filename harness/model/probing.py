@@ -6,9 +6,9 @@ import enum
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.ranges import Count
-from harness.units import shown
+from harness.model.errors import UsageError
+from harness.model.ranges import Count
+from harness.model.units import shown
 
 LONGEST_S = 3600
 MOST_COUNT = 10_000_000

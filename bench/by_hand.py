@@ -19,13 +19,13 @@ import tempfile
 from pathlib import Path
 
 from harness import plan
+from harness.analysis.stats import summarise
 from harness.bench import Bench
 from harness.hosts import PRIVATE
 from harness.inside import hosts, mount_private, prepare
 from harness.journal import Journal
 from harness.model import LINK_LOCAL, Cell, Status
 from harness.results import RunFolder
-from harness.stats import summarise
 
 TOLERANCE = 0.05
 RUNTIME_S = 1.5

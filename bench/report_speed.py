@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from harness import overtime
+from harness.analysis.stats import summarise
 from harness.model import (
     Backing,
     BackingKind,
@@ -37,7 +38,6 @@ from harness.model import (
     Workload,
 )
 from harness.results import RunFolder, record_key
-from harness.stats import summarise
 
 BOUND_S = 10.0
 PROPOSALS = ("off", "null-sha256", "aes128gcm16", "aes128-sha256")

@@ -32,9 +32,10 @@ from harness import (
     measure,
     neighbours,
     overtime,
-    sanity,
     wireless,
 )
+from harness.analysis import sanity
+from harness.analysis.schedule import Schedule
 from harness.backing import Storage
 from harness.beside import Beside
 from harness.columns import ColumnPath, Columns, Hosts
@@ -75,7 +76,6 @@ from harness.parse import fiolog
 from harness.probes import echo
 from harness.probes.alongside import Alongside
 from harness.results import RunFolder
-from harness.schedule import Schedule
 from harness.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0

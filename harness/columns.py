@@ -18,11 +18,11 @@ from harness import (
     links,
     paths,
     proof,
-    theory,
     trunk,
     wifi,
     witness,
 )
+from harness.analysis import theory
 from harness.events import Emit, Phase
 from harness.hops import Hop
 from harness.hosts import Host

@@ -2,7 +2,7 @@
 
 Pure: records in, verdicts out. Cells are matched by column and workload. Repeats pair where the two
 runs measured them at the same place of the same order, so that both had the same history; what is
-done with them is in ``harness.ratios``.
+done with them is in ``harness.analysis.ratios``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 from tabulate import tabulate
 
-from harness import disturbance, stats
+from harness import disturbance
+from harness.analysis import stats
+from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
 from harness.model import IPSEC_OFF, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
-from harness.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
 from harness.results import FIO_SOURCE, record_key
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, reader, rows_of

@@ -1,7 +1,7 @@
 """Latencies of all I/Os of a cell, from the tools' own outputs that its records name.
 
 Records hold percentiles of each repeat; those of all repeats together need the histograms, which
-fio's json+ in ``raw/`` has (``harness.histogram``).
+fio's json+ in ``raw/`` has (``harness.analysis.histogram``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, histogram
+from harness import disturbance
+from harness.analysis import histogram
+from harness.analysis.histogram import Histogram
 from harness.files import read_bytes
-from harness.histogram import Histogram
 from harness.model import Record
 from harness.model.errors import UsageError
 from harness.parse import fio

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness import disturbance, doctor, hops, interfaces, iscsi, planned, recovery, remote, signals
 from harness import run as runner
+from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.columns import Hosts
 from harness.events import Emit, Ended, Failed, Phase, writer
@@ -27,7 +28,6 @@ from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
 from harness.run import last_lines
-from harness.schedule import Schedule
 from harness.state import lasting_folder
 from harness.target import mount_configfs
 

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, results, stats, steady
+from harness import disturbance, results
+from harness.analysis import stats, steady
+from harness.analysis.steady import SteadyState
 from harness.files import read_bytes
 from harness.model import Record
 from harness.model.errors import HarnessError
 from harness.parse import fiolog
 from harness.parse.fiolog import Sample
-from harness.steady import SteadyState
 
 LOG = "bw.log"
 """Its name in the folder of a cell's raw outputs."""

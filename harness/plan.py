@@ -13,6 +13,7 @@ import msgspec
 
 from harness import __version__, disks, iscsi, testbed
 from harness import run as runner
+from harness.analysis.stats import FEWEST
 from harness.files import TomlFile, read_text
 from harness.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.lab import kernel
@@ -59,7 +60,6 @@ from harness.planned import (
 )
 from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.remote import LOCAL, parse_address
-from harness.stats import FEWEST
 
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness import theory
+from harness.analysis import theory
 from harness.beside import InterfaceUse
 from harness.capture import PRIMES, Capture, Seen
 from harness.counters import NOTHING, Traffic, traffic

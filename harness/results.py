@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from harness import histogram
+from harness.analysis import histogram
+from harness.analysis.histogram import Histogram
 from harness.files import kind_of, read_bytes
-from harness.histogram import Histogram
 from harness.machine import MACHINE
 from harness.model import (
     IPSEC_OFF,

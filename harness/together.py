@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import run as runner
-from harness.histogram import Histogram, merge
+from harness.analysis.histogram import Histogram, merge
 from harness.hosts import PRIVATE, Host
 from harness.model import Io, Latency
 from harness.model.errors import HarnessError

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import plan, references, testbed
+from harness.analysis.stats import FEWEST
 from harness.files import Room
 from harness.journal import Journal
 from harness.model import LabKernel, Machines, Plan
@@ -26,7 +27,6 @@ from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
 from harness.state import exclusive, lasting_folder
-from harness.stats import FEWEST
 from harness.table import TableFormat
 from harness.views import View
 from harness.views import build as build_view

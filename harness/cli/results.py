@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from harness import comparison, explain, export, plan, planned, references, report, testbed
+from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
     holding,
@@ -36,7 +37,6 @@ from harness.results import (
     open_runs,
     write_out,
 )
-from harness.schedule import Schedule
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.views import View
 

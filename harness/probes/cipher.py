@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import ipsec, programs, theory
+from harness import ipsec, programs
+from harness.analysis import theory
 from harness.hosts import Host
 from harness.model import Proposal
 from harness.model.errors import RequirementError

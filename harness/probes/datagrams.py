@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness import programs
-from harness.histogram import Histogram
+from harness.analysis.histogram import Histogram
 from harness.hosts import PRIVATE, Host
 from harness.model.escape import printable
 from harness.model.probing import UdpLatency

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from harness.analysis.histogram import Histogram
 from harness.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
-from harness.histogram import Histogram
 from harness.model import (
     IPSEC_OFF,
     SCHEMA_VERSION,

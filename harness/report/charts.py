@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness import bounds, distributions, disturbance
+from harness import distributions, disturbance
+from harness.analysis import bounds
+from harness.analysis.histogram import Histogram
 from harness.distributions import Distribution
-from harness.histogram import Histogram
 from harness.model import LINK_LOCAL, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin

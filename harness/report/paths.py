@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness import disturbance, stats
+from harness import disturbance
+from harness.analysis import stats
 from harness.beside import Beside, InterfaceUse, ProcessorUse
 from harness.model import Record, Status
 from harness.probes.records import CipherFigures, Figures, ProbeRecord

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance, shape, stats
+from harness import disturbance
+from harness.analysis import shape, stats
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,

@@ -6,11 +6,11 @@ import enum
 
 import msgspec
 
+from harness.analysis.stats import Difference
 from harness.model import IPSEC_OFF, Clock, LabKernel, Record, Status
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.references import Reference
-from harness.stats import Difference
 
 
 class Choice(enum.StrEnum):

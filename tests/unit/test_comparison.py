@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.ratios import Verdict
 from harness.comparison import CompareFormat, Comparison, Side, compare, render
 from harness.model import Backing, BackingKind, Record, Status, TestbedKind
 from harness.model.errors import UsageError
-from harness.ratios import Verdict
 from harness.results import RunFolder
 from harness.table import Metric
 from tests.unit.test_cli import assert_refused, harness

@@ -14,6 +14,9 @@ import pytest
 
 from harness import bench as composer
 from harness import disturbance, report
+from harness.analysis.ratios import Verdict
+from harness.analysis.sanity import check
+from harness.analysis.stats import Difference
 from harness.bench import Bench
 from harness.beside import Others
 from harness.columns import Hosts
@@ -31,10 +34,7 @@ from harness.neighbours import Watch, Watching
 from harness.overtime import of_cell as course
 from harness.probes.records import ProbeRecord
 from harness.progress import Outcome
-from harness.ratios import Verdict
 from harness.results import RunFolder
-from harness.sanity import check
-from harness.stats import Difference
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.options import Table, TableCell
 from harness.views import View

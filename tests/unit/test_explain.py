@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import theory
+from harness.analysis import theory
+from harness.analysis.theory import Direction, Path
 from harness.explain import Explained, Limit, as_json, explain, path, span, summary, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
@@ -27,7 +28,6 @@ from harness.model import (
     Record,
     Workload,
 )
-from harness.theory import Direction, Path
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.histogram import Histogram, from_fio, merge
+from harness.analysis.histogram import Histogram, from_fio, merge
 from harness.model.errors import UsageError
 
 # fio 3.33 on a 4 MiB file: two jobs, one of which reads, writes and syncs; cut down to jobs and results.

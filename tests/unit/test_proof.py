@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from harness import proof as module
+from harness.analysis.theory import Path as TheoryPath
+from harness.analysis.theory import esp as framing_of
 from harness.capture import PRIMES, Capture, Seen, Tap
 from harness.counters import Traffic
 from harness.links import LinkPath
@@ -26,8 +28,6 @@ from harness.proof import (
     judge,
     snapshot,
 )
-from harness.theory import Path as TheoryPath
-from harness.theory import esp as framing_of
 from harness.witness import Association, Report, Witnesses
 from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World, association
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from harness.analysis.histogram import Histogram
 from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
-from harness.histogram import Histogram
 from harness.model import Status, TestbedKind
 from harness.model.probing import Ping, Tcp, UdpLatency
 from harness.probes import store

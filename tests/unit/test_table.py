@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from harness.analysis.shape import BIMODAL, DRIFTING
 from harness.model import (
     Backing,
     BackingKind,
@@ -29,7 +30,6 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.references import load_reference, names
-from harness.shape import BIMODAL, DRIFTING
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.table.matrix import DOCUMENT_WORKLOADS
 from harness.table.options import Table, TableCell

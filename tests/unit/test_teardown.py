@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from harness import recovery
+from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.capture import Capture
 from harness.columns import Hosts
@@ -35,7 +36,6 @@ from harness.model import (
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.profiles import data_folder, load_link, load_proposal
 from harness.results import RunFolder
-from harness.schedule import Schedule
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"

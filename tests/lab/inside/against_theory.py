@@ -1,4 +1,4 @@
-"""What one I/O takes in virtual time, over every framing: what `harness.theory` predicts, measured.
+"""What one I/O takes in virtual time, over every framing: what `harness.analysis.theory` predicts, measured.
 
 `python -m tests.lab.inside.against_theory TAG`, with --virtual-time; prints a `Measured` as JSON.
 

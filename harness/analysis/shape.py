@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from harness import stats, steady
+from harness.analysis import stats, steady
 
 BIMODAL = "bimodal: the repeats fall into two groups, and the median may be far from both"
 DRIFTING = "drifting: the repeats rise or fall from the first to the last, and the median with them"

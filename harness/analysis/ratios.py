@@ -27,7 +27,7 @@ from statistics import NormalDist, StatisticsError, correlation
 
 import msgspec
 
-from harness import steady
+from harness.analysis import steady
 
 CONFIDENCE = 0.95
 """Of every interval."""

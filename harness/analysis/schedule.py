@@ -11,9 +11,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from harness import disturbance, stats
+from harness import disturbance
+from harness.analysis import stats
+from harness.analysis.stats import Decision
 from harness.model import Cell, Column, Plan, Record, Status
-from harness.stats import Decision
 
 Place = tuple[Column, str]
 """A column and the name of a workload: a cell of the matrix, all its repeats together."""

@@ -41,14 +41,6 @@ from harness.beside import Beside
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.hosts import Host
-from harness.jobfile import (
-    block_bytes,
-    is_repeatable,
-    job_file,
-    moves_write,
-    repeat_seed,
-    wall_estimate_s,
-)
 from harness.journal import Journal
 from harness.kernellog import complaints
 from harness.measure import Lane
@@ -73,6 +65,14 @@ from harness.model.errors import (
     UsageError,
 )
 from harness.parse import fiolog
+from harness.parse.jobfile import (
+    block_bytes,
+    is_repeatable,
+    job_file,
+    moves_write,
+    repeat_seed,
+    wall_estimate_s,
+)
 from harness.probes import echo
 from harness.probes.alongside import Alongside
 from harness.results import RunFolder

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import profiles, programs
-from harness.files import TomlFile, read_text
+from harness import programs
 from harness.hosts import Host
 from harness.journal import Journal
 from harness.model import DiskProfile, Flash
 from harness.model.errors import DeviceRefused, RequirementError
 from harness.model.units import shown
+from harness.parse import profiles
+from harness.parse.files import TomlFile, read_text
 from harness.undo import Step
 
 FLASH_DEVICE = "/dev/nullb0"

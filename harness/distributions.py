@@ -14,10 +14,10 @@ import msgspec
 from harness import disturbance
 from harness.analysis import histogram
 from harness.analysis.histogram import Histogram
-from harness.files import read_bytes
 from harness.model import Record
 from harness.model.errors import UsageError
 from harness.parse import fio
+from harness.parse.files import read_bytes
 from harness.results import FIO_SOURCE
 
 _OUTPUTS = ("fio.json", "fio-client.txt")

@@ -14,11 +14,11 @@ from harness.beside import InterfaceUse
 from harness.capture import Capture, Seen
 from harness.hosts import Host
 from harness.initiator import RemoteDisk
-from harness.jobfile import moves_read, moves_write
 from harness.links import LinkPath
 from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
 from harness.model.errors import HarnessError
 from harness.parse import fio
+from harness.parse.jobfile import moves_read, moves_write
 from harness.together import Client
 
 

@@ -16,10 +16,10 @@ import msgspec
 from harness import disturbance, results
 from harness.analysis import stats, steady
 from harness.analysis.steady import SteadyState
-from harness.files import read_bytes
 from harness.model import Record
 from harness.model.errors import HarnessError
 from harness.parse import fiolog
+from harness.parse.files import read_bytes
 from harness.parse.fiolog import Sample
 
 LOG = "bw.log"

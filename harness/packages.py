@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from harness import programs
 from harness import run as runner
 from harness.model.errors import RequirementError
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 
 KERNEL = "packages-kernel.txt"
 """What building and using the lab's own kernel needs on top of packages.txt (``harness.requirements``)."""

@@ -14,8 +14,6 @@ import msgspec
 from harness import __version__, disks, iscsi, testbed
 from harness import run as runner
 from harness.analysis.stats import FEWEST
-from harness.files import TomlFile, read_text
-from harness.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.lab import kernel
 from harness.model import (
     IPSEC_OFF,
@@ -46,6 +44,9 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
+from harness.parse.files import TomlFile, read_text
+from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
+from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.planned import (
     LARGEST_RAM_BACKING_BYTES,
     MIB,
@@ -58,7 +59,6 @@ from harness.planned import (
     SMALLEST_BACKING_BYTES,
     default_file,
 )
-from harness.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.remote import LOCAL, parse_address
 
 DEFAULT_MAX_REPEATS = 30

@@ -13,7 +13,7 @@ import ipaddress
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from harness import disks, iscsi, jobfile, profiles, remote
+from harness import disks, iscsi, remote
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -29,6 +29,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.units import LARGEST, check_name, format_size, shown
+from harness.parse import jobfile, profiles
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB

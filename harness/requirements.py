@@ -16,7 +16,7 @@ from harness.hosts import Host
 from harness.ipsec import IKE_PORT
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 
 LOOK_DEADLINE_S = 60.0
 """To connect and look; it takes a second or two."""

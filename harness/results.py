@@ -22,7 +22,6 @@ import msgspec
 
 from harness.analysis import histogram
 from harness.analysis.histogram import Histogram
-from harness.files import kind_of, read_bytes
 from harness.machine import MACHINE
 from harness.model import (
     IPSEC_OFF,
@@ -38,6 +37,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.escape import printable
+from harness.parse.files import kind_of, read_bytes
 
 if TYPE_CHECKING:
     from harness.parse.fio import FioJob

@@ -21,7 +21,6 @@ from pathlib import Path
 from harness import environment, lab, neighbours, recovery, signals
 from harness import run as runner
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
-from harness.files import Room
 from harness.heartbeat import HEARTBEAT
 from harness.hosts import NamespaceHost
 from harness.journal import Journal, Unreadable, left_on_disk
@@ -30,6 +29,7 @@ from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
+from harness.parse.files import Room
 from harness.planned import resume_command
 from harness.results import RunFolder
 from harness.state import lasting_folder

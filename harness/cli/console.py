@@ -15,14 +15,15 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from harness import plan, references, testbed
+from harness import plan, testbed
 from harness.analysis.stats import FEWEST
-from harness.files import Room
 from harness.journal import Journal
 from harness.model import LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
+from harness.parse import references
+from harness.parse.files import Room
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder

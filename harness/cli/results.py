@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness import comparison, explain, export, plan, planned, references, report, testbed
+from harness import comparison, explain, export, plan, planned, report, testbed
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -22,12 +22,13 @@ from harness.cli.console import (
 )
 from harness.explain import published, twin
 from harness.explain.evidence import collect
-from harness.files import shown_path
 from harness.model import LINK_LOCAL
 from harness.model.errors import UsageError
 from harness.model.units import parse_percent, shown
+from harness.parse import references
+from harness.parse.files import shown_path
+from harness.parse.profiles import load_link
 from harness.probes import store
-from harness.profiles import load_link
 from harness.progress import process_started_s
 from harness.results import (
     RunFolder,

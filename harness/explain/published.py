@@ -20,10 +20,10 @@ from harness.analysis import theory
 from harness.analysis.theory import Direction, Session
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
-from harness.jobfile import DEFAULT_BLOCK_BYTES
 from harness.model import IPSEC_OFF, LINK_LOCAL, IpsecMode, LinkProfile
 from harness.model.units import parse_size
-from harness.references import Reference, ReferenceColumn
+from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
+from harness.parse.references import Reference, ReferenceColumn
 
 SESSION = Session(
     initial_r2t=True,

@@ -16,7 +16,6 @@ from harness import __version__
 from harness.explain.evidence import Evidence, collect
 from harness.explain.path import measured_link
 from harness.explain.span import Span
-from harness.files import shown_path
 from harness.model import (
     LINK_LOCAL,
     Backing,
@@ -29,6 +28,7 @@ from harness.model import (
     TestbedKind,
 )
 from harness.model.errors import UsageError
+from harness.parse.files import shown_path
 from harness.results import RunFolder
 
 FOLDER = "twin"

@@ -28,11 +28,11 @@ import msgspec
 
 from harness import programs
 from harness import run as runner
-from harness.files import Room
 from harness.hosts import Host, NamespaceHost
 from harness.journal import Journal
 from harness.lab import management
 from harness.model.errors import RequirementError, TestbedError
+from harness.parse.files import Room
 from harness.undo import Step
 
 KERNEL = "linux.uml"

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from harness import plan as plans
-from harness.files import TomlFile, read_text
 from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
 from harness.model.errors import UsageError
 from harness.model.probing import (
@@ -26,10 +25,11 @@ from harness.model.probing import (
     check,
 )
 from harness.model.units import shown, unknown_name
+from harness.parse.files import TomlFile, read_text
+from harness.parse.profiles import data_folder
 from harness.plan import Request
 from harness.planned import MIB
 from harness.probes import cipher
-from harness.profiles import data_folder
 from harness.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from harness.files import read_bytes
 from harness.model import SCHEMA_VERSION
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, check
+from harness.parse.files import read_bytes
 from harness.probes.records import ProbeRecord
 from harness.results import RunFolder, open_runs, write_atomically
 

@@ -25,7 +25,7 @@ from harness.model import (
     is_unencrypted,
 )
 from harness.model.errors import UsageError
-from harness.references import Reference
+from harness.parse.references import Reference
 from harness.table import notes
 from harness.table.options import (
     Direction,

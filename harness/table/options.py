@@ -10,7 +10,7 @@ from harness.analysis.stats import Difference
 from harness.model import IPSEC_OFF, Clock, LabKernel, Record, Status
 from harness.model.errors import UsageError
 from harness.model.escape import printable
-from harness.references import Reference
+from harness.parse.references import Reference
 
 
 class Choice(enum.StrEnum):

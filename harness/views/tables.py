@@ -15,6 +15,7 @@ import msgspec
 from harness import disturbance
 from harness.model import IPSEC_OFF, UNENCRYPTED, Clock, LabKernel, TestbedKind, is_unencrypted
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
+from harness.parse.references import PathReference
 from harness.probes.records import (
     Figures,
     ForwardingFigures,
@@ -25,7 +26,6 @@ from harness.probes.records import (
     UdpFigures,
     UdpLatencyFigures,
 )
-from harness.references import PathReference
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Choice
 from harness.views.grid import Entry, Field, Grid, Row

@@ -17,7 +17,7 @@ import pytest
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
 from harness.model import IPSEC_OFF, IpsecMode
-from harness.profiles import load_proposal
+from harness.parse.profiles import load_proposal
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
 

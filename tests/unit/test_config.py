@@ -10,8 +10,8 @@ import pytest
 
 from harness.model import IkeAuth
 from harness.model.errors import UsageError
+from harness.parse.profiles import data_folder
 from harness.plan import Request, load_request, make_plan
-from harness.profiles import data_folder
 
 
 def written(folder: Path, text: str | bytes) -> Path:

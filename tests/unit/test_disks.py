@@ -16,7 +16,7 @@ from harness.disks import FlashDisk, NbdModule, load_disk
 from harness.journal import Journal
 from harness.model import Flash
 from harness.model.errors import DeviceRefused, RequirementError, UsageError
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 from harness.programs import harddisk
 from harness.programs.harddisk import Mechanics
 from tests.unit.fakes import DONE, World

@@ -16,7 +16,7 @@ from harness import cli, doctor, programs, remote, requirements, trial
 from harness.doctor import Machine, judge, machine_findings, machines, require
 from harness.hosts import Host
 from harness.model.errors import RequirementError, UsageError
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 from harness.remote import Address
 from harness.requirements import parse_facts
 from harness.trial import Outcome

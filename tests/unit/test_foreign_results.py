@@ -16,7 +16,6 @@ import pytest
 
 from harness import planned
 from harness.explain import twin
-from harness.files import read_bytes
 from harness.model import (
     Backing,
     BackingKind,
@@ -33,6 +32,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
+from harness.parse.files import read_bytes
 from harness.plan import Kernels, Request, make_plan
 from harness.probes import store
 from harness.results import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out

@@ -14,7 +14,7 @@ from harness.journal import Journal
 from harness.links import LinkPath, netem
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError
-from harness.profiles import data_folder, load_link
+from harness.parse.profiles import data_folder, load_link
 from tests.unit.fakes import USERS, World
 
 PLAIN = LinkProfile(name="x", title="X", emulated=True)

@@ -14,8 +14,8 @@ from harness.links import LinkPath
 from harness.model.errors import CommandFailed, HarnessError, RequirementError, UsageError
 from harness.packages import PATHS, Package, listed
 from harness.parse import pppd
+from harness.parse.profiles import load_link
 from harness.paths import Folders
-from harness.profiles import load_link
 from tests.unit.fakes import Answer, Failure, World
 
 SPECS = (

@@ -9,7 +9,7 @@ import pytest
 from harness.model import Duplex
 from harness.model.errors import UsageError
 from harness.model.units import check_name
-from harness.profiles import data_folder, expand_ipsec, load_link, load_proposal, search_folders
+from harness.parse.profiles import data_folder, expand_ipsec, load_link, load_proposal, search_folders
 
 LINKS = sorted(file.stem for file in (data_folder() / "profiles" / "links").glob("*.toml"))
 PROPOSALS = sorted(file.stem for file in (data_folder() / "ipsec").glob("*.toml"))

@@ -10,7 +10,7 @@ import pytest
 from harness.analysis.sanity import Findings, as_found, check
 from harness.disks import load_disk
 from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Record, Status
-from harness.profiles import load_link
+from harness.parse.profiles import load_link
 from tests.unit.test_table import record
 
 GIGABIT = LinkProfile(

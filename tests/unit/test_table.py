@@ -29,7 +29,7 @@ from harness.model import (
     Workload,
 )
 from harness.model.errors import UsageError
-from harness.references import load_reference, names
+from harness.parse.references import load_reference, names
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.table.matrix import DOCUMENT_WORKLOADS
 from harness.table.options import Table, TableCell

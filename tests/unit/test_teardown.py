@@ -34,7 +34,7 @@ from harness.model import (
     Workload,
 )
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
-from harness.profiles import data_folder, load_link, load_proposal
+from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.results import RunFolder
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 

@@ -8,7 +8,7 @@ import pytest
 from harness.analysis import theory
 from harness.analysis.theory import Path, Session, segmented
 from harness.model import IpsecMode, LinkProfile
-from harness.profiles import load_link, load_proposal
+from harness.parse.profiles import load_link, load_proposal
 
 TRANSPORT, TUNNEL = IpsecMode.TRANSPORT, IpsecMode.TUNNEL
 LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)

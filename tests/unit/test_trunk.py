@@ -9,7 +9,7 @@ import pytest
 from harness import trunk
 from harness.journal import Journal
 from harness.model.errors import RequirementError
-from harness.profiles import data_folder, load_link
+from harness.parse.profiles import data_folder, load_link
 from tests.unit.fakes import World
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness import references
 from harness.beside import ProcessorUse, RoundTrips
 from harness.model import Status
 from harness.model.errors import UsageError
 from harness.model.probing import PacketRate, Ping, Socket, Tcp, UdpLatency
+from harness.parse import references
 from harness.probes.records import (
     FloodStep,
     PacketRateFigures,

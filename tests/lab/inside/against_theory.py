@@ -24,7 +24,7 @@ from harness.hosts import Host, NamespaceHost
 from harness.initiator import IscsiSession
 from harness.journal import Journal
 from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
-from harness.profiles import load_proposal
+from harness.parse.profiles import load_proposal
 from harness.target import PORT, Backstore, IscsiTarget, iqn
 
 FOLDER = Path("/run/theory")

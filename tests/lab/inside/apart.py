@@ -16,7 +16,7 @@ from harness.journal import Journal
 from harness.lab import management
 from harness.links import LinkPath
 from harness.model import Duplex
-from harness.profiles import data_folder, load_link
+from harness.parse.profiles import data_folder, load_link
 from tests.lab.inside.kernel import sh
 
 MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")

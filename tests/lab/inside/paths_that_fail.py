@@ -19,8 +19,8 @@ from harness.hosts import PRIVATE, Daemon, NamespaceHost
 from harness.journal import Journal
 from harness.model import HopKind
 from harness.model.errors import CommandFailed
+from harness.parse.profiles import load_link
 from harness.paths import Folders, openflow, pppoe, routers
-from harness.profiles import load_link
 
 TAG = "beef"
 INITIATOR = NamespaceHost("initiator")

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness.files import read_text, shown_path
 from harness.model import Clock, Workload
 from harness.model.errors import UsageError
 from harness.model.units import LARGEST, check_name, closest, format_size, shown, slug, unknown_name
-from harness.profiles import data_folder
+from harness.parse.files import read_text, shown_path
+from harness.parse.profiles import data_folder
 
 SIZE_BOUND_CELL_S = 600.0
 """Wall time granted to a cell whose job ends with its size, since no file says how long that takes."""

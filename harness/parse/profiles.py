@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.files import TomlFile, read_text
 from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, HopKind, Hops, LinkProfile, Proposal
 from harness.model.errors import UsageError
 from harness.model.units import check_name, shown, unknown_name
-from harness.modifiers import MTU_RANGE, modify
+from harness.parse.files import TomlFile, read_text
+from harness.parse.modifiers import MTU_RANGE, modify
 
 DEFAULT_PROPOSAL = "aes128gcm16"
 """What ``--ipsec on`` means."""
@@ -37,7 +37,7 @@ _RANGES: dict[str, tuple[float, float, str]] = {
 
 def data_folder() -> Path:
     """The folder that holds ``profiles/``, ``ipsec/`` and ``packages.txt``: as installed, or the checkout."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     installed = package / "_data"
     return installed if installed.is_dir() else package.parent
 
@@ -104,7 +104,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
     """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
     ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
-    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.modifiers``). The
+    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.parse.modifiers``). The
     profile returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
     ``wired-unshaped-mtu9000``.
 

@@ -98,6 +98,6 @@ def _decode(name: str, type: type[T]) -> T:
 
 
 def _folder() -> Path:
-    from harness.profiles import data_folder  # here: to render a table no data folder is needed
+    from harness.parse.profiles import data_folder  # here: to render a table no data folder is needed
 
     return data_folder() / "profiles" / "references"

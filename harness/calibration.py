@@ -7,7 +7,7 @@ from pathlib import Path
 from harness import programs
 from harness.hosts import Host
 
-SOURCE = Path(programs.__file__).with_name("calibrate.c")
+SOURCE = programs.path(__package__, "calibrate.c")
 
 
 def shim(host: Host, folder: Path) -> dict[str, str]:

@@ -154,7 +154,7 @@ def bring_up(
             yield FLASH_DEVICE
         return
     program = folder / "harddisk.py"
-    host.write_secret(program, programs.source("harddisk"))
+    host.write_secret(program, programs.source(__package__, "harddisk"))
     request = {"size_bytes": size_bytes, **msgspec.to_builtins(profile.moving)}
 
     def ready() -> bool:

@@ -387,7 +387,7 @@ def _in_words(device: Block, partitions: Sequence[Block], signatures: Sequence[S
 
 
 def _examine(host: Host, path: str) -> Survey:
-    done = host.run([programs.PYTHON, "-I", "-S", "-", path], input=programs.source("survey"))
+    done = host.run([programs.PYTHON, "-I", "-S", "-", path], input=programs.source(__package__, "survey"))
     try:
         return msgspec.json.decode(done.stdout, type=Survey)
     except msgspec.DecodeError as error:

@@ -199,7 +199,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
             "bound_to": self.bound_to or "",
             "initiator_iqn": self.initiator_iqn,
         }
-        program = (programs.PYTHON, "-c", programs.source("logout"))
+        program = (programs.PYTHON, "-c", programs.source(__package__, "logout"))
         return (Step(program, input=msgspec.json.encode(request).decode()),)
 
 

@@ -87,7 +87,7 @@ class _Machine:
 
     def look(self) -> Look | None:
         try:
-            told = self.host.run(self.argv, input=programs.source("neighbours"), check=False)
+            told = self.host.run(self.argv, input=programs.source(__package__, "neighbours"), check=False)
         except (CommandFailed, RequirementError):
             return None  # what is not known of others is no reason to lose a figure
         return _decode(told.stdout.encode()) if told.status == 0 else None

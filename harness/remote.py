@@ -256,7 +256,7 @@ class Connection:
         self._sending = threading.Lock()
         self.lost: str | None = None
         """Why it is gone, once it is."""
-        program = programs.source("agent").encode()
+        program = programs.source(__package__, "agent").encode()
         self.dialogue = runner.Dialogue(argv, log)
         self._hello = Answers()
         self._ended = threading.Event()
@@ -765,7 +765,7 @@ def connect(
     ``role`` (target, initiator) decides which runs exclude each other: one machine can have both.
     Raises RequirementError if it cannot be reached or lacks rights, BusyError if another run has it.
     """
-    command = launch_command(len(programs.source("agent").encode()))
+    command = launch_command(len(programs.source(__package__, "agent").encode()))
     argv = command if address.is_local else ssh_command(address, command, ssh_options or {})
     connection = Connection(name, argv, log)
     with contextlib.ExitStack() as stack:

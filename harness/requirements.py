@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from harness import programs, remote
 from harness.hosts import Host
@@ -162,7 +161,7 @@ def _listener(line: str) -> Listener:
     return Listener(process=process.strip("-"), name=name)
 
 
-SCRIPT = Path(programs.__file__).with_name("facts.sh")
+SCRIPT = programs.path(__package__, "facts.sh")
 
 # The user of a machine may become root by sudo or not at all; what can be seen is told all the same. One
 # line without an apostrophe, backslash or exclamation mark: the login shell may be any.

@@ -32,7 +32,7 @@ def iqn(tag: str, name: str) -> str:
 def _lio(do: str, **request: object) -> Step:
     """A request that rtslib carries out; secrets travel on standard input only."""
     text = msgspec.json.encode({"do": do, **request}).decode()
-    return Step((programs.PYTHON, "-c", programs.source("lio")), input=text)
+    return Step((programs.PYTHON, "-c", programs.source(__package__, "lio")), input=text)
 
 
 def _ask(host: Host, step: Step) -> None:

@@ -140,7 +140,8 @@ def _start_charon(host: Host, folder: Path, port: int) -> None:
 
 
 def _capture(host: Host) -> None:
-    done = host.run(["unshare", "--net", programs.PYTHON, "-I", "-c", programs.source("esp")], check=False)
+    program = programs.source(__package__, "esp")
+    done = host.run(["unshare", "--net", programs.PYTHON, "-I", "-c", program], check=False)
     if done.status != 0:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise CommandFailed(words[-1])

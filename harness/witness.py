@@ -185,7 +185,7 @@ def _witness(
     file = folder / f"witness-{host.name}-{number}.jsonl"
     words = [iface, REQID + path.index, *knocks]
     with host.daemon(
-        [programs.PYTHON, "-I", "-S", "-c", programs.source("witness"), *map(str, words)],
+        [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "witness"), *map(str, words)],
         log=file.with_suffix(".log"),
         output=file,
         ready=lambda: file.exists() and file.read_bytes().endswith(b"\n"),

@@ -38,7 +38,7 @@ from harness.undo import Step
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")
 HERE = Path(__file__).parent
-CONFINE = Path(programs.__file__).with_name("confine.py")
+CONFINE = programs.path(__package__, "confine.py")
 EXIT_MARK = "harness-lab-exit "
 BEGIN_MARK = b"harness-lab-begins\n"
 """What the first of several kernels says on its console when it has reached the others."""

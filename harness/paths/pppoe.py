@@ -67,7 +67,7 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
     # What the distribution installs is setuid and closed to others; the copy needs neither.
     program = private / "pppd"
     client.run(["install", "-D", "-m", "755", PPPD, str(program)])
-    starter = Path(programs.__file__).with_name("pppoe_session.sh")
+    starter = programs.path(__package__, "pppoe_session.sh")
     client.run(["install", "-m", "755", str(starter), str(private / starter.name)])
     client.write_secret(CONFIGURATION / "options", "")
     # Both ends read one file: client, server, secret, and the addresses that the client may have.

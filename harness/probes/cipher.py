@@ -120,7 +120,7 @@ def measure(probe: Cipher, way: Way) -> Outcome:
     found = []
     for host, ends in kernels.values():
         argv = [programs.PYTHON, "-I", "-S", "-", msgspec.json.encode(request).decode()]
-        done = host.run(argv, input=programs.source("cipher"), check=False, timeout_s=DEADLINE_S)
+        done = host.run(argv, input=programs.source(__package__, "cipher"), check=False, timeout_s=DEADLINE_S)
         keep(way.raw, f"cipher-{host.name}", done)
         if done.status != 0:
             said = printable(done.stderr.strip()[-160:]) or f"status {done.status}"

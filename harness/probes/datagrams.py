@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
@@ -16,7 +15,7 @@ from harness.model.probing import UdpLatency
 from harness.probes.records import UdpLatencyFigures
 from harness.probes.tools import Outcome, Way, keep, require
 
-SOURCE = Path(programs.__file__).with_name("round_trip.c")
+SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
 
 PORT = 52_300

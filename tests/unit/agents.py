@@ -18,7 +18,7 @@ def lasting(state: Path) -> Path:
 
 def agent_source(state: Path) -> str:
     """The agent's program, keeping its locks and journals in ``state``, and beside it what is lasting."""
-    text = programs.source("agent")
+    text = programs.source("harness", "agent")
     for name, value in (
         ("STATE", f"Path({str(state)!r})"),
         ("LASTING", f"Path({str(lasting(state))!r})"),

@@ -41,6 +41,7 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
+WITNESS = programs.source("harness", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = Reader(addresses=(bytes(4), bytes(4)), port=3260)
 
@@ -169,7 +170,7 @@ class FakeDaemon:
 
     @property
     def is_witness(self) -> bool:
-        return programs.source("witness") in self.argv
+        return WITNESS in self.argv
 
     def ended(self) -> bool:
         return self.has_ended
@@ -198,7 +199,7 @@ class FakeDaemon:
             stream.write(json.dumps(fields).encode() + b"\n")
 
     def _report(self) -> None:
-        iface, reqid, *_ = self.argv[self.argv.index(programs.source("witness")) + 1 :]
+        iface, reqid, *_ = self.argv[self.argv.index(WITNESS) + 1 :]
         (line,) = (
             line for line in self.host.read_files(["/proc/net/dev"])[0].splitlines() if f"{iface}:" in line
         )
@@ -207,7 +208,7 @@ class FakeDaemon:
 
     def _knock(self) -> None:
         """A barrier stops it; otherwise the first segment leaves, and the answer of the other end."""
-        _, _, own, own_port, peer, port = self.argv[self.argv.index(programs.source("witness")) + 1 :]
+        _, _, own, own_port, peer, port = self.argv[self.argv.index(WITNESS) + 1 :]
         world = self.host.world
         netns = self.host.netns
         barriers = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]

@@ -64,7 +64,8 @@ def test_each_proposal_is_asked_for_as_esp_asks(
 def test_the_program_measures_or_says_in_a_line_what_is_missing() -> None:
     request = {"aeads": [probing.aead(*GCM_WORDS), probing.nothing()], "sizes": probing.SIZES}
     argv = [sys.executable, "-I", "-S", "-", msgspec.json.encode({**request, "duration_s": 0.05}).decode()]
-    done = subprocess.run(argv, input=programs.source("cipher"), capture_output=True, text=True, timeout=30)
+    program = programs.source("harness.probes", "cipher")
+    done = subprocess.run(argv, input=program, capture_output=True, text=True, timeout=30)
     if done.returncode:  # a kernel without AF_ALG, or without this
         assert done.stdout == "" and done.stderr.startswith("rfc4106(gcm(aes)): "), done
         assert done.stderr.count("\n") == 1

@@ -115,7 +115,7 @@ def offset_here(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> int:
 def offset_of_agent(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> int:
     agent: dict[str, Any] = {"__name__": "agent"}
     # All of it but the line that begins.
-    exec(programs.source("agent").rpartition("main()")[0], agent)  # noqa: S102
+    exec(programs.source("harness", "agent").rpartition("main()")[0], agent)  # noqa: S102
     monkeypatch.setitem(agent, "time", clock)
     return int(agent["Agent"].do_clock(None, {})["offset_ns"])
 

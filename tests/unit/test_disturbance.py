@@ -428,7 +428,7 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 def test_the_program_stands_by_itself() -> None:
     done = subprocess.run(
         [programs.PYTHON, "-I", "-S", "-", "/proc"],
-        input=programs.source("neighbours"),
+        input=programs.source("harness", "neighbours"),
         capture_output=True,
         text=True,
         check=True,

@@ -385,7 +385,7 @@ def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     folder.mkdir()
     source = agent_source(folder)
-    monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    monkeypatch.setattr(programs, "source", lambda _room, name: {"agent": source}[name])
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
     for name, text in (("unshare", UNSHARE), ("mount", ""), ("umount", "")):

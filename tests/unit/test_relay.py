@@ -24,7 +24,7 @@ SEVERAL_WINDOWS = 4 * remote.RELAY_WINDOW * remote.RELAY_CHUNK_BYTES
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[remote.AgentHost]:
     """A host whose agent is a process here, without root."""
     source = agent_source(tmp_path / "state")
-    monkeypatch.setattr(programs, "source", lambda _name: source)
+    monkeypatch.setattr(programs, "source", lambda *_: source)
     argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source.encode())), ""]
     connection = remote.Connection("nas", argv, tmp_path / "log")
     with contextlib.closing(connection):

@@ -82,7 +82,7 @@ def connect(
     """Connects as a run does, to an agent with its state in the test's folder."""
     del tools
     source = agent_source(tmp_path / "state")
-    monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    monkeypatch.setattr(programs, "source", lambda _room, name: {"agent": source}[name])
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
 
@@ -848,7 +848,7 @@ for request in answers():
 def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
     file = tools / "ssh"
     lines = "\n".join(f"        {line}" for line in harm.splitlines())
-    size = len(programs.source("agent").encode())
+    size = len(programs.source("harness", "agent").encode())
     text = HOSTILE.format(size=size, harm=lines, honest_begin=honest_begin)
     file.write_text(text, encoding="utf-8")
     file.chmod(0o755)

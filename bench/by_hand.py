@@ -22,8 +22,8 @@ from harness import plan
 from harness.analysis.stats import summarise
 from harness.bench import Bench
 from harness.hosts import PRIVATE
+from harness.hosts.journal import Journal
 from harness.inside import hosts, mount_private, prepare
-from harness.journal import Journal
 from harness.model import LINK_LOCAL, Cell, Status
 from harness.results import RunFolder
 

@@ -41,7 +41,7 @@ from harness.beside import Beside
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.kernellog import complaints
 from harness.measure import Lane
 from harness.model import (

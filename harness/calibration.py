@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import programs
-from harness.hosts import Host
+from harness.hosts import Host, programs
 
 SOURCE = programs.path(__package__, "calibrate.c")
 

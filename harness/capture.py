@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from harness import run
-from harness.hosts import Daemon, Host
+from harness.hosts import Daemon, Host, runner
 from harness.ipsec import IKE_PORT
 from harness.links import LinkPath
 from harness.model import End, LinkProfile
@@ -322,7 +321,7 @@ class Tap:
                 self._told = found[-1].end()
             return bool(found) or self.daemon.ended()
 
-        run.await_condition(answered, deadline_s=LOOK_DEADLINE_S, what="tcpdump", interval_s=POLL_S)
+        runner.await_condition(answered, deadline_s=LOOK_DEADLINE_S, what="tcpdump", interval_s=POLL_S)
         if self.daemon.ended():
             raise CommandFailed("tcpdump has ended")
         captured, received, dropped = map(int, counts)

@@ -26,7 +26,7 @@ from harness.analysis import theory
 from harness.events import Emit, Phase
 from harness.hops import Hop
 from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
 from harness.target import PORT
 

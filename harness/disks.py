@@ -12,15 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import programs
-from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts import Host, programs
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.model import DiskProfile, Flash
 from harness.model.errors import DeviceRefused, RequirementError
 from harness.model.units import shown
 from harness.parse import profiles
 from harness.parse.files import TomlFile, read_text
-from harness.undo import Step
 
 FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import counters, hops, lab, programs, remote, trial
-from harness import packages as further_packages
-from harness.hosts import Host, NamespaceHost
+from harness import counters, hops, lab, trial
+from harness.hosts import Host, NamespaceHost, programs, remote
+from harness.hosts import packages as further_packages
 from harness.ipsec import IKE_PORT
 from harness.lab import kernel
 from harness.model.errors import HarnessError, RequirementError

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import programs
-from harness.hosts import Host
+from harness.hosts import Host, programs
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_size, shown

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness import iscsi, programs
-from harness.hosts import Host
-from harness.journal import Journal
+from harness import iscsi
+from harness.hosts import Host, programs
+from harness.hosts.journal import Journal
+from harness.hosts.runner import Completed
+from harness.hosts.undo import Step
 from harness.model.errors import CellInvalid, CommandFailed
-from harness.run import Completed
-from harness.undo import Step
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0

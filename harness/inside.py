@@ -12,23 +12,22 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import disturbance, doctor, hops, interfaces, iscsi, planned, recovery, remote, signals
-from harness import run as runner
+from harness import disturbance, doctor, hops, interfaces, iscsi, planned
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.columns import Hosts
 from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
-from harness.hosts import PRIVATE, Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
+from harness.hosts.journal import Journal
+from harness.hosts.runner import last_lines
+from harness.hosts.state import lasting_folder
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
-from harness.run import last_lines
-from harness.state import lasting_folder
 from harness.target import mount_configfs
 
 TMPFS = (str(PRIVATE), "/run/netns")

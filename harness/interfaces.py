@@ -18,12 +18,12 @@ from typing import TypeVar
 import msgspec
 
 from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.links import LinkPath
 from harness.model import LinkProfile
 from harness.model.errors import RequirementError, UsageError
 from harness.parse import ethtool
-from harness.undo import Step
 from harness.wireless import is_wireless
 
 TABLE = 48_000

@@ -20,11 +20,11 @@ import msgspec
 
 from harness.charon import Charon
 from harness.hosts import Host
+from harness.hosts.undo import Step
 from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.model.errors import CommandFailed, HarnessError
 from harness.target import PORT
-from harness.undo import Step
 from harness.witness import REQID, Report
 
 POLICY_PRIORITY = 10_000

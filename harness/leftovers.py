@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from harness import ipsec
 from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.links import LinkPath
 from harness.model.errors import HarnessError
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError
 from harness.target import PORT
-from harness.undo import Step
 
 NETWORK = "198.18"
 """First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""

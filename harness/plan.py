@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from harness import __version__, disks, iscsi, testbed
-from harness import run as runner
 from harness.analysis.stats import FEWEST
+from harness.hosts import runner
+from harness.hosts.remote import LOCAL, parse_address
 from harness.lab import kernel
 from harness.model import (
     IPSEC_OFF,
@@ -59,7 +60,6 @@ from harness.planned import (
     SMALLEST_BACKING_BYTES,
     default_file,
 )
-from harness.remote import LOCAL, parse_address
 
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""

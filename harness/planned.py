@@ -13,7 +13,8 @@ import ipaddress
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from harness import disks, iscsi, remote
+from harness import disks, iscsi
+from harness.hosts import remote
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,

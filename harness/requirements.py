@@ -10,8 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness import programs, remote
-from harness.hosts import Host
+from harness.hosts import Host, programs, remote
 from harness.ipsec import IKE_PORT
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from harness import programs
-from harness.hosts import Host
+from harness.hosts import Host, programs
+from harness.hosts.undo import Step
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed
-from harness.undo import Step
 
 CONFIGFS = "/sys/kernel/config"
 PORT = 3260

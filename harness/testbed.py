@@ -18,12 +18,12 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from harness import environment, lab, neighbours, recovery, signals
-from harness import run as runner
+from harness import environment, lab, neighbours
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
-from harness.hosts import NamespaceHost
-from harness.journal import Journal, Unreadable, left_on_disk
+from harness.hosts import NamespaceHost, recovery, runner, signals
+from harness.hosts.journal import Journal, Unreadable, left_on_disk
+from harness.hosts.state import lasting_folder
 from harness.lab import kernel
 from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
@@ -32,7 +32,6 @@ from harness.model.units import format_size, unknown_name
 from harness.parse.files import Room
 from harness.planned import resume_command
 from harness.results import RunFolder
-from harness.state import lasting_folder
 
 AUTO = "auto"
 POLL_S = 0.05

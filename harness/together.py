@@ -28,9 +28,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import run as runner
 from harness.analysis.histogram import Histogram, merge
-from harness.hosts import PRIVATE, Host
+from harness.hosts import PRIVATE, Host, runner
 from harness.model import Io, Latency
 from harness.model.errors import HarnessError
 from harness.model.escape import printable

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import charon, initiator, ipsec, programs, target
-from harness.hosts import PRIVATE, Host
+from harness import charon, initiator, ipsec, target
+from harness.hosts import PRIVATE, Host, programs
+from harness.hosts.journal import Journal
 from harness.initiator import IscsiSession
-from harness.journal import Journal
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
 from harness.requirements import BACKEND_MODULES, MODULES

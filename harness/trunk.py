@@ -18,10 +18,10 @@ import msgspec
 
 from harness import links
 from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.links import LinkPath
 from harness.model import LinkProfile
-from harness.undo import Step
 
 
 class Macvlan(msgspec.Struct, frozen=True):

@@ -19,13 +19,12 @@ from pathlib import Path
 import msgspec
 
 from harness import links
-from harness import run as runner
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.links import LinkPath, NetworkNamespace
 from harness.model import AirProof, LinkProfile, Security, Standard
 from harness.model.errors import CommandFailed, DeviceRefused
-from harness.undo import Step
 
 MODULE = "mac80211_hwsim"
 DEADLINE_S = 20

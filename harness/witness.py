@@ -17,11 +17,10 @@ from typing import TypeVar
 
 import msgspec
 
-from harness import programs
-from harness.hosts import Daemon, Host
+from harness.hosts import Daemon, Host, programs
+from harness.hosts.runner import await_condition, tail
 from harness.links import LinkPath
 from harness.model.errors import CommandFailed
-from harness.run import await_condition, tail
 
 REQID = 0x48000000
 """With the path's index added: what marks charon's policies and states as ours, beside others'."""

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from harness import plan, testbed
 from harness.analysis.stats import FEWEST
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.state import exclusive, lasting_folder
 from harness.model import LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
@@ -27,7 +28,6 @@ from harness.parse.files import Room
 from harness.probes import store
 from harness.progress import Outcome, follow
 from harness.results import RunFolder
-from harness.state import exclusive, lasting_folder
 from harness.table import TableFormat
 from harness.views import View
 from harness.views import build as build_view

@@ -14,16 +14,17 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness import doctor, lab, remote, testbed
+from harness import doctor, lab, testbed
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
-from harness.journal import Journal
+from harness.hosts import remote
+from harness.hosts.journal import Journal
+from harness.hosts.state import lasting_folder
 from harness.lab import kernel
 from harness.model import LabKernel
 from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.progress import bar
-from harness.state import lasting_folder
 
 TargetOption = Annotated[
     str | None,

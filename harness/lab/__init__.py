@@ -26,14 +26,12 @@ from typing import ClassVar
 
 import msgspec
 
-from harness import programs
-from harness import run as runner
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts import Host, NamespaceHost, programs, runner
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.lab import management
 from harness.model.errors import RequirementError, TestbedError
 from harness.parse.files import Room
-from harness.undo import Step
 
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")

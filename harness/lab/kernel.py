@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness import lab, packages
-from harness import run as runner
+from harness import lab
+from harness.hosts import packages, runner
 from harness.model.errors import BusyError, CommandFailed, RequirementError
 
 CONFIG = lab.HERE / "kernel.config"

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import run as runner
+from harness.hosts import runner
 from harness.model.errors import RequirementError
 
 TARGET = "target"

@@ -69,7 +69,7 @@ class CellInvalid(HarnessError):
 
 
 class Interrupted(BaseException):
-    """The user, his terminal or the machine wants the command to end; see ``harness.signals``.
+    """The user, his terminal or the machine wants the command to end; see ``harness.hosts.signals``.
 
     Not KeyboardInterrupt, which click would take for its own and say nothing of. ``hint`` says how to go on,
     ``left`` what could not be taken down: a phrase for each.

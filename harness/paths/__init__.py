@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import packages
-from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts import Host, packages
+from harness.hosts.journal import Journal
 from harness.links import LinkPath
 from harness.model import HopKind, LinkProfile, PppAuth
 from harness.paths import chain, openflow, pppoe, routers, switches

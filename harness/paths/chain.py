@@ -9,7 +9,7 @@ import msgspec
 
 from harness import links
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.links import NETWORK, LinkPath, NetworkNamespace, VethPair
 from harness.model import LinkProfile
 

@@ -13,14 +13,13 @@ from pathlib import Path
 import msgspec
 
 from harness import links
-from harness import run as runner
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
 from harness.links import LinkPath, NetworkNamespace, VethPair
 from harness.model import LinkProfile, OpenFlow
 from harness.model.errors import CommandFailed, HarnessError, RequirementError
 from harness.paths.chain import FAR, NEAR, address
-from harness.undo import Step
 
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 BRIDGE = "switch"

@@ -11,8 +11,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import programs
-from harness.hosts import Host
+from harness.hosts import Host, programs
 from harness.links import LinkPath
 from harness.model import PppAuth
 from harness.model.errors import CommandFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harness import counters
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.measure import Lane
 from harness.model import IPSEC_OFF, Cell, Plan
 from harness.model.probing import Probe, Tcp

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import ipsec, programs
+from harness import ipsec
 from harness.analysis import theory
-from harness.hosts import Host
+from harness.hosts import Host, programs
 from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness import programs
 from harness.analysis.histogram import Histogram
-from harness.hosts import PRIVATE, Host
+from harness.hosts import PRIVATE, Host, programs
 from harness.model.escape import printable
 from harness.model.probing import UdpLatency
 from harness.probes.records import UdpLatencyFigures

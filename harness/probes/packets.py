@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from harness import counters
 from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.hosts.runner import Completed
 from harness.interfaces import Sysctl
-from harness.journal import Journal
 from harness.links import LinkPath
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate
@@ -21,7 +22,6 @@ from harness.parse import hping3
 from harness.parse import ping as ping_parser
 from harness.probes.records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 from harness.probes.tools import Outcome, Way, keep, require
-from harness.run import Completed
 
 LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
 

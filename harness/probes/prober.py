@@ -11,7 +11,7 @@ import msgspec
 from harness import counters, disturbance, environment, leftovers, links, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.events import CellEnded, CellStarted, Emit, Phase, ago_s
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.runner import Completed
 from harness.links import LinkPath
 from harness.model import Status
 from harness.model.errors import RequirementError
 from harness.probes.records import Figures
-from harness.run import Completed
 from harness.witness import Witnesses
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"

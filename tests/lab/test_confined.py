@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from harness import lab
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.state import exclusive
 from harness.model.errors import BusyError
-from harness.state import exclusive
 from tests.lab.cli import PATIENCE_S, PROJECT, python_inside
 
 pytestmark = pytest.mark.lab

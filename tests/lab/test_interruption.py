@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import signals
+from harness.hosts import signals
 from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
 from harness.model import Status
 from harness.results import RunFolder

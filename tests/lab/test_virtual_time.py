@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from harness import testbed
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.state import exclusive
 from harness.model import Clock, Io, LabKernel, Record, Status
 from harness.model.errors import TestbedError
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
-from harness.state import exclusive
 from tests.lab.cli import Measured, harness_once, measure
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]

@@ -21,12 +21,12 @@ from typing import Any
 
 import msgspec
 
-from harness import leftovers, programs
+from harness import leftovers
 from harness.capture import MOST_SPARSE, Reader, Seen
 from harness.charon import Charon
-from harness.hosts import NamespaceHost
+from harness.hosts import NamespaceHost, programs
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CommandFailed, Interrupted
-from harness.run import DEFAULT_TIMEOUT_S, Completed
 from harness.witness import Association, Knock, Report, Witness
 
 Answer = tuple[int, str, str]
@@ -310,7 +310,7 @@ class World:
             raise CommandFailed(f"charon on the {host.name} did not carry out `{command}`: {said}")
 
     def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
-        """Carry out a step, or fail it. ``harness.run.run`` raises CommandFailed if a command hangs."""
+        """Carry out a step, or fail it. ``runner.run`` raises CommandFailed if a command hangs."""
         self.commands.append(command)
         due = False
         if not (self.failure is Failure.STATUS and _asks(command.argv)):

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 import pytest
 
 import harness
-from harness import programs, remote
+from harness.hosts import programs, remote
 from tests.unit.agents import SHORT_S, agent_source, lasting
 
 PATIENCE_S = 20.0

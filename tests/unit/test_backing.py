@@ -8,9 +8,9 @@ import pytest
 
 from harness.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
 from harness.hosts import NamespaceHost
+from harness.hosts.undo import undone
 from harness.model import Backing, BackingKind
 from harness.model.errors import DeviceRefused
-from harness.undo import undone
 from tests.unit.fakes import World
 
 HOST = NamespaceHost("machine")

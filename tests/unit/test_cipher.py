@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import programs
 from harness.explain import Explained, Limit, as_json, cipher, sentence, summary, waterfall
 from harness.explain.evidence import collect
 from harness.explain.path import Sealed
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
+from harness.hosts import programs
 from harness.model import Status
 from harness.model.errors import UsageError
 from harness.model.probing import Cipher, check

@@ -13,7 +13,7 @@ import pytest
 
 from harness import disks
 from harness.disks import FlashDisk, NbdModule, load_disk
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import Flash
 from harness.model.errors import DeviceRefused, RequirementError, UsageError
 from harness.parse.profiles import data_folder

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import disturbance, neighbours, programs
+from harness import disturbance, neighbours
 from harness.beside import Beside, Others
 from harness.disturbance import HANDOVER_NS, THRESHOLD, Core, Look
-from harness.hosts import NamespaceHost
+from harness.hosts import NamespaceHost, programs
 from harness.model import Clock, Record, Status
 from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, _machines, looking
 from tests.unit.results_folder import made_plan

@@ -27,7 +27,7 @@ from harness.disturbance import Disturbed
 from harness.events import CellEnded, CellWithdrawn, Event
 from harness.explain import Limit, as_json, explain, summary
 from harness.export import ExportFormat, encode
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.machine import MACHINE, machine_of, machines_of
 from harness.model import Column, Record, Status
 from harness.neighbours import Watch, Watching

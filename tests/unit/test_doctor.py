@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import cli, doctor, programs, remote, requirements, trial
+from harness import cli, doctor, requirements, trial
 from harness.doctor import Machine, judge, machine_findings, machines, require
-from harness.hosts import Host
+from harness.hosts import Host, programs, remote
+from harness.hosts.remote import Address
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.profiles import data_folder
-from harness.remote import Address
 from harness.requirements import parse_facts
 from harness.trial import Outcome
 from tests.unit.agents import agent_source

@@ -13,8 +13,8 @@ import pytest
 from harness import guard
 from harness.guard import Block, Device, Signature, Survey
 from harness.hosts import Daemon, Host, NamespaceHost
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
-from harness.run import DEFAULT_TIMEOUT_S, Completed
 
 MIB = 1 << 20
 DISK = Block(

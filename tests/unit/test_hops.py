@@ -17,13 +17,13 @@ import pytest
 from harness import doctor, environment, hops, inside
 from harness.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.hops import Hop
+from harness.hosts.remote import parse_address
+from harness.hosts.runner import Completed, await_condition
 from harness.model.errors import CommandFailed, HopLost, RequirementError, UsageError
 from harness.model.probing import Ping
 from harness.plan import Kernels, Request, make_plan
 from harness.probes import planning
-from harness.remote import parse_address
 from harness.results import RunFolder
-from harness.run import Completed, await_condition
 from tests.unit.fakes import World
 from tests.unit.test_remote import script
 

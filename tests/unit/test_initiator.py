@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness import initiator
+from harness.hosts.journal import Journal
 from harness.initiator import IscsidService, IscsiSession, NoAnswer
-from harness.journal import Journal
 from harness.model.errors import CommandFailed
 from tests.unit.fakes import Command, World
 

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from harness import lab, testbed
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.undo import carry_out
 from harness.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
 from harness.model.errors import RequirementError, TestbedError
 from harness.plan import Request, make_plan
-from harness.undo import carry_out
 from tests.unit.fakes import World
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
@@ -383,8 +383,8 @@ class Booting:
         monkeypatch.setattr(lab, "MODULES", Path("/"))
         monkeypatch.setattr(lab, "NamespaceHost", World().host)
         monkeypatch.setattr(management, "require_ssh", lambda: None)
-        monkeypatch.setattr("harness.run.piped", self._piped)
-        monkeypatch.setattr("harness.run.run", lambda _argv: None)
+        monkeypatch.setattr("harness.hosts.runner.piped", self._piped)
+        monkeypatch.setattr("harness.hosts.runner.run", lambda _argv: None)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
 
     @contextmanager

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from harness import links
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.links import LinkPath, netem
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError

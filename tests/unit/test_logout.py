@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import programs
+from harness.hosts import programs
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST = {

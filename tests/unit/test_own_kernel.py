@@ -16,7 +16,7 @@ from harness.bench import Bench
 from harness.columns import Hosts
 from harness.events import CellStarted, Event, writer
 from harness.heartbeat import HEARTBEAT, beating
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.lab import Kernel, kernel
 from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
 from harness.model.errors import RequirementError, TestbedError, UsageError

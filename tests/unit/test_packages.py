@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import packages
-from harness.packages import Package
+from harness.hosts import packages
+from harness.hosts.packages import Package
 from harness.parse.profiles import data_folder
 
 

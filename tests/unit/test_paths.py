@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness import links, paths
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.packages import PATHS, Package, listed
 from harness.links import LinkPath
 from harness.model.errors import CommandFailed, HarnessError, RequirementError, UsageError
-from harness.packages import PATHS, Package, listed
 from harness.parse import pppd
 from harness.parse.profiles import load_link
 from harness.paths import Folders
@@ -66,7 +66,7 @@ def built(spec: str, world: World, place: Path, journal: Journal) -> Iterator[Li
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.paths.chain.NamespaceHost", world.host)
         patch.setattr("harness.paths.openflow.NamespaceHost", world.host)
-        patch.setattr("harness.packages.Package.installed", True)
+        patch.setattr("harness.hosts.packages.Package.installed", True)
         if spec.startswith("pppoe") and not (log := place / "pppd-client.log").exists():
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
         folders = Folders(private=place / "private", logs=place)

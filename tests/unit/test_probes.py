@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harness.counters import Observer
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.links import LinkPath
 from harness.model import Clock, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import programs, remote
+from harness.hosts import programs, remote
 from harness.model.errors import UsageError
 from tests.unit.agents import agent_source
 

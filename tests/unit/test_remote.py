@@ -22,9 +22,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import programs, remote
-from harness.hosts import Host
-from harness.journal import Journal
+from harness.hosts import Host, programs, remote
+from harness.hosts.journal import Journal
+from harness.hosts.remote import Address, AgentHost, parse_address, ssh_command
+from harness.hosts.runner import LARGEST_LOG_BYTES, await_condition
+from harness.hosts.undo import Entry, Step
 from harness.model.errors import (
     BusyError,
     CommandFailed,
@@ -33,9 +35,6 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
-from harness.remote import Address, AgentHost, parse_address, ssh_command
-from harness.run import LARGEST_LOG_BYTES, await_condition
-from harness.undo import Entry, Step
 from tests.unit.agents import agent_source
 
 NAS = "ssh://root@nas:2222"
@@ -792,7 +791,9 @@ def test_what_an_earlier_connection_said_is_not_taken_for_this_one_s(
 
 def test_without_ssh_that_is_said(connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tools / "ssh").unlink()
-    monkeypatch.setattr("harness.run.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})})
+    monkeypatch.setattr(
+        "harness.hosts.runner.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})}
+    )
     monkeypatch.setenv("PATH", str(tools))
     assert "the program ssh was needed" in refused(connect).message
 
@@ -848,7 +849,7 @@ for request in answers():
 def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
     file = tools / "ssh"
     lines = "\n".join(f"        {line}" for line in harm.splitlines())
-    size = len(programs.source("harness", "agent").encode())
+    size = len(programs.source("harness.hosts", "agent").encode())
     text = HOSTILE.format(size=size, harm=lines, honest_begin=honest_begin)
     file.write_text(text, encoding="utf-8")
     file.chmod(0o755)
@@ -928,7 +929,7 @@ def test_more_than_was_asked_for_is_not_kept(connect: Connect, tools: Path) -> N
 def test_a_log_does_not_grow_without_end(
     connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.run.LARGEST_LOG_BYTES", 100_000)
+    monkeypatch.setattr("harness.hosts.runner.LARGEST_LOG_BYTES", 100_000)
     script(tools, "ssh", f"head -c 50000000 /dev/zero | tr '\\0' x >&2\n{SSH}")
     with connect() as host:
         assert host.run(["echo", "hi"]).stdout == "hi\n", "it is listened to all the same"

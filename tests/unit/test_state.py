@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import state
+from harness.hosts import state
 from harness.model.errors import BusyError, RequirementError
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import recovery
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.capture import Capture
 from harness.columns import Hosts
 from harness.events import CellWithdrawn, Event
-from harness.journal import Journal
+from harness.hosts import recovery
+from harness.hosts.journal import Journal
 from harness.model import (
     Backing,
     BackingKind,
@@ -396,7 +396,7 @@ def failing_runs(tmp_path_factory: pytest.TempPathFactory) -> FailingRuns:
 def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
     """What a later process removes on the hosts of ``world``, by what is written down alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.recovery.reachable", lambda entry: world.host("machine", entry.netns))
+        patch.setattr("harness.hosts.recovery.reachable", lambda entry: world.host("machine", entry.netns))
         return recovery.recover(Journal(journal.path))
 
 

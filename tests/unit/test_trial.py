@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import programs, trial
+from harness import trial
+from harness.hosts import programs
 from harness.model.errors import HostLost
 from harness.trial import Outcome
 from tests.unit.fakes import Command, FakeHost, World

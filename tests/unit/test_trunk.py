@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import trunk
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder, load_link
 from tests.unit.fakes import World

@@ -21,8 +21,8 @@ import msgspec
 from harness import calibration, charon, disks, initiator, inside, ipsec, links
 from harness.disks import MIB, FlashDisk
 from harness.hosts import Host, NamespaceHost
+from harness.hosts.journal import Journal
 from harness.initiator import IscsiSession
-from harness.journal import Journal
 from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
 from harness.parse.profiles import load_proposal
 from harness.target import PORT, Backstore, IscsiTarget, iqn

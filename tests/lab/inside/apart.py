@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import programs, remote, trunk
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness import trunk
+from harness.hosts import Host, NamespaceHost, programs, remote
+from harness.hosts.journal import Journal
 from harness.lab import management
 from harness.links import LinkPath
 from harness.model import Duplex

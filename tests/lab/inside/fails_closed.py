@@ -28,15 +28,15 @@ from harness.bench import Bench
 from harness.capture import Capture
 from harness.events import Event
 from harness.hosts import PRIVATE, Host
+from harness.hosts.journal import Journal
+from harness.hosts.undo import carry_out
 from harness.ipsec import Barrier
-from harness.journal import Journal
 from harness.links import LinkPath
 from harness.measure import Lane
 from harness.model import Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
-from harness.undo import carry_out
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 STALL_S = 4.0

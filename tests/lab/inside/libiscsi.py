@@ -10,10 +10,9 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import programs
 from harness.backing import Ramdisk
-from harness.hosts import NamespaceHost
-from harness.journal import Journal
+from harness.hosts import NamespaceHost, programs
+from harness.hosts.journal import Journal
 from harness.model import BackingKind
 from harness.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 from tests.lab.inside.kernel import LIO, sh

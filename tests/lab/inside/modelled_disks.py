@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness import disks
 from harness.hosts import NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 
 FOLDER = Path("/run/disks")
 SIZE_BYTES = 64 << 20

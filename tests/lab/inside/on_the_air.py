@@ -15,7 +15,7 @@ from typing import cast
 
 from harness import wifi, wireless
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile, Security, Standard
 from harness.wifi import Network, Radios
 

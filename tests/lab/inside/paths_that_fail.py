@@ -16,7 +16,7 @@ import pytest
 
 from harness import inside, leftovers, paths
 from harness.hosts import PRIVATE, Daemon, NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import HopKind
 from harness.model.errors import CommandFailed
 from harness.parse.profiles import load_link

@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import interfaces, recovery, remote
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness import interfaces
+from harness.hosts import Host, NamespaceHost, recovery, remote
+from harness.hosts.journal import Journal
 from harness.links import LinkPath
 from harness.model import LinkProfile
 from harness.model.errors import HarnessError, RequirementError, UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal, Unreadable
-from harness.undo import Entry, undone
+from harness.hosts.journal import Journal, Unreadable
+from harness.hosts.undo import Entry, undone
 
 
 def recover(journal: Journal) -> tuple[list[str], list[str]]:

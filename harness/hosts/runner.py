@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from harness import signals
+from harness.hosts import signals
 from harness.model.errors import CommandFailed, RequirementError
 
 DEFAULT_TIMEOUT_S = 30.0

@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness import programs
-from harness import run as runner
+from harness.hosts import programs, runner
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
 

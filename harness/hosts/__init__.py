@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from harness import run as runner
-from harness.run import DEFAULT_TIMEOUT_S, Completed
-from harness.undo import Entry
+from harness.hosts import runner
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.hosts.undo import Entry
 
 PRIVATE = Path("/run/harness/private")
 """On every host: a folder in memory for sockets and secrets, seen by the run's processes alone."""
@@ -57,7 +57,7 @@ class Watched(Protocol):
     def run(
         self, argv: Sequence[str], *, timeout_s: float = DEFAULT_TIMEOUT_S, check: bool = True
     ) -> Completed:
-        """Run a program to its end; see ``harness.run.run`` for what is raised."""
+        """Run a program to its end; see ``harness.hosts.runner.run`` for what is raised."""
         ...
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
@@ -107,7 +107,7 @@ class Host(Watched, Protocol):
         check: bool = True,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run a program to its end; see ``harness.run.run`` for what is raised."""
+        """Run a program to its end; see ``harness.hosts.runner.run`` for what is raised."""
         ...
 
     def daemon(

@@ -26,9 +26,10 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from harness import iscsi, programs, signals
-from harness import run as runner
-from harness.hosts import PRIVATE, Daemon, Ledger
+from harness import iscsi
+from harness.hosts import PRIVATE, Daemon, Ledger, programs, runner, signals
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
+from harness.hosts.undo import Entry
 from harness.model.errors import (
     BusyError,
     CommandFailed,
@@ -39,8 +40,6 @@ from harness.model.errors import (
 )
 from harness.model.escape import printable
 from harness.model.units import format_size
-from harness.run import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
-from harness.undo import Entry
 
 LOCAL = "local"
 BEAT_S = 4.0

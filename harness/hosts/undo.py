@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from harness.hosts.runner import Completed
 from harness.model.errors import HarnessError, HostLost
-from harness.run import Completed
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """Written down before it is done, crossed out once it is undone.
 
 Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that knows
-how to acquire itself on a host, and what would undo that (``harness.undo``). ``Journal.hold`` is the only
+how to acquire itself on a host, and what would undo that (``hosts.undo``). ``Journal.hold`` is the only
 way to bring one up, so after a SIGKILL the journal says exactly what may be left, and how to remove it.
 """
 
@@ -17,11 +17,10 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar
 
 import msgspec
 
-from harness import signals, state
-from harness.hosts import Host, Ledger
+from harness.hosts import Host, Ledger, signals, state
+from harness.hosts.undo import Entry, Step, carry_out
 from harness.model.errors import BusyError, DeviceRefused, HarnessError, HostLost
 from harness.model.units import format_size
-from harness.undo import Entry, Step, carry_out
 
 
 class Resource(Protocol):

@@ -1,7 +1,7 @@
 """One host's side of a run: does what it is asked, and undoes everything by itself if nobody asks any more.
 
 Requests come as JSON lines on standard input, answers and outputs of daemons go as JSON lines to standard
-output; ``harness/remote.py`` is the other end. ``begin`` comes first. Whatever is brought up is written down
+output; ``hosts/remote.py`` is the other end. ``begin`` comes first. Whatever is brought up is written down
 before (``note``) together with what undoes it, and crossed out after (``done``). If standard input ends, or
 nothing comes for ``deadman_s``, or a SIGTERM does, daemons are stopped and what is still written down is
 undone, newest first. What a killed agent wrote down, the next one undoes; what is ``lasting`` is written down

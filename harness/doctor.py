@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import counters, hops, lab, trial
+from harness import counters, hops, iscsi, lab, trial
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
 from harness.ipsec import IKE_PORT
@@ -244,6 +244,7 @@ def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
                 name=machine.name,
                 run_id="harness doctor",
                 log=Path(folder, "log"),
+                private=iscsi.private_folders(machine.role),
             ) as host,
         ):
             outcomes = list(trial.of(host, machine.role, Path(folder)))

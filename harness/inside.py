@@ -113,6 +113,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                     name=name,
                     run_id=plan.run_id,
                     log=folder.path / f"{name}.log",
+                    private=iscsi.private_folders(role),
                 )
             )
             removed, failed = host.recovered

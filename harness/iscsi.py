@@ -16,6 +16,12 @@ from harness.model.units import parse_size, shown, unknown_name
 RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
 """Where open-iscsi keeps its configuration and, in Debian 13, its records of nodes, with their secrets."""
 
+
+def private_folders(role: str) -> tuple[str, ...]:
+    """What a run hides on a machine for its part (target, initiator): what it writes there is its own."""
+    return RECORDS if role == "initiator" else ()
+
+
 _LARGEST_BYTES = 2**24 - 1
 """RFC 7143, sections 13.12 to 13.14: of every length."""
 

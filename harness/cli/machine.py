@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness import doctor, lab, testbed
+from harness import doctor, iscsi, lab, testbed
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
 from harness.hosts import remote
 from harness.hosts.journal import Journal
@@ -127,6 +127,7 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
             name=machine.name,
             run_id="harness clean",
             log=Path(folder, "log"),
+            private=iscsi.private_folders(machine.role),
         ) as host,
     ):
         return list(host.recovered[0]), list(host.recovered[1])

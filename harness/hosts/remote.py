@@ -26,7 +26,6 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from harness import iscsi
 from harness.hosts import PRIVATE, Daemon, Ledger, programs, runner, signals
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
 from harness.hosts.undo import Entry
@@ -757,11 +756,13 @@ def connect(
     name: str,
     run_id: str,
     log: Path,
+    private: Sequence[str] = (),
     ssh_options: Mapping[str, str] | None = None,
 ) -> Iterator[AgentHost]:
     """A host, for the length of the context; all that is still up there is taken down at the end.
 
-    ``role`` (target, initiator) decides which runs exclude each other: one machine can have both.
+    ``role`` (target, initiator) decides which runs exclude each other: one machine can have both. Each of the
+    folders ``private`` that the machine has is an empty one in memory, for what is run there.
     Raises RequirementError if it cannot be reached or lacks rights, BusyError if another run has it.
     """
     command = launch_command(len(programs.source(__package__, "agent").encode()))
@@ -770,9 +771,14 @@ def connect(
     with contextlib.ExitStack() as stack:
         stack.callback(connection.close)
         connection.await_hello()
-        private = [str(PRIVATE), *(iscsi.RECORDS if role == "initiator" else ())]
         begun = connection.ask(
-            "begin", _Begun, role=role, run_id=run_id, private=private, deadman_s=DEADMAN_S, within_s=120
+            "begin",
+            _Begun,
+            role=role,
+            run_id=run_id,
+            private=[str(PRIVATE), *private],
+            deadman_s=DEADMAN_S,
+            within_s=120,
         )
         if begun.busy is not None:
             owner = printable(runner.last_lines(begun.busy))

@@ -17,16 +17,12 @@ from pathlib import Path
 import msgspec
 
 from harness import (
-    backing,
     calibration,
     conditions,
     counters,
     disturbance,
     environment,
-    guard,
-    initiator,
     interfaces,
-    iscsi,
     leftovers,
     links,
     measure,
@@ -36,7 +32,6 @@ from harness import (
 )
 from harness.analysis import sanity
 from harness.analysis.schedule import Schedule
-from harness.backing import Storage
 from harness.beside import Beside
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
@@ -76,7 +71,10 @@ from harness.parse.jobfile import (
 from harness.probes import echo
 from harness.probes.alongside import Alongside
 from harness.results import RunFolder
-from harness.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
+from harness.storage import backing, guard, iscsi
+from harness.storage.backing import Storage
+from harness.storage.iscsi import initiator
+from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""

@@ -28,7 +28,7 @@ from harness.hops import Hop
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
-from harness.target import PORT
+from harness.storage.iscsi.target import PORT
 
 RADIOS_PER_PATH = 3
 """The station's, the access point's, and one that listens."""

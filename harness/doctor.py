@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import counters, hops, iscsi, lab, trial
+from harness import counters, hops, lab, trial
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
 from harness.ipsec import IKE_PORT
@@ -34,6 +34,7 @@ from harness.requirements import (
     packages,
     wanted,
 )
+from harness.storage import iscsi
 
 HOST_MODULES = (
     *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import disturbance, doctor, hops, interfaces, iscsi, planned
+from harness import disturbance, doctor, hops, interfaces, planned
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -28,7 +28,8 @@ from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder
-from harness.target import mount_configfs
+from harness.storage import iscsi
+from harness.storage.iscsi.target import mount_configfs
 
 TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130

@@ -24,7 +24,7 @@ from harness.hosts.undo import Step
 from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.model.errors import CommandFailed, HarnessError
-from harness.target import PORT
+from harness.storage.iscsi.target import PORT
 from harness.witness import REQID, Report
 
 POLICY_PRIORITY = 10_000

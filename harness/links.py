@@ -21,7 +21,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError
-from harness.target import PORT
+from harness.storage.iscsi.target import PORT
 
 NETWORK = "198.18"
 """First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""

@@ -13,12 +13,12 @@ from harness import bait, proof, together, wifi, wireless
 from harness.beside import InterfaceUse
 from harness.capture import Capture, Seen
 from harness.hosts import Host
-from harness.initiator import RemoteDisk
 from harness.links import LinkPath
 from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
 from harness.model.errors import HarnessError
 from harness.parse import fio
 from harness.parse.jobfile import moves_read, moves_write
+from harness.storage.iscsi.initiator import RemoteDisk
 from harness.together import Client
 
 

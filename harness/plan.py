@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import __version__, disks, iscsi, testbed
+from harness import __version__, testbed
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
@@ -60,6 +60,7 @@ from harness.planned import (
     SMALLEST_BACKING_BYTES,
     default_file,
 )
+from harness.storage import disks, iscsi
 
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""

@@ -13,7 +13,6 @@ import ipaddress
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
-from harness import disks, iscsi
 from harness.hosts import remote
 from harness.model import (
     IPSEC_OFF,
@@ -31,6 +30,7 @@ from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.units import LARGEST, check_name, format_size, shown
 from harness.parse import jobfile, profiles
+from harness.storage import disks, iscsi
 
 MIB = 1 << 20
 SMALLEST_BACKING_BYTES = 16 * MIB

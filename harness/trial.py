@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import charon, initiator, ipsec, target
+from harness import charon, ipsec
 from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
-from harness.initiator import IscsiSession
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
 from harness.requirements import BACKEND_MODULES, MODULES
-from harness.target import Backstore, IscsiTarget, iqn
+from harness.storage.iscsi import initiator, target
+from harness.storage.iscsi.initiator import IscsiSession
+from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
 
 LOOPBACK = "127.0.0.1"
 PORT = target.PORT + ipsec.PORTS_COVERED

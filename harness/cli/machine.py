@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness import doctor, iscsi, lab, testbed
+from harness import doctor, lab, testbed
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
 from harness.hosts import remote
 from harness.hosts.journal import Journal
@@ -25,6 +25,7 @@ from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.progress import bar
+from harness.storage import iscsi
 
 TargetOption = Annotated[
     str | None,

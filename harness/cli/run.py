@@ -11,7 +11,6 @@ import typer
 
 from harness import plan, planned, testbed
 from harness.analysis.schedule import Schedule
-from harness.backing import require_device
 from harness.cli.console import (
     carry_out,
     holding,
@@ -28,6 +27,7 @@ from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name
 from harness.progress import process_started_s
 from harness.results import RunFolder
+from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 
 DEFAULTS = plan.Request()

@@ -337,7 +337,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     With ``probing`` it is these that are made, each on every column, and no workload is.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
-    ``iscsi`` are parameters that both ends of every session are to agree on (``harness.iscsi``).
+    ``iscsi`` are parameters that both ends of every session are to agree on (``harness.storage.iscsi``).
     ``hops`` are the addresses, as of ``machines``, of what is between the ends and only looked at.
     """
 

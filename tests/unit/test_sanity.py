@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from harness.analysis.sanity import Findings, as_found, check
-from harness.disks import load_disk
 from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Record, Status
 from harness.parse.profiles import load_link
+from harness.storage.disks import load_disk
 from tests.unit.test_table import record
 
 GIGABIT = LinkProfile(

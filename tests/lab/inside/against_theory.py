@@ -18,14 +18,16 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, charon, disks, initiator, inside, ipsec, links
-from harness.disks import MIB, FlashDisk
+from harness import calibration, charon, inside, ipsec, links
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
-from harness.initiator import IscsiSession
 from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
 from harness.parse.profiles import load_proposal
-from harness.target import PORT, Backstore, IscsiTarget, iqn
+from harness.storage import disks
+from harness.storage.disks import MIB, FlashDisk
+from harness.storage.iscsi import initiator
+from harness.storage.iscsi.initiator import IscsiSession
+from harness.storage.iscsi.target import PORT, Backstore, IscsiTarget, iqn
 
 FOLDER = Path("/run/theory")
 SIZE_BYTES = 64 * MIB

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import initiator, inside
+from harness import inside
 from harness.bench import Bench
 from harness.capture import Capture
 from harness.events import Event
@@ -37,6 +37,7 @@ from harness.model import Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
+from harness.storage.iscsi import initiator
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 STALL_S = 4.0

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness import iscsi
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.hosts.undo import Step
 from harness.model.errors import CellInvalid, CommandFailed
+from harness.storage import iscsi
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0
@@ -152,7 +152,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
     Its own iface record names it: the iscsid that logs it in may be the machine's, which says the machine's
     name where the record has none (``__session_create`` in open-iscsi's usr/initiator.c). CHAP and timeouts
     come with the record as well. ``bound_to`` is the network interface that its connection may use alone;
-    None leaves that to the routing. ``parameters`` is what it asks for (``harness.iscsi``).
+    None leaves that to the routing. ``parameters`` is what it asks for (``harness.storage.iscsi``).
     """
 
     iqn: str

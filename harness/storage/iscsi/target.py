@@ -1,6 +1,6 @@
 """The target side: what is exported (a backstore of LIO) and how (an iSCSI target of LIO).
 
-Both are made by ``lio.py`` in this folder, a small program on rtslib-fb that runs on the target
+Both are made by ``programs/lio.py``, a small program on rtslib-fb that runs on the target
 host under the distribution's Python: nothing of ours has to be installed there. Never ``clearconfig``,
 never ``saveconfig``: only objects whose names carry the run's id are made and removed.
 """
@@ -92,7 +92,7 @@ class IscsiTarget(msgspec.Struct, frozen=True):
 
     Discovery tells of it to that initiator alone.
 
-    ``parameters`` are the target's side of what is negotiated (``harness.iscsi``), others stay LIO's.
+    ``parameters`` are the target's side of what is negotiated (``harness.storage.iscsi``), others stay LIO's.
     CHAP (RFC 7143, section 12.1) is on. With ``read_only`` the initiator cannot write to the LUN.
     """
 

@@ -3,7 +3,7 @@
 This file runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
 the harness. It is an NBD server (the protocol is doc/proto.md of NetworkBlockDevice/nbd) on one end of a
 socket pair whose other end it gives to the kernel's /dev/nbd0. Its one argument is JSON: ``size_bytes``, and
-the fields of ``harness.disks.MovingParts``. Times are those of the monotonic clock, so it keeps virtual time.
+the fields of ``harness.model.MovingParts``. Times are those of the monotonic clock, so it keeps virtual time.
 """
 
 import ctypes

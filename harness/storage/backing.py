@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import msgspec
 
-from harness import disks, guard
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import Backing, BackingKind, DiskProfile
 from harness.model.errors import CommandFailed, DeviceRefused
+from harness.storage import disks, guard
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -18,10 +18,7 @@ import msgspec
 
 from harness import (
     calibration,
-    conditions,
-    counters,
     disturbance,
-    environment,
     interfaces,
     leftovers,
     links,
@@ -37,7 +34,6 @@ from harness.columns import ColumnPath, Columns, Hosts
 from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.kernellog import complaints
 from harness.measure import Lane
 from harness.model import (
     IPSEC_OFF,
@@ -59,6 +55,8 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
+from harness.observe import conditions, counters, environment
+from harness.observe.kernellog import complaints
 from harness.parse import fiolog
 from harness.parse.jobfile import (
     block_bytes,

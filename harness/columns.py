@@ -8,26 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import (
-    bait,
-    capture,
-    charon,
-    counters,
-    interfaces,
-    ipsec,
-    links,
-    paths,
-    proof,
-    trunk,
-    wifi,
-    witness,
-)
+from harness import bait, capture, charon, interfaces, ipsec, links, paths, proof, trunk, wifi, witness
 from harness.analysis import theory
 from harness.events import Emit, Phase
-from harness.hops import Hop
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
+from harness.observe import counters
+from harness.observe.hops import Hop
 from harness.storage.iscsi.target import PORT
 
 RADIOS_PER_PATH = 3

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import counters, hops, lab, trial
+from harness import lab, trial
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
 from harness.ipsec import IKE_PORT
@@ -18,6 +18,7 @@ from harness.lab import kernel
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
+from harness.observe import counters, hops
 from harness.requirements import (
     ALWAYS,
     BACKEND_MODULES,

@@ -1,6 +1,6 @@
 """What is known of the machines below a run, out of its environment: for tables, reports and exports.
 
-In the lab that is the machine that it was booted on, else each host's own (``harness.environment``).
+In the lab that is the machine that it was booted on, else each host's own (``harness.observe.environment``).
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ import msgspec
 
 from harness import disturbance
 from harness.beside import Others
-from harness.counters import BOOT_ID
 from harness.disturbance import Core, Look
 from harness.hosts import Host, programs
 from harness.model import Plan, TestbedKind
 from harness.model.errors import CommandFailed, RequirementError
+from harness.observe.counters import BOOT_ID
 from harness.programs import neighbours as looks
 
 LIVE = "machine.live"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from harness.analysis import theory
 from harness.beside import InterfaceUse
 from harness.capture import PRIMES, Capture, Seen
-from harness.counters import NOTHING, Traffic, traffic
 from harness.hosts import Host
 from harness.links import LinkPath
 from harness.model import ENDS, IpsecMode, Proof
+from harness.observe.counters import NOTHING, Traffic, traffic
 from harness.witness import Association, Esp, Report, Witnesses, received, sent
 
 ENOUGH_SAMPLES = 32

@@ -18,7 +18,7 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from harness import environment, lab, neighbours
+from harness import lab, neighbours
 from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
 from harness.hosts import NamespaceHost, recovery, runner, signals
@@ -29,6 +29,7 @@ from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
+from harness.observe import environment
 from harness.parse.files import Room
 from harness.planned import resume_command
 from harness.results import RunFolder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from harness import counters
 from harness.hosts.journal import Journal
 from harness.measure import Lane
 from harness.model import IPSEC_OFF, Cell, Plan
 from harness.model.probing import Probe, Tcp
 from harness.neighbours import Watch
+from harness.observe import counters
 from harness.probes import cipher, judged, store, throughput
 from harness.probes.tools import Way
 from harness.results import RunFolder

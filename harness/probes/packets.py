@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import counters
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
@@ -18,6 +17,7 @@ from harness.interfaces import Sysctl
 from harness.links import LinkPath
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate
+from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
 from harness.probes.records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures

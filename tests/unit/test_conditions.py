@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.beside import ProcessorUse
-from harness.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
 from harness.hosts import NamespaceHost, programs
+from harness.observe.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
 from tests.unit.fakes import FakeHost, World
 
 QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})

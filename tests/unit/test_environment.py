@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, testbed
+from harness import testbed
 from harness.machine import MACHINE, Machine, machine_of
+from harness.observe import environment
 from harness.results import RunFolder
 from tests.unit.fakes import Command, FakeHost, World
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import doctor, environment, hops, inside
-from harness.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
-from harness.hops import Hop
+from harness import doctor, inside
 from harness.hosts.remote import parse_address
 from harness.hosts.runner import Completed, await_condition
 from harness.model.errors import CommandFailed, HopLost, RequirementError, UsageError
 from harness.model.probing import Ping
+from harness.observe import environment, hops
+from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
+from harness.observe.hops import Hop
 from harness.plan import Kernels, Request, make_plan
 from harness.probes import planning
 from harness.results import RunFolder

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.counters import Observer
 from harness.hosts.journal import Journal
 from harness.links import LinkPath
 from harness.model import Clock, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.neighbours import Watching
+from harness.observe.counters import Observer
 from harness.plan import Request
 from harness.probes import datagrams, echo, judged, packets, planning, store, throughput
 from harness.probes.prober import questions

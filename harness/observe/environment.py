@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.counters import USER_MODE
-from harness.hops import Hop
 from harness.hosts import Host, Watched
 from harness.model.errors import HopLost
+from harness.observe.counters import USER_MODE
+from harness.observe.hops import Hop
 
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],

@@ -16,17 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import (
-    calibration,
-    disturbance,
-    interfaces,
-    leftovers,
-    links,
-    measure,
-    neighbours,
-    overtime,
-    wireless,
-)
+from harness import calibration, disturbance, leftovers, measure, neighbours, overtime
 from harness.analysis import sanity
 from harness.analysis.schedule import Schedule
 from harness.beside import Beside
@@ -55,6 +45,7 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
+from harness.network import interfaces, links, wireless
 from harness.observe import conditions, counters, environment
 from harness.observe.kernellog import complaints
 from harness.parse import fiolog

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from harness.hosts import Daemon, Host, runner
 from harness.ipsec import IKE_PORT
-from harness.links import LinkPath
 from harness.model import End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
+from harness.network.links import LinkPath
 
 SNAP_BYTES = 96
 """Of each frame: two VLAN tags, IPv6 and its hop-by-hop options, and what tells one packet from another."""

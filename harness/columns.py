@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import bait, capture, charon, interfaces, ipsec, links, paths, proof, trunk, wifi, witness
+from harness import bait, capture, charon, ipsec, proof, witness
 from harness.analysis import theory
 from harness.events import Emit, Phase
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
+from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
 from harness.storage.iscsi.target import PORT

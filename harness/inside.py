@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import disturbance, doctor, interfaces, planned
+from harness import disturbance, doctor, planned
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.columns import Hosts
@@ -24,8 +24,9 @@ from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
 from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
+from harness.network import interfaces
+from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.paths import pppoe
 from harness.probes import store
 from harness.probes.prober import Prober, questions
 from harness.results import RunFolder

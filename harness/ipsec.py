@@ -21,9 +21,9 @@ import msgspec
 from harness.charon import Charon
 from harness.hosts import Host
 from harness.hosts.undo import Step
-from harness.links import LinkPath
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.model.errors import CommandFailed, HarnessError
+from harness.network.links import LinkPath
 from harness.storage.iscsi.target import PORT
 from harness.witness import REQID, Report
 

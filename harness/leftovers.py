@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from harness import ipsec
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.links import LinkPath
 from harness.model.errors import HarnessError
+from harness.network.links import LinkPath
 
 SCRIPT = """
 tell() { while read -r line; do echo "$1 $line"; done; }

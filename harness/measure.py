@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import bait, proof, together, wifi, wireless
+from harness import bait, proof, together
 from harness.beside import InterfaceUse
 from harness.capture import Capture, Seen
 from harness.hosts import Host
-from harness.links import LinkPath
 from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
 from harness.model.errors import HarnessError
+from harness.network import wifi, wireless
+from harness.network.links import LinkPath
 from harness.parse import fio
 from harness.parse.jobfile import moves_read, moves_write
 from harness.storage.iscsi.initiator import RemoteDisk

@@ -17,8 +17,8 @@ from harness.analysis import theory
 from harness.beside import InterfaceUse
 from harness.capture import PRIMES, Capture, Seen
 from harness.hosts import Host
-from harness.links import LinkPath
 from harness.model import ENDS, IpsecMode, Proof
+from harness.network.links import LinkPath
 from harness.observe.counters import NOTHING, Traffic, traffic
 from harness.witness import Association, Esp, Report, Witnesses, received, sent
 

@@ -19,8 +19,8 @@ import msgspec
 
 from harness.hosts import Daemon, Host, programs
 from harness.hosts.runner import await_condition, tail
-from harness.links import LinkPath
 from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
 
 REQID = 0x48000000
 """With the path's index added: what marks charon's policies and states as ours, beside others'."""

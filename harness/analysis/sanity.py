@@ -81,7 +81,7 @@ def as_found(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkPro
 def _beyond_link(record: Record | ClientPart, link: LinkProfile) -> list[str]:
     found = []
     if link.rate_bit_s is not None:
-        # No bound of TCP's: netem charges a super-packet of 64 KB the headers of one frame (harness.links).
+        # No bound of TCP's: netem charges a super-packet of 64 KB the headers of one frame (network.links).
         frame_bytes = link.mtu_bytes + ETHERNET_HEADER_BYTES
         share = frame_bytes / (frame_bytes + link.frame_overhead_bytes)
         most = link.rate_bit_s / 8 * share

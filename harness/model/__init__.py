@@ -160,9 +160,9 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
     payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
     ``tcp_window_bytes`` is the most that TCP may have under way in each direction; None: the hosts decide.
-    ``radio``: real 802.11 of that standard (``harness.wifi``) where the lab has its own kernel.
-    ``hops``: the link is a path of several such segments in a row (``harness.paths``); delay, jitter and loss
-    are then of the whole path, and each hop adds its own delay.
+    ``radio``: real 802.11 of that standard (``harness.network.wifi``) where the lab has its own kernel.
+    ``hops``: the link is a path of several such segments in a row (``harness.network.paths``); delay, jitter
+    and loss are then of the whole path, and each hop adds its own delay.
 
     With ``interface`` it is no profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).

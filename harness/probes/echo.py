@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from harness.beside import RoundTrips
-from harness.links import LinkPath
 from harness.model.errors import HarnessError, HostLost, UsageError
 from harness.model.probing import Ping, Tcp
+from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
 from harness.probes.records import PingFigures, TcpFigures

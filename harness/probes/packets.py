@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
-from harness.interfaces import Sysctl
-from harness.links import LinkPath
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate
+from harness.network.interfaces import Sysctl
+from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser

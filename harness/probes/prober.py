@@ -8,13 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, leftovers, links, neighbours
+from harness import disturbance, leftovers, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
 from harness.events import CellEnded, CellStarted, Emit, Phase, ago_s
 from harness.hosts.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
+from harness.network import links
 from harness.observe import counters, environment
 from harness.probes import judged, store
 from harness.probes.records import ProbeRecord, probe_key

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from harness.links import LinkPath
 from harness.model.errors import UsageError
 from harness.model.probing import Tcp, Udp
+from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output

@@ -8,9 +8,9 @@ from pathlib import Path
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
-from harness.links import LinkPath
 from harness.model import Status
 from harness.model.errors import RequirementError
+from harness.network.links import LinkPath
 from harness.probes.records import Figures
 from harness.witness import Witnesses
 

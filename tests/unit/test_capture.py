@@ -22,9 +22,9 @@ from harness.capture import (
     sampling,
 )
 from harness.ipsec import IKE_PORT
-from harness.links import LinkPath
 from harness.model import ENDS, End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
+from harness.network.links import LinkPath
 from tests.unit.fakes import (
     PCAP_HEADER,
     World,

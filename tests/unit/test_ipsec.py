@@ -15,9 +15,9 @@ from harness import ipsec
 from harness.charon import Charon
 from harness.hosts.undo import carry_out
 from harness.ipsec import Barrier, Certificate, Clearance, Credentials, SecurityAssociations
-from harness.links import LinkPath
 from harness.model import ENDS, IkeAuth, IpsecMode, LinkProfile, Proposal
 from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
 from harness.witness import REQID, Report
 from tests.unit.fakes import Command, World, association, state_text
 

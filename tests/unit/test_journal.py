@@ -16,8 +16,8 @@ from harness import testbed
 from harness.hosts import Host, NamespaceHost, recovery
 from harness.hosts.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
 from harness.hosts.undo import Entry, Step, carry_out
-from harness.links import NetworkNamespace, VethPair
 from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
+from harness.network.links import NetworkNamespace, VethPair
 from tests.unit.fakes import Command, FakeHost, World
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import links, plan, testbed
+from harness import plan, testbed
 from harness.bench import Bench
 from harness.columns import Hosts
 from harness.events import CellStarted, Event, writer
@@ -20,6 +20,7 @@ from harness.hosts.journal import Journal
 from harness.lab import Kernel, kernel
 from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
 from harness.model.errors import RequirementError, TestbedError, UsageError
+from harness.network import links
 from harness.plan import KernelChoice, Kernels, Request, make_plan
 from harness.results import RunFolder
 from tests.unit.fakes import World
@@ -124,7 +125,7 @@ def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path, monkeypatch
     profile = LinkProfile(name="x", title="X", emulated=True, rate_bit_s=10**9, delay_us=50)
     assert links.netem(profile, frame_by_frame=True) == "limit 10000 delay 50us rate 1000000000bit 24"
     world = World()
-    monkeypatch.setattr("harness.links.NamespaceHost", world.host)
+    monkeypatch.setattr("harness.network.links.NamespaceHost", world.host)
     near = world.host("initiator")
     for frame_by_frame in (False, True):
         world.commands.clear()

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.links import LinkPath
 from harness.model import Clock, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.neighbours import Watching
+from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.plan import Request
 from harness.probes import datagrams, echo, judged, packets, planning, store, throughput

@@ -13,8 +13,8 @@ from harness import proof as module
 from harness.analysis.theory import Path as TheoryPath
 from harness.analysis.theory import esp as framing_of
 from harness.capture import PRIMES, Capture, Seen, Tap
-from harness.links import LinkPath
 from harness.model import ENDS, IpsecMode, LinkProfile, Proof
+from harness.network.links import LinkPath
 from harness.observe.counters import Traffic
 from harness.proof import (
     ENOUGH_SAMPLES,

@@ -88,7 +88,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, none of which has to survive a power cut.
         patch.setattr(os, "fsync", lambda _file: None)
-        patch.setattr("harness.links.NamespaceHost", world.host)
+        patch.setattr("harness.network.links.NamespaceHost", world.host)
         patch.setattr(
             "harness.charon.Charon.ask", lambda charon, *words, **more: world.ask(charon, *words, **more)
         )

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import wireless
 from harness.hosts import NamespaceHost
 from harness.model import WifiState
 from harness.model.errors import RequirementError
+from harness.network import wireless
 
 HOST = NamespaceHost("initiator")
 

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from harness import witness as module
-from harness.links import LinkPath
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
 from harness.programs import witness as program
 from harness.witness import REQID, Esp, Knock, Report, Witness, received, sent, witnesses
 from tests.unit.fakes import FakeDaemon, World, association

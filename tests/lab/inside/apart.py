@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import trunk
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts.journal import Journal
 from harness.lab import management
-from harness.links import LinkPath
 from harness.model import Duplex
+from harness.network import trunk
+from harness.network.links import LinkPath
 from harness.parse.profiles import data_folder, load_link
 from tests.lab.inside.kernel import sh
 

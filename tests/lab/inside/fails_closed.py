@@ -31,10 +31,10 @@ from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
 from harness.ipsec import Barrier
-from harness.links import LinkPath
 from harness.measure import Lane
 from harness.model import Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
+from harness.network.links import LinkPath
 from harness.plan import Request, make_plan
 from harness.results import RunFolder
 from harness.storage.iscsi import initiator

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness import links
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.links import LinkPath
 from harness.model import LinkProfile
+from harness.network import links
+from harness.network.links import LinkPath
 
 
 class Macvlan(msgspec.Struct, frozen=True):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from harness.hosts import Host, packages
 from harness.hosts.journal import Journal
-from harness.links import LinkPath
 from harness.model import HopKind, LinkProfile, PppAuth
-from harness.paths import chain, openflow, pppoe, routers, switches
+from harness.network.links import LinkPath
+from harness.network.paths import chain, openflow, pppoe, routers, switches
 
 
 @dataclass(frozen=True, kw_only=True)

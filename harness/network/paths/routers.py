@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.hosts import Host
-from harness.links import NETWORK, LinkPath
-from harness.paths.chain import FAR, NEAR, address, network
+from harness.network.links import NETWORK, LinkPath
+from harness.network.paths.chain import FAR, NEAR, address, network
 
 FORWARD = "echo 1 > /proc/sys/net/ipv4/ip_forward"
 

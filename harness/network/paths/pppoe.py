@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.hosts import Host, programs
-from harness.links import LinkPath
 from harness.model import PppAuth
 from harness.model.errors import CommandFailed
 from harness.model.escape import printable
+from harness.network.links import LinkPath
+from harness.network.paths import routers
+from harness.network.paths.chain import FAR, NEAR, address
 from harness.parse import pppd
-from harness.paths import routers
-from harness.paths.chain import FAR, NEAR, address
 
 PPPD = "/usr/sbin/pppd"
 CONFIGURATION = Path("/etc/ppp")

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import links
 from harness.hosts import Host, NamespaceHost, runner
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.links import LinkPath, NetworkNamespace, VethPair
 from harness.model import LinkProfile, OpenFlow
 from harness.model.errors import CommandFailed, HarnessError, RequirementError
-from harness.paths.chain import FAR, NEAR, address
+from harness.network import links
+from harness.network.links import LinkPath, NetworkNamespace, VethPair
+from harness.network.paths.chain import FAR, NEAR, address
 
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 BRIDGE = "switch"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from harness import links
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
-from harness.links import NETWORK, LinkPath, NetworkNamespace, VethPair
 from harness.model import LinkProfile
+from harness.network import links
+from harness.network.links import NETWORK, LinkPath, NetworkNamespace, VethPair
 
 NEAR, FAR = "near", "far"
 """The interfaces of a hop: towards the initiator, and towards the target. It has a namespace to itself."""

@@ -20,11 +20,11 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.links import LinkPath
 from harness.model import LinkProfile
 from harness.model.errors import RequirementError, UsageError
+from harness.network.links import LinkPath
+from harness.network.wireless import is_wireless
 from harness.parse import ethtool
-from harness.wireless import is_wireless
 
 TABLE = 48_000
 """The first of our routing tables; a path has two, one for each side."""

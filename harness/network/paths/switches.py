@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.hosts import Host
-from harness.paths.chain import FAR, NEAR
+from harness.network.paths.chain import FAR, NEAR
 
 BRIDGE = "switch"
 

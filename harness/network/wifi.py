@@ -18,13 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness import links
 from harness.hosts import Host, NamespaceHost, runner
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.links import LinkPath, NetworkNamespace
 from harness.model import AirProof, LinkProfile, Security, Standard
 from harness.model.errors import CommandFailed, DeviceRefused
+from harness.network import links
+from harness.network.links import LinkPath, NetworkNamespace
 
 MODULE = "mac80211_hwsim"
 DEADLINE_S = 20

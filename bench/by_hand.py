@@ -25,7 +25,7 @@ from harness.hosts import PRIVATE
 from harness.hosts.journal import Journal
 from harness.inside import hosts, mount_private, prepare
 from harness.model import LINK_LOCAL, Cell, Status
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 
 TOLERANCE = 0.05
 RUNTIME_S = 1.5

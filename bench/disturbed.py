@@ -34,7 +34,7 @@ from harness import disturbance
 from harness.analysis import stats
 from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Record
-from harness.results import open_results, record_key
+from harness.results.store import open_results, record_key
 from harness.table import Options, build
 
 HARNESS = str(Path(sys.executable).with_name("harness"))

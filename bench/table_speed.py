@@ -27,7 +27,7 @@ import msgspec
 
 from harness.analysis.stats import summarise
 from harness.model import Io, Latency, Proof, Record, Status, TestbedKind
-from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
+from harness.results.store import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.table import Options, build, cached, render
 
 COLUMNS = (

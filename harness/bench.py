@@ -16,12 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, disturbance, leftovers, measure, neighbours, overtime
+from harness import calibration, disturbance, leftovers, measure, neighbours
 from harness.analysis import sanity
 from harness.analysis.schedule import Schedule
 from harness.beside import Beside
 from harness.columns import ColumnPath, Columns, Hosts
-from harness.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.measure import Lane
@@ -59,7 +58,9 @@ from harness.parse.jobfile import (
 )
 from harness.probes import echo
 from harness.probes.alongside import Alongside
-from harness.results import RunFolder
+from harness.results import overtime
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
+from harness.results.store import RunFolder
 from harness.storage import backing, guard, iscsi
 from harness.storage.backing import Storage
 from harness.storage.iscsi import initiator

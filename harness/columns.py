@@ -10,13 +10,13 @@ from pathlib import Path
 
 from harness import bait, capture, charon, ipsec, proof, witness
 from harness.analysis import theory
-from harness.events import Emit, Phase
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
+from harness.results.events import Emit, Phase
 from harness.storage.iscsi.target import PORT
 
 RADIOS_PER_PATH = 3

@@ -19,7 +19,7 @@ from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_
 from harness.model import IPSEC_OFF, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
-from harness.results import FIO_SOURCE, record_key
+from harness.results.store import FIO_SOURCE, record_key
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, reader, rows_of
 from harness.table.options import Choice, Metric, TableRow

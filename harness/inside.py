@@ -12,11 +12,10 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import disturbance, doctor, planned
+from harness import disturbance, doctor
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.events import Emit, Ended, Failed, Phase, writer
 from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
 from harness.hosts.journal import Journal
@@ -27,9 +26,10 @@ from harness.model.errors import HarnessError, HostLost, Interrupted, Requiremen
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.probes import store
 from harness.probes.prober import Prober, questions
-from harness.results import RunFolder
+from harness.results import planned, probe_store
+from harness.results.events import Emit, Ended, Failed, Phase, writer
+from harness.results.store import RunFolder
 from harness.storage import iscsi
 from harness.storage.iscsi.target import mount_configfs
 
@@ -168,7 +168,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     plan = folder.load_plan()
     # What was measured before is read first: a damaged record ends a run before anything is brought up.
     schedule = Schedule(plan, folder.load_records())
-    probed = {record.key for record in store.load(folder) if disturbance.is_final(record, plan)}
+    probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))

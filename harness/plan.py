@@ -48,7 +48,7 @@ from harness.model.units import (
 from harness.parse.files import TomlFile, read_text
 from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
-from harness.planned import (
+from harness.results.planned import (
     LARGEST_RAM_BACKING_BYTES,
     MIB,
     MOST_COLUMNS,

@@ -23,10 +23,10 @@ from rich.progress import (
 from rich.text import Text
 
 from harness.disturbance import Disturbed
-from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 from harness.model import Status
 from harness.model.escape import printable
 from harness.model.units import format_duration
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
 
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
 

@@ -19,20 +19,20 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from harness import lab, neighbours
-from harness.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.heartbeat import HEARTBEAT
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
 from harness.lab import kernel
-from harness.machine import MACHINE
 from harness.model import LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
 from harness.observe import environment
 from harness.parse.files import Room
-from harness.planned import resume_command
-from harness.results import RunFolder
+from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
+from harness.results.machine import MACHINE
+from harness.results.planned import resume_command
+from harness.results.store import RunFolder
 
 AUTO = "auto"
 POLL_S = 0.05

@@ -25,9 +25,9 @@ from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
 from harness.parse import references
 from harness.parse.files import Room
-from harness.probes import store
 from harness.progress import Outcome, follow
-from harness.results import RunFolder
+from harness.results import probe_store
+from harness.results.store import RunFolder
 from harness.table import TableFormat
 from harness.views import View
 from harness.views import build as build_view
@@ -166,7 +166,7 @@ def print_view(
                 hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
             )
         published = references.load_path_reference(reference)
-    found = build_view(view, store.open_probes(paths), published)
+    found = build_view(view, probe_store.open_probes(paths), published)
     if not any(not row.is_published for row in found.rows):
         raise UsageError(
             f"{', '.join(map(str, paths))}: there are no probes that the view {view} could show",

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import disturbance, planned, testbed
+from harness import disturbance, testbed
 from harness.cli.console import (
     carry_out,
     holding,
@@ -27,10 +27,11 @@ from harness.model import IkeAuth, IpsecMode, Plan, Security
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name, format_duration, parse_duration_s
 from harness.plan import KernelChoice, Kernels, Request
-from harness.probes import planning, store
+from harness.probes import planning
 from harness.probes.prober import questions
 from harness.progress import process_started_s
-from harness.results import RunFolder
+from harness.results import planned, probe_store
+from harness.results.store import RunFolder
 from harness.views import View
 
 DEFAULTS = Request()
@@ -183,7 +184,7 @@ def probe(
 def _run(
     made: Plan, folder: RunFolder, state: Path, started_s: float, asked: planning.ProbeProfile | None
 ) -> int:
-    done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
+    done = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
     lines = ["nothing is left to probe"]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness import comparison, explain, export, plan, planned, report, testbed
+from harness import comparison, explain, export, plan, report, testbed
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -28,16 +28,9 @@ from harness.model.units import parse_percent, shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
-from harness.probes import store
 from harness.progress import process_started_s
-from harness.results import (
-    RunFolder,
-    open_environments,
-    open_plans,
-    open_results,
-    open_runs,
-    write_out,
-)
+from harness.results import planned, probe_store
+from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs, write_out
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
 from harness.views import View
 
@@ -160,7 +153,7 @@ def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one, or is in virtual time itself."""
     run.require_plain()
     plan_of_run = run.load_plan()
-    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, store.load(run))
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, probe_store.load(run))
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import plan, planned, testbed
+from harness import plan, testbed
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -26,7 +26,8 @@ from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, Testb
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name
 from harness.progress import process_started_s
-from harness.results import RunFolder
+from harness.results import planned
+from harness.results.store import RunFolder
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 

@@ -28,7 +28,7 @@ from harness.model import (
     Record,
     Workload,
 )
-from harness.probes.records import ProbeRecord, TcpFigures
+from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
 from harness.table.options import Metric, Setting

@@ -29,7 +29,7 @@ from harness.model import (
 )
 from harness.model.errors import UsageError
 from harness.parse.files import shown_path
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 
 FOLDER = "twin"
 RUNTIME_S = 0.2

@@ -10,9 +10,10 @@ from harness.model import IPSEC_OFF, Cell, Plan
 from harness.model.probing import Probe, Tcp
 from harness.neighbours import Watch
 from harness.observe import counters
-from harness.probes import cipher, judged, store, throughput
+from harness.probes import cipher, judged, throughput
 from harness.probes.tools import Way
-from harness.results import RunFolder
+from harness.results import probe_store
+from harness.results.store import RunFolder
 
 CIPHER_REPEATS = 5
 """In so many rounds of the matrix the cipher is measured, once for each column: machines are not alike at all
@@ -54,4 +55,4 @@ class Alongside:
         record = judged.measure(
             record, way, observer=self.observer, watch=self.watch, folder=self.folder.path
         )
-        store.save(self.folder, record)
+        probe_store.save(self.folder, record)

@@ -19,8 +19,8 @@ from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, Operation
 from harness.probes.tools import Outcome, Way, keep
+from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)
 """Of what is encrypted, in bytes: a short packet and one that about fills a frame, both whole blocks."""

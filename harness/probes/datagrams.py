@@ -11,8 +11,8 @@ from harness.analysis.histogram import Histogram
 from harness.hosts import PRIVATE, Host, programs
 from harness.model.escape import printable
 from harness.model.probing import UdpLatency
-from harness.probes.records import UdpLatencyFigures
 from harness.probes.tools import Outcome, Way, keep, require
+from harness.results.probe_records import UdpLatencyFigures
 
 SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"

@@ -15,8 +15,8 @@ from harness.model.probing import Ping, Tcp
 from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.records import PingFigures, TcpFigures
 from harness.probes.tools import UNPROTECTED, Outcome, Way, keep, require
+from harness.results.probe_records import PingFigures, TcpFigures
 
 S_NS = 1_000_000_000
 

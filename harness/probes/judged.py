@@ -18,8 +18,8 @@ from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.observe.counters import Traffic
 from harness.probes import cipher, datagrams, echo, packets, throughput
-from harness.probes.records import ProbeRecord
 from harness.probes.tools import UNPROTECTED, Outcome, Way
+from harness.results.probe_records import ProbeRecord
 from harness.witness import Witnesses
 
 NET_DEV = "/proc/net/dev"

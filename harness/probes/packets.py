@@ -20,8 +20,8 @@ from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
-from harness.probes.records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 from harness.probes.tools import Outcome, Way, keep, require
+from harness.results.probe_records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 
 LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
 

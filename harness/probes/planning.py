@@ -28,8 +28,8 @@ from harness.model.units import shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
 from harness.plan import Request
-from harness.planned import MIB
 from harness.probes import cipher
+from harness.results.planned import MIB
 from harness.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")

@@ -10,17 +10,18 @@ import msgspec
 
 from harness import disturbance, leftovers, neighbours
 from harness.columns import ColumnPath, Columns, Hosts
-from harness.events import CellEnded, CellStarted, Emit, Phase, ago_s
 from harness.hosts.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
 from harness.network import links
 from harness.observe import counters, environment
-from harness.probes import judged, store
-from harness.probes.records import ProbeRecord, probe_key
+from harness.probes import judged
 from harness.probes.tools import Way
-from harness.results import RunFolder
+from harness.results import probe_store
+from harness.results.events import CellEnded, CellStarted, Emit, Phase, ago_s
+from harness.results.probe_records import ProbeRecord, probe_key
+from harness.results.store import RunFolder
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ class Prober:
             for number, (order, question) in enumerate(todo, 1):
                 self.emit(CellStarted(question.key, number, len(todo)))
                 record = self._make(question, order, columns)
-                store.save(self.folder, record)
+                probe_store.save(self.folder, record)
                 self.emit(
                     CellEnded(
                         question.key,

@@ -14,8 +14,8 @@ from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
-from harness.probes.records import TcpFigures, UdpFigures
 from harness.probes.tools import Outcome, Way, keep, require
+from harness.results.probe_records import TcpFigures, UdpFigures
 
 PORT = 52_010
 """The first of ours; each path has the one with its index on top."""

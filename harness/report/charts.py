@@ -8,13 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import distributions, disturbance
+from harness import disturbance
 from harness.analysis import bounds
 from harness.analysis.histogram import Histogram
-from harness.distributions import Distribution
 from harness.model import LINK_LOCAL, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
+from harness.results import distributions
+from harness.results.distributions import Distribution
 from harness.table import Metric
 from harness.table.options import Choice, Direction, Table, TableCell, TableRow
 from harness.table.text import marked_value, number

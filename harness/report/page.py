@@ -14,7 +14,6 @@ from importlib.resources import files
 from typing import Any
 
 from harness import __version__
-from harness.machine import MACHINE
 from harness.model import LINK_LOCAL, LinkProfile, Plan
 from harness.model.escape import as_json, for_html
 from harness.model.units import format_size
@@ -22,6 +21,7 @@ from harness.report import charts, content, courses, draw, paths
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
 from harness.report.waterfalls import waterfalls
+from harness.results.machine import MACHINE
 from harness.table import Metric
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell

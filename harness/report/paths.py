@@ -11,10 +11,10 @@ from harness import disturbance
 from harness.analysis import stats
 from harness.beside import Beside, InterfaceUse, ProcessorUse
 from harness.model import Record, Status
-from harness.probes.records import CipherFigures, Figures, ProbeRecord
 from harness.report import draw
 from harness.report.charts import row_name
 from harness.report.content import ColumnFacts
+from harness.results.probe_records import CipherFigures, Figures, ProbeRecord
 from harness.table.options import Table
 
 UNKNOWN = "n/a"

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from harness.model.errors import HarnessError
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from harness.table.options import Options, Table
 
 KEPT = 32

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance, machine
+from harness import disturbance
 from harness.analysis import schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
+from harness.results import machine
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"

@@ -16,7 +16,7 @@ from harness import disturbance
 from harness.model import IPSEC_OFF, UNENCRYPTED, Clock, LabKernel, TestbedKind, is_unencrypted
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.parse.references import PathReference
-from harness.probes.records import (
+from harness.results.probe_records import (
     Figures,
     ForwardingFigures,
     PacketRateFigures,

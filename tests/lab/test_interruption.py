@@ -13,7 +13,7 @@ import pytest
 from harness.hosts import signals
 from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
 from harness.model import Status
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from tests.lab.cli import (
     alive,
     descendants,

@@ -14,7 +14,7 @@ from harness.analysis.schedule import order_of_cells
 from harness.model import Record, Status, TestbedKind
 from harness.parse import fio
 from harness.parse.jobfile import repeat_seed
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from tests.lab import machine
 from tests.lab.cli import Measured, harness_once, measure
 

@@ -18,7 +18,7 @@ from harness.hosts.state import exclusive
 from harness.model import Clock, Io, LabKernel, Record, Status
 from harness.model.errors import TestbedError
 from harness.plan import Request, make_plan
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness_once, measure
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from harness import overtime
 from harness.model import (
     Backing,
     BackingKind,
@@ -24,7 +23,8 @@ from harness.model import (
     Workload,
 )
 from harness.plan import Request, make_plan
-from harness.results import RunFolder, record_key
+from harness.results import overtime
+from harness.results.store import RunFolder, record_key
 from harness.table.matrix import DOCUMENT_WORKLOADS
 
 COLUMNS = (

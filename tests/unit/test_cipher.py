@@ -22,8 +22,8 @@ from harness.model.errors import UsageError
 from harness.model.probing import Cipher, check
 from harness.parse.profiles import load_proposal
 from harness.probes import cipher as probing
-from harness.probes.records import CipherFigures, KernelCipher, Operation, ProbeRecord
 from harness.report import paths
+from harness.results.probe_records import CipherFigures, KernelCipher, Operation, ProbeRecord
 from tests.unit.fakes import Command, FakeHost
 from tests.unit.test_explain import GCM_ESP, US, asked, columns, plan_of_them, protected
 from tests.unit.test_probes import Net, blank

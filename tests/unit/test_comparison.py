@@ -14,7 +14,7 @@ from harness.analysis.ratios import Verdict
 from harness.comparison import CompareFormat, Comparison, Side, compare, render
 from harness.model import Backing, BackingKind, Record, Status, TestbedKind
 from harness.model.errors import UsageError
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from harness.table import Metric
 from tests.unit.test_cli import assert_refused, harness
 from tests.unit.test_results import fio_job, write_fio

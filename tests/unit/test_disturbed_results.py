@@ -22,19 +22,19 @@ from harness.beside import Others
 from harness.columns import Hosts
 from harness.comparison import CompareFormat, compare
 from harness.comparison import render as render_comparison
-from harness.distributions import of_cell as distribution
 from harness.disturbance import Disturbed
-from harness.events import CellEnded, CellWithdrawn, Event
 from harness.explain import Limit, as_json, explain, summary
 from harness.export import ExportFormat, encode
 from harness.hosts.journal import Journal
-from harness.machine import MACHINE, machine_of, machines_of
 from harness.model import Column, Record, Status
 from harness.neighbours import Watch, Watching
-from harness.overtime import of_cell as course
-from harness.probes.records import ProbeRecord
 from harness.progress import Outcome
-from harness.results import RunFolder
+from harness.results.distributions import of_cell as distribution
+from harness.results.events import CellEnded, CellWithdrawn, Event
+from harness.results.machine import MACHINE, machine_of, machines_of
+from harness.results.overtime import of_cell as course
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RunFolder
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.options import Table, TableCell
 from harness.views import View

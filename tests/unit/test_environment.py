@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness import testbed
-from harness.machine import MACHINE, Machine, machine_of
 from harness.observe import environment
-from harness.results import RunFolder
+from harness.results.machine import MACHINE, Machine, machine_of
+from harness.results.store import RunFolder
 from tests.unit.fakes import Command, FakeHost, World
 
 CPUINFO = """\

@@ -24,7 +24,7 @@ from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.observe.hops import Hop
 from harness.plan import Kernels, Request, make_plan
 from harness.probes import planning
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from tests.unit.fakes import World
 from tests.unit.test_remote import script
 

@@ -14,7 +14,6 @@ import pytest
 from harness import plan, testbed
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.events import CellStarted, Event, writer
 from harness.heartbeat import HEARTBEAT, beating
 from harness.hosts.journal import Journal
 from harness.lab import Kernel, kernel
@@ -22,7 +21,8 @@ from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, 
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.plan import KernelChoice, Kernels, Request, make_plan
-from harness.results import RunFolder
+from harness.results.events import CellStarted, Event, writer
+from harness.results.store import RunFolder
 from tests.unit.fakes import World
 
 

@@ -19,9 +19,11 @@ from harness.neighbours import Watching
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.plan import Request
-from harness.probes import datagrams, echo, judged, packets, planning, store, throughput
+from harness.probes import datagrams, echo, judged, packets, planning, throughput
 from harness.probes.prober import questions
-from harness.probes.records import (
+from harness.probes.tools import PACKAGES, Way
+from harness.results import probe_store
+from harness.results.probe_records import (
     ForwardingFigures,
     PacketRateFigures,
     PingFigures,
@@ -30,8 +32,7 @@ from harness.probes.records import (
     UdpFigures,
     UdpLatencyFigures,
 )
-from harness.probes.tools import PACKAGES, Way
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from harness.witness import Report, Witnesses
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
@@ -582,14 +583,14 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
     record = msgspec.structs.replace(
         blank(Ping()), figures=PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
     )
-    file = store.save(folder, record)
-    assert file.name == "wired.ping-1s.r1.json" and store.load(folder) == [record]
+    file = probe_store.save(folder, record)
+    assert file.name == "wired.ping-1s.r1.json" and probe_store.load(folder) == [record]
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is no record of a probe"):
-        store.load(folder)
+        probe_store.load(folder)
     file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
     with pytest.raises(UsageError, match="a later version"):
-        store.load(folder)
+        probe_store.load(folder)
 
 
 def test_the_figures_of_udp_are_the_receivers(tmp_path: Path) -> None:
@@ -625,7 +626,7 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
         if record.link != "local":
             assert record.beside.no_round_trips is not None
             assert "A summary of ping" in record.beside.no_round_trips
-    made = store.load(outcome.folder)
+    made = probe_store.load(outcome.folder)
     assert {record.link for record in made} == {record.link for record in outcome.records} - {"local"}
     assert {record.probe.name for record in made} == {"tcp", "cipher"}
     assert all(record.status is not Status.OK and record.reason for record in made)

@@ -25,7 +25,7 @@ from harness.model import (
     Workload,
 )
 from harness.model.errors import UsageError
-from harness.results import (
+from harness.results.store import (
     NOT_UNDERSTOOD,
     RunFolder,
     open_environments,

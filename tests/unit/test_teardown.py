@@ -19,7 +19,6 @@ from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.capture import Capture
 from harness.columns import Hosts
-from harness.events import CellWithdrawn, Event
 from harness.hosts import recovery
 from harness.hosts.journal import Journal
 from harness.model import (
@@ -35,7 +34,8 @@ from harness.model import (
 )
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.parse.profiles import data_folder, load_link, load_proposal
-from harness.results import RunFolder
+from harness.results.events import CellWithdrawn, Event
+from harness.results.store import RunFolder
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"

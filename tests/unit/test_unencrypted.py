@@ -16,9 +16,9 @@ from harness.comparison import render as render_comparison
 from harness.export import ExportFormat, encode
 from harness.model import Column, Proposal, Record, Status, is_unencrypted
 from harness.model.probing import Tcp
-from harness.probes.records import ProbeRecord
 from harness.report import render as render_page
 from harness.report.content import Results
+from harness.results.probe_records import ProbeRecord
 from harness.table import TableFormat, build, render
 from tests.unit.results_folder import made_plan
 from tests.unit.test_probes import blank

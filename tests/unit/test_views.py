@@ -13,7 +13,7 @@ from harness.model import Status
 from harness.model.errors import UsageError
 from harness.model.probing import PacketRate, Ping, Socket, Tcp, UdpLatency
 from harness.parse import references
-from harness.probes.records import (
+from harness.results.probe_records import (
     FloodStep,
     PacketRateFigures,
     PingFigures,

@@ -26,7 +26,6 @@ from pathlib import Path
 from harness import inside
 from harness.bench import Bench
 from harness.capture import Capture
-from harness.events import Event
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
@@ -36,7 +35,8 @@ from harness.model import Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
 from harness.plan import Request, make_plan
-from harness.results import RunFolder
+from harness.results.events import Event
+from harness.results.store import RunFolder
 from harness.storage.iscsi import initiator
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 

@@ -18,7 +18,7 @@ from harness.model import Record
 from harness.model.errors import UsageError
 from harness.parse import fio
 from harness.parse.files import read_bytes
-from harness.results import FIO_SOURCE
+from harness.results.store import FIO_SOURCE
 
 _OUTPUTS = ("fio.json", "fio-client.txt")
 """What fio prints of one host, and of several at once."""

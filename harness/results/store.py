@@ -22,7 +22,6 @@ import msgspec
 
 from harness.analysis import histogram
 from harness.analysis.histogram import Histogram
-from harness.machine import MACHINE
 from harness.model import (
     IPSEC_OFF,
     SCHEMA_VERSION,
@@ -38,6 +37,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.parse.files import kind_of, read_bytes
+from harness.results.machine import MACHINE
 
 if TYPE_CHECKING:
     from harness.parse.fio import FioJob
@@ -162,7 +162,7 @@ class RunFolder:
             )
         plan = _decode(_PLAN_DECODER, file, read_bytes(file, follow=False), "plan")
         _require_known_schema(file, plan.schema)
-        from harness import planned  # here: most of what reads results has no plan to read
+        from harness.results import planned  # here: most of what reads results has no plan to read
 
         planned.check(plan, _shown(file))
         return plan
@@ -221,7 +221,7 @@ class RunFolder:
         return [file for file in _entries(folder) if file.name.endswith(".json")]
 
     def has_records(self) -> bool:
-        """Whether anything was measured, of cells or of probes (``harness.probes.store``)."""
+        """Whether anything was measured, of cells or of probes (``harness.results.probe_store``)."""
         return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
 
     def load_records(self) -> list[Record]:

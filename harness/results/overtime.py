@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, results
+from harness import disturbance
 from harness.analysis import stats, steady
 from harness.analysis.steady import SteadyState
 from harness.model import Record
@@ -21,6 +21,7 @@ from harness.model.errors import HarnessError
 from harness.parse import fiolog
 from harness.parse.files import read_bytes
 from harness.parse.fiolog import Sample
+from harness.results import store
 
 LOG = "bw.log"
 """Its name in the folder of a cell's raw outputs."""
@@ -133,8 +134,8 @@ def _state(samples: Sequence[Sample]) -> SteadyState:
 
 def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]] | None:
     """Interval in ms and samples; None without a log that is one: its picture is left out, no more."""
-    log = results.raw_file(record, folders, LOG)
-    job = results.raw_file(record, folders, "job.fio")
+    log = store.raw_file(record, folders, LOG)
+    job = store.raw_file(record, folders, "job.fio")
     if log is None or job is None:
         return None
     try:

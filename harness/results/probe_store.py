@@ -12,8 +12,8 @@ from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, check
 from harness.parse.files import read_bytes
-from harness.probes.records import ProbeRecord
-from harness.results import RunFolder, open_runs, write_atomically
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RunFolder, open_runs, write_atomically
 
 FOLDER = "probes"
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import bait, capture, charon, ipsec, proof, witness
 from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
@@ -16,6 +15,8 @@ from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
+from harness.protection import bait, capture, ipsec, proof
+from harness.protection.ipsec import charon, witness
 from harness.results.events import Emit, Phase
 from harness.storage.iscsi.target import PORT
 

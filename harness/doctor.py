@@ -13,12 +13,12 @@ from pathlib import Path
 from harness import lab, trial
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
-from harness.ipsec import IKE_PORT
 from harness.lab import kernel
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.observe import counters, hops
+from harness.protection.ipsec import IKE_PORT
 from harness.requirements import (
     ALWAYS,
     BACKEND_MODULES,

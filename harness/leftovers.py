@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from harness import ipsec
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
+from harness.protection import ipsec
 
 SCRIPT = """
 tell() { while read -r line; do echo "$1 $line"; done; }

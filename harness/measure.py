@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness import bait, proof, together
+from harness import together
 from harness.beside import InterfaceUse
-from harness.capture import Capture, Seen
 from harness.hosts import Host
 from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
 from harness.model.errors import HarnessError
@@ -19,6 +18,8 @@ from harness.network import wifi, wireless
 from harness.network.links import LinkPath
 from harness.parse import fio
 from harness.parse.jobfile import moves_read, moves_write
+from harness.protection import bait, proof
+from harness.protection.capture import Capture, Seen
 from harness.storage.iscsi.initiator import RemoteDisk
 from harness.together import Client
 

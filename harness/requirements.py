@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.hosts import Host, programs, remote
-from harness.ipsec import IKE_PORT
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.parse.profiles import data_folder
+from harness.protection.ipsec import IKE_PORT
 
 LOOK_DEADLINE_S = 60.0
 """To connect and look; it takes a second or two."""

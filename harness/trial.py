@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import charon, ipsec
 from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
+from harness.protection import ipsec
+from harness.protection.ipsec import charon
 from harness.requirements import BACKEND_MODULES, MODULES
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
@@ -141,7 +142,7 @@ def _start_charon(host: Host, folder: Path, port: int) -> None:
 
 
 def _capture(host: Host) -> None:
-    program = programs.source(__package__, "esp")
+    program = programs.source(ipsec.__name__, "esp")
     done = host.run(["unshare", "--net", programs.PYTHON, "-I", "-c", program], check=False)
     if done.status != 0:
         words = done.stderr.strip().splitlines() or ["it said nothing"]

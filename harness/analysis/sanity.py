@@ -1,7 +1,7 @@
 """Figures that cannot be: faster than the link, or than the disk behind it.
 
 Pure: a record, and what its plan and its run say of the link and of the local disk. Data that was
-not on the wire at all is the matter of ``harness.proof``. Each bound errs towards letting a figure pass.
+not on the wire at all is the matter of ``protection.proof``. Each bound errs towards letting a figure pass.
 What is beyond a rate that is known makes a cell invalid. What is only beyond other measurements, which vary
 and have caches of their own, is a warning.
 """

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import ipsec
 from harness.analysis import theory
 from harness.hosts import Host, programs
 from harness.model import Proposal
@@ -20,6 +19,7 @@ from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
 from harness.probes.tools import Outcome, Way, keep
+from harness.protection import ipsec
 from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)

@@ -19,8 +19,8 @@ from harness.observe import counters
 from harness.observe.counters import Traffic
 from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.tools import UNPROTECTED, Outcome, Way
+from harness.protection.ipsec.witness import Witnesses
 from harness.results.probe_records import ProbeRecord
-from harness.witness import Witnesses
 
 NET_DEV = "/proc/net/dev"
 

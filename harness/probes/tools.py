@@ -11,8 +11,8 @@ from harness.hosts.runner import Completed
 from harness.model import Status
 from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
+from harness.protection.ipsec.witness import Witnesses
 from harness.results.probe_records import Figures
-from harness.witness import Witnesses
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
 

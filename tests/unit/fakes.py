@@ -22,12 +22,12 @@ from typing import Any
 import msgspec
 
 from harness import leftovers
-from harness.capture import MOST_SPARSE, Reader, Seen
-from harness.charon import Charon
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CommandFailed, Interrupted
-from harness.witness import Association, Knock, Report, Witness
+from harness.protection.capture import MOST_SPARSE, Reader, Seen
+from harness.protection.ipsec.charon import Charon
+from harness.protection.ipsec.witness import Association, Knock, Report, Witness
 
 Answer = tuple[int, str, str]
 """Exit status, standard output, standard error."""
@@ -41,7 +41,7 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
-WITNESS = programs.source("harness", "witness")
+WITNESS = programs.source("harness.protection.ipsec", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = Reader(addresses=(bytes(4), bytes(4)), port=3260)
 

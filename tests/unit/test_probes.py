@@ -22,6 +22,7 @@ from harness.plan import Request
 from harness.probes import datagrams, echo, judged, packets, planning, throughput
 from harness.probes.prober import questions
 from harness.probes.tools import PACKAGES, Way
+from harness.protection.ipsec.witness import Report, Witnesses
 from harness.results import probe_store
 from harness.results.probe_records import (
     ForwardingFigures,
@@ -33,7 +34,6 @@ from harness.results.probe_records import (
     UdpLatencyFigures,
 )
 from harness.results.store import RunFolder
-from harness.witness import Report, Witnesses
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
 from tests.unit.test_hops import Router

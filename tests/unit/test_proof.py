@@ -9,14 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import proof as module
 from harness.analysis.theory import Path as TheoryPath
 from harness.analysis.theory import esp as framing_of
-from harness.capture import PRIMES, Capture, Seen, Tap
 from harness.model import ENDS, IpsecMode, LinkProfile, Proof
 from harness.network.links import LinkPath
 from harness.observe.counters import Traffic
-from harness.proof import (
+from harness.protection import proof as module
+from harness.protection.capture import PRIMES, Capture, Seen, Tap
+from harness.protection.ipsec.witness import Association, Report, Witnesses
+from harness.protection.proof import (
     ENOUGH_SAMPLES,
     IN_FLIGHT,
     SMALL_FRAME_BYTES,
@@ -28,7 +29,6 @@ from harness.proof import (
     judge,
     snapshot,
 )
-from harness.witness import Association, Report, Witnesses
 from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World, association
 
 MIB = 1 << 20

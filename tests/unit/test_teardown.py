@@ -17,7 +17,6 @@ import pytest
 
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
-from harness.capture import Capture
 from harness.columns import Hosts
 from harness.hosts import recovery
 from harness.hosts.journal import Journal
@@ -34,6 +33,7 @@ from harness.model import (
 )
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.parse.profiles import data_folder, load_link, load_proposal
+from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
@@ -90,7 +90,8 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         patch.setattr(os, "fsync", lambda _file: None)
         patch.setattr("harness.network.links.NamespaceHost", world.host)
         patch.setattr(
-            "harness.charon.Charon.ask", lambda charon, *words, **more: world.ask(charon, *words, **more)
+            "harness.protection.ipsec.charon.Charon.ask",
+            lambda charon, *words, **more: world.ask(charon, *words, **more),
         )
         hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
         bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
@@ -625,7 +626,7 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     def no_tcpdump(*_: object, **__: object) -> None:
         raise RequirementError("the program tcpdump was needed and is not installed", hint="install it")
 
-    monkeypatch.setattr("harness.capture.capture", no_tcpdump)
+    monkeypatch.setattr("harness.protection.capture.capture", no_tcpdump)
     outcome = measure(World(), tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))
     assert outcome.error is None
     assert {(record.link, record.status) for record in outcome.records} == {

@@ -19,7 +19,9 @@ ESP = ("unshare", "--net", programs.PYTHON)
 def tried(world: World, role: str, tmp_path: Path) -> list[Outcome]:
     host: FakeHost = world.host(role)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words))
+        patch.setattr(
+            "harness.protection.ipsec.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words)
+        )
         return list(trial.of(host, role, tmp_path))
 
 

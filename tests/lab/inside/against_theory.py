@@ -18,12 +18,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, charon, inside, ipsec
+from harness import calibration, inside
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
 from harness.network import links
 from harness.parse.profiles import load_proposal
+from harness.protection import ipsec
+from harness.protection.ipsec import charon
 from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
 from harness.storage.iscsi import initiator

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.hosts import programs
-from harness.ipsec import IKE_PORT
+from harness.protection.ipsec import IKE_PORT
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
     RESULTS,

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from harness.analysis import theory
 from harness.beside import InterfaceUse
-from harness.capture import PRIMES, Capture, Seen
 from harness.hosts import Host
 from harness.model import ENDS, IpsecMode, Proof
 from harness.network.links import LinkPath
 from harness.observe.counters import NOTHING, Traffic, traffic
-from harness.witness import Association, Esp, Report, Witnesses, received, sent
+from harness.protection.capture import PRIMES, Capture, Seen
+from harness.protection.ipsec.witness import Association, Esp, Report, Witnesses, received, sent
 
 ENOUGH_SAMPLES = 32
 """So many are to be expected before it proves something that there is none: by chance that is e**-32."""

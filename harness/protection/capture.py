@@ -25,10 +25,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from harness.hosts import Daemon, Host, runner
-from harness.ipsec import IKE_PORT
 from harness.model import End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
 from harness.network.links import LinkPath
+from harness.protection.ipsec import IKE_PORT
 
 SNAP_BYTES = 96
 """Of each frame: two VLAN tags, IPv6 and its hop-by-hop options, and what tells one packet from another."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.capture import Capture
 from harness.model import ENDS
 from harness.model.errors import CommandFailed
-from harness.witness import Knock, Witnesses
+from harness.protection.capture import Capture
+from harness.protection.ipsec.witness import Knock, Witnesses
 
 ATTEMPTS = 5
 """A link may lose packets."""

@@ -18,14 +18,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from harness.charon import Charon
 from harness.hosts import Host
 from harness.hosts.undo import Step
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network.links import LinkPath
+from harness.protection.ipsec.charon import Charon
+from harness.protection.ipsec.witness import REQID, Report
 from harness.storage.iscsi.target import PORT
-from harness.witness import REQID, Report
 
 POLICY_PRIORITY = 10_000
 """With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's

@@ -29,9 +29,9 @@ from harness.progress import Outcome, follow
 from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.table import TableFormat
-from harness.views import View
-from harness.views import build as build_view
-from harness.views import render as render_view
+from harness.table.views import View
+from harness.table.views import build as build_view
+from harness.table.views import render as render_view
 
 PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
     (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"

@@ -32,7 +32,7 @@ from harness.probes.prober import questions
 from harness.progress import process_started_s
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder
-from harness.views import View
+from harness.table.views import View
 
 DEFAULTS = Request()
 

@@ -30,7 +30,7 @@ from harness.parse.profiles import data_folder
 from harness.plan import Request
 from harness.probes import cipher
 from harness.results.planned import MIB
-from harness.views import View
+from harness.table.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
 LOAD_S = 2

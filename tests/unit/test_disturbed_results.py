@@ -20,11 +20,8 @@ from harness.analysis.stats import Difference
 from harness.bench import Bench
 from harness.beside import Others
 from harness.columns import Hosts
-from harness.comparison import CompareFormat, compare
-from harness.comparison import render as render_comparison
 from harness.disturbance import Disturbed
 from harness.explain import Limit, as_json, explain, summary
-from harness.export import ExportFormat, encode
 from harness.hosts.journal import Journal
 from harness.model import Column, Record, Status
 from harness.neighbours import Watch, Watching
@@ -36,10 +33,13 @@ from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
 from harness.table import Options, Ratio, TableFormat, build, render
+from harness.table.comparison import CompareFormat, compare
+from harness.table.comparison import render as render_comparison
+from harness.table.export import ExportFormat, encode
 from harness.table.options import Table, TableCell
-from harness.views import View
-from harness.views import build as build_view
-from harness.views import render as render_view
+from harness.table.views import View
+from harness.table.views import build as build_view
+from harness.table.views import render as render_view
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import World
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write

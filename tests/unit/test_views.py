@@ -22,7 +22,7 @@ from harness.results.probe_records import (
     UdpLatencyFigures,
 )
 from harness.table import TableFormat
-from harness.views import View, build, render
+from harness.table.views import View, build, render
 from tests.unit.test_probes import blank
 
 

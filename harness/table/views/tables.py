@@ -28,7 +28,7 @@ from harness.results.probe_records import (
 )
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Choice
-from harness.views.grid import Entry, Field, Grid, Row
+from harness.table.views.grid import Entry, Field, Grid, Row
 
 MS_NS = 1e6
 US_NS = 1e3

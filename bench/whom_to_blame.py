@@ -196,7 +196,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def held_down(part: float) -> Iterator[None]:
-    """Leave the lab so much of its core (the machine's last, as ``harness.lab`` chooses it): others want as
+    """Leave the lab so much of its core (the machine's last, as ``testbeds.lab`` chooses it): others want as
     much."""
     core = str(max(os.sched_getaffinity(0)))
     spin = ["taskset", "-c", core, sys.executable, "-c", "while True: pass"]

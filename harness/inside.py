@@ -12,11 +12,10 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import disturbance, doctor
+from harness import disturbance
 from harness.analysis.schedule import Schedule
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.heartbeat import beating
 from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -32,6 +31,8 @@ from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
 from harness.storage import iscsi
 from harness.storage.iscsi.target import mount_configfs
+from harness.testbeds import doctor
+from harness.testbeds.heartbeat import beating
 
 TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130

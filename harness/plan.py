@@ -11,11 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness import __version__, testbed
+from harness import __version__
 from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
-from harness.lab import kernel
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -61,6 +60,8 @@ from harness.results.planned import (
     default_file,
 )
 from harness.storage import disks, iscsi
+from harness.testbeds import testbed
+from harness.testbeds.lab import kernel
 
 DEFAULT_MAX_REPEATS = 30
 """With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""

@@ -15,7 +15,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from harness import plan, testbed
+from harness import plan
 from harness.analysis.stats import FEWEST
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
@@ -32,6 +32,7 @@ from harness.table import TableFormat
 from harness.table.views import View
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
+from harness.testbeds import testbed
 
 PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
     (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"

@@ -14,18 +14,18 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness import doctor, lab, testbed
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
-from harness.lab import kernel
 from harness.model import LabKernel
 from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.progress import bar
 from harness.storage import iscsi
+from harness.testbeds import doctor, lab, testbed
+from harness.testbeds.lab import kernel
 
 TargetOption = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import disturbance, testbed
+from harness import disturbance
 from harness.cli.console import (
     carry_out,
     holding,
@@ -33,6 +33,7 @@ from harness.progress import process_started_s
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder
 from harness.table.views import View
+from harness.testbeds import testbed
 
 DEFAULTS = Request()
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness import explain, plan, report, testbed
+from harness import explain, plan, report
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -33,6 +33,7 @@ from harness.results import planned, probe_store
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs, write_out
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.views import View
+from harness.testbeds import testbed
 
 DEFAULTS = plan.Request()
 RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import plan, testbed
+from harness import plan
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -30,6 +30,7 @@ from harness.results import planned
 from harness.results.store import RunFolder
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
+from harness.testbeds import testbed
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"

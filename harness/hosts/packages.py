@@ -12,7 +12,7 @@ from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
 
 KERNEL = "packages-kernel.txt"
-"""What building and using the lab's own kernel needs on top of packages.txt (``harness.requirements``)."""
+"""What building and using the lab's own kernel needs on top of packages.txt (``testbeds.requirements``)."""
 
 PATHS = "packages-paths.txt"
 """What links with hops of some kinds need, whose word begins what is said of a package."""

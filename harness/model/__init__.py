@@ -72,7 +72,7 @@ class IkeAuth(enum.StrEnum):
 
 
 class LabKernel(enum.StrEnum):
-    """Which kernel the lab boots: of the package user-mode-linux, or built by ``harness.lab.kernel``."""
+    """Which kernel the lab boots: of the package user-mode-linux, or built by ``testbeds.lab.kernel``."""
 
     DEBIAN = "debian"
     OWN = "own"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import signals
-from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
 from harness.model import Status
 from harness.results.store import RunFolder
+from harness.testbeds.lab import DISK_FOLDERS, MEMORY_FOLDERS
 from tests.lab.cli import (
     alive,
     descendants,

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import cli, doctor, requirements, trial
-from harness.doctor import Machine, judge, machine_findings, machines, require
+from harness import cli
 from harness.hosts import Host, programs, remote
 from harness.hosts.remote import Address
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.profiles import data_folder
-from harness.requirements import parse_facts
-from harness.trial import Outcome
+from harness.testbeds import doctor, requirements, trial
+from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
+from harness.testbeds.requirements import parse_facts
+from harness.testbeds.trial import Outcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
 from tests.unit.test_remote import SSH, UNSHARE, script

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import doctor, inside
+from harness import inside
 from harness.hosts.remote import parse_address
 from harness.hosts.runner import Completed, await_condition
 from harness.model.errors import CommandFailed, HopLost, RequirementError, UsageError
@@ -25,6 +25,7 @@ from harness.observe.hops import Hop
 from harness.plan import Kernels, Request, make_plan
 from harness.probes import planning
 from harness.results.store import RunFolder
+from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.test_remote import script
 

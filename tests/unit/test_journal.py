@@ -12,12 +12,12 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
-from harness import testbed
 from harness.hosts import Host, NamespaceHost, recovery
 from harness.hosts.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
 from harness.hosts.undo import Entry, Step, carry_out
 from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
 from harness.network.links import NetworkNamespace, VethPair
+from harness.testbeds import testbed
 from tests.unit.fakes import Command, FakeHost, World
 
 

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import lab, testbed
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
-from harness.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
 from harness.model.errors import RequirementError, TestbedError
 from harness.plan import Request, make_plan
+from harness.testbeds import lab, testbed
+from harness.testbeds.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
 from tests.unit.fakes import World
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]

@@ -11,18 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import plan, testbed
+from harness import plan
 from harness.bench import Bench
 from harness.columns import Hosts
-from harness.heartbeat import HEARTBEAT, beating
 from harness.hosts.journal import Journal
-from harness.lab import Kernel, kernel
 from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.plan import KernelChoice, Kernels, Request, make_plan
 from harness.results.events import CellStarted, Event, writer
 from harness.results.store import RunFolder
+from harness.testbeds import testbed
+from harness.testbeds.heartbeat import HEARTBEAT, beating
+from harness.testbeds.lab import Kernel, kernel
 from tests.unit.fakes import World
 
 
@@ -215,14 +216,14 @@ def test_a_beating_heart_is_waited_for(
         if time.monotonic() < until:
             (folder / HEARTBEAT).write_text(str(next(beats)), encoding="utf-8")
 
-    monkeypatch.setattr("harness.testbed.time.sleep", sleep)
+    monkeypatch.setattr("harness.testbeds.testbed.time.sleep", sleep)
     with pytest.raises(TestbedError):
         list(events)
     assert time.monotonic() > until
 
 
 def test_the_heart_beats_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.heartbeat.BEAT_S", 0.001)
+    monkeypatch.setattr("harness.testbeds.heartbeat.BEAT_S", 0.001)
     with beating(tmp_path):
         end = time.monotonic() + 5
         while not (tmp_path / HEARTBEAT).exists() and time.monotonic() < end:

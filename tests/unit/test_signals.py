@@ -26,7 +26,7 @@ from harness import state, testbed
 from harness.cli import console, machine
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
-from harness.lab import ScratchFolder
+from harness.testbeds.lab import ScratchFolder
 
 place = Path(sys.argv[1])
 state.state_folder = lambda: state.own_folder(place / "state")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import trial
 from harness.hosts import programs
 from harness.model.errors import HostLost
-from harness.trial import Outcome
+from harness.testbeds import trial
+from harness.testbeds.trial import Outcome
 from tests.unit.fakes import Command, FakeHost, World
 
 HAS_LIO = (programs.PYTHON, "-I", "-c", "import rtslib_fb")

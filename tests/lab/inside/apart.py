@@ -12,11 +12,11 @@ from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts.journal import Journal
-from harness.lab import management
 from harness.model import Duplex
 from harness.network import trunk
 from harness.network.links import LinkPath
 from harness.parse.profiles import data_folder, load_link
+from harness.testbeds.lab import management
 from tests.lab.inside.kernel import sh
 
 MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")

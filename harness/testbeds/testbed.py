@@ -18,12 +18,10 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from harness import lab, neighbours
-from harness.heartbeat import HEARTBEAT
+from harness import neighbours
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
-from harness.lab import kernel
 from harness.model import LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
@@ -33,6 +31,9 @@ from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, 
 from harness.results.machine import MACHINE
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
+from harness.testbeds import lab
+from harness.testbeds.heartbeat import HEARTBEAT
+from harness.testbeds.lab import kernel
 
 AUTO = "auto"
 POLL_S = 0.05

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness import lab
 from harness.hosts import packages, runner
 from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.testbeds import lab
 
 CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))

@@ -1,6 +1,6 @@
 """Whether a machine can do its part in a run, tried on it in small; all of it is undone again.
 
-What is missing is seen without trying (``harness.requirements``). What forbids is not: a profile of
+What is missing is seen without trying (``harness.testbeds.requirements``). What forbids is not: a profile of
 AppArmor's, an iscsid that answers to somebody else, a kernel without an algorithm.
 """
 
@@ -18,10 +18,10 @@ from harness.model import BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
-from harness.requirements import BACKEND_MODULES, MODULES
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
+from harness.testbeds.requirements import BACKEND_MODULES, MODULES
 
 LOOPBACK = "127.0.0.1"
 PORT = target.PORT + ipsec.PORTS_COVERED

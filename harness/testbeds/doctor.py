@@ -10,16 +10,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import lab, trial
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
-from harness.lab import kernel
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.observe import counters, hops
 from harness.protection.ipsec import IKE_PORT
-from harness.requirements import (
+from harness.storage import iscsi
+from harness.testbeds import lab, trial
+from harness.testbeds.lab import kernel
+from harness.testbeds.requirements import (
     ALWAYS,
     BACKEND_MODULES,
     IPSEC,
@@ -35,7 +36,6 @@ from harness.requirements import (
     packages,
     wanted,
 )
-from harness.storage import iscsi
 
 HOST_MODULES = (
     *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),

@@ -1,4 +1,4 @@
-"""Virtual time: a sign from inside that it passes, for ``harness.testbed``, which watches from outside."""
+"""Virtual time: a sign from inside that it passes, for ``testbed``, which watches from outside."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The lab: a user-mode kernel, a real one that runs as an ordinary process of the user's.
 
-It is Debian's package user-mode-linux, or one of our own (``harness.lab.kernel``).
+It is Debian's package user-mode-linux, or one of our own (``harness.testbeds.lab.kernel``).
 
 It boots with the machine's own root file system read-only under a tmpfs overlay, so every program of
 the machine is there, and nothing of the machine can be changed but one results folder: the machine's kernel
@@ -29,9 +29,9 @@ import msgspec
 from harness.hosts import Host, NamespaceHost, programs, runner
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.lab import management
 from harness.model.errors import RequirementError, TestbedError
 from harness.parse.files import Room
+from harness.testbeds.lab import management
 
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a machine has of what a run needs; `harness/requirements.py` sends it and reads what it prints. Plain sh,
+# What a machine has of what a run needs; `harness/testbeds/requirements.py` sends it and reads what it prints. Plain sh,
 # for a machine may lack all else. It changes nothing.
 #   sh -s -- LOGIN PYTHON WORD...
 #   LOGIN   who logged in, whoever runs this; empty: who runs this

@@ -1,7 +1,7 @@
 """What a machine has to have for its part in a run, and what it has: packages.txt, and a look at the machine.
 
 The look (``programs/facts.sh``) is plain sh, since the machine may lack all else. It only tells facts;
-``harness/doctor.py`` judges them.
+``harness/testbeds/doctor.py`` judges them.
 """
 
 from __future__ import annotations

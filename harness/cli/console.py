@@ -15,7 +15,6 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from harness import plan
 from harness.analysis.stats import FEWEST
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
@@ -28,6 +27,7 @@ from harness.parse.files import Room
 from harness.progress import Outcome, follow
 from harness.results import probe_store
 from harness.results.store import RunFolder
+from harness.runs import plan
 from harness.table import TableFormat
 from harness.table.views import View
 from harness.table.views import build as build_view

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from harness import explain, plan, report
+from harness import explain, report
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -31,6 +31,7 @@ from harness.parse.profiles import load_link
 from harness.progress import process_started_s
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs, write_out
+from harness.runs import plan
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.views import View
 from harness.testbeds import testbed

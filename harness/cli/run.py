@@ -9,7 +9,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import plan
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
@@ -28,6 +27,7 @@ from harness.model.units import check_name
 from harness.progress import process_started_s
 from harness.results import planned
 from harness.results.store import RunFolder
+from harness.runs import plan
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 from harness.testbeds import testbed

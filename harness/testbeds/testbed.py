@@ -1,4 +1,4 @@
-"""Testbeds: where a run's inside (``harness.inside``) is started, and how it is followed and ended.
+"""Testbeds: where a run's inside (``harness.runs.inside``) is started, and how it is followed and ended.
 
 ``lab``: in the user-mode kernel, for everybody. ``host``: on this machine's own kernel, for root, in a
 mount and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine.
@@ -170,7 +170,7 @@ def _await_exit(process: subprocess.Popen[bytes]) -> None:
 
 
 def _command(folder: str, journal: str) -> list[str]:
-    return [sys.executable, "-m", "harness.inside", "run", folder, journal]
+    return [sys.executable, "-m", "harness.runs.inside", "run", folder, journal]
 
 
 @contextlib.contextmanager
@@ -280,7 +280,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
         if path.stem.endswith(INSIDE):
             # It names things of this machine's kernel, which are undone where they were done.
             done = runner.run(
-                [*PRIVATE_MOUNTS, sys.executable, "-m", "harness.inside", "recover", str(path)],
+                [*PRIVATE_MOUNTS, sys.executable, "-m", "harness.runs.inside", "recover", str(path)],
                 check=False,
                 timeout_s=UNWIND_DEADLINE_S,
             )

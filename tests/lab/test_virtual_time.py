@@ -16,8 +16,8 @@ from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive
 from harness.model import Clock, Io, LabKernel, Record, Status
 from harness.model.errors import TestbedError
-from harness.plan import Request, make_plan
 from harness.results.store import RunFolder
+from harness.runs.plan import Request, make_plan
 from harness.testbeds import testbed
 from tests.lab.cli import Measured, harness_once, measure
 

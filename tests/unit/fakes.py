@@ -21,13 +21,13 @@ from typing import Any
 
 import msgspec
 
-from harness import leftovers
 from harness.hosts import NamespaceHost, programs
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CommandFailed, Interrupted
 from harness.protection.capture import MOST_SPARSE, Reader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.witness import Association, Knock, Report, Witness
+from harness.runs import leftovers
 
 Answer = tuple[int, str, str]
 """Exit status, standard output, standard error."""

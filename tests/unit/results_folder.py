@@ -22,9 +22,9 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.plan import Request, make_plan
 from harness.results import overtime
 from harness.results.store import RunFolder, record_key
+from harness.runs.plan import Request, make_plan
 from harness.table.matrix import DOCUMENT_WORKLOADS
 
 COLUMNS = (

@@ -11,7 +11,7 @@ import pytest
 from harness.model import IkeAuth
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
-from harness.plan import Request, load_request, make_plan
+from harness.runs.plan import Request, load_request, make_plan
 
 
 def written(folder: Path, text: str | bytes) -> Path:

@@ -12,14 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import bench as composer
 from harness import disturbance, report
 from harness.analysis.ratios import Verdict
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
-from harness.bench import Bench
 from harness.beside import Others
-from harness.columns import Hosts
 from harness.disturbance import Disturbed
 from harness.explain import Limit, as_json, explain, summary
 from harness.hosts.journal import Journal
@@ -32,6 +29,9 @@ from harness.results.machine import MACHINE, machine_of, machines_of
 from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
+from harness.runs import bench as composer
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.comparison import CompareFormat, compare
 from harness.table.comparison import render as render_comparison

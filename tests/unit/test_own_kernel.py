@@ -11,16 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import plan
-from harness.bench import Bench
-from harness.columns import Hosts
 from harness.hosts.journal import Journal
 from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
-from harness.plan import KernelChoice, Kernels, Request, make_plan
 from harness.results.events import CellStarted, Event, writer
 from harness.results.store import RunFolder
+from harness.runs import plan
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
+from harness.runs.plan import KernelChoice, Kernels, Request, make_plan
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import Kernel, kernel

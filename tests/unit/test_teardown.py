@@ -16,8 +16,6 @@ import msgspec
 import pytest
 
 from harness.analysis.schedule import Schedule
-from harness.bench import Bench
-from harness.columns import Hosts
 from harness.hosts import recovery
 from harness.hosts.journal import Journal
 from harness.model import (
@@ -36,6 +34,8 @@ from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"

@@ -2,7 +2,7 @@
 
 The initiator's netlink is not namespaced: sessions live in the first network namespace of a kernel.
 open-iscsi keeps its node records in ``iscsi.RECORDS``; the testbed has put a tmpfs there, so nothing of
-ours can survive (``harness.inside``).
+ours can survive (``harness.runs.inside``).
 """
 
 from __future__ import annotations

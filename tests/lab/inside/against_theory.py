@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, inside
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
@@ -26,6 +25,7 @@ from harness.network import links
 from harness.parse.profiles import load_proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
+from harness.runs import calibration, inside
 from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
 from harness.storage.iscsi import initiator

@@ -23,20 +23,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import inside
-from harness.bench import Bench
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
-from harness.measure import Lane
 from harness.model import Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
-from harness.plan import Request, make_plan
 from harness.protection.capture import Capture
 from harness.protection.ipsec import Barrier
 from harness.results.events import Event
 from harness.results.store import RunFolder
+from harness.runs import inside
+from harness.runs.bench import Bench
+from harness.runs.measure import Lane
+from harness.runs.plan import Request, make_plan
 from harness.storage.iscsi import initiator
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 

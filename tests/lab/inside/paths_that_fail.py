@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from harness import inside, leftovers
 from harness.hosts import PRIVATE, Daemon, NamespaceHost
 from harness.hosts.journal import Journal
 from harness.model import HopKind
@@ -22,6 +21,7 @@ from harness.model.errors import CommandFailed
 from harness.network import paths
 from harness.network.paths import Folders, openflow, pppoe, routers
 from harness.parse.profiles import load_link
+from harness.runs import inside, leftovers
 
 TAG = "beef"
 INITIATOR = NamespaceHost("initiator")

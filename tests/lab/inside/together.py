@@ -19,7 +19,7 @@ from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
 from harness.parse.jobfile import job_file, parse_workloads
-from harness.together import Client, Part, Together, run_together, total
+from harness.runs.together import Client, Part, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")

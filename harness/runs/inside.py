@@ -1,4 +1,4 @@
-"""What runs inside a testbed, as root, with a mount namespace of its own: ``python -m harness.inside``.
+"""What runs inside a testbed, as root, with a mount namespace of its own: ``python -m harness.runs.inside``.
 
 The lab and the machine's own kernel run the same code here. The mounts made are private to this process
 and vanish with it: configuration, node records and secrets never touch a disk.
@@ -14,8 +14,6 @@ from pathlib import Path
 
 from harness import disturbance
 from harness.analysis.schedule import Schedule
-from harness.bench import Bench
-from harness.columns import Hosts
 from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
@@ -25,10 +23,12 @@ from harness.model.errors import HarnessError, HostLost, Interrupted, Requiremen
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.probes.prober import Prober, questions
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
+from harness.runs.prober import Prober, questions
 from harness.storage import iscsi
 from harness.storage.iscsi.target import mount_configfs
 from harness.testbeds import doctor

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from harness import together
 from harness.beside import InterfaceUse
 from harness.hosts import Host
 from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
@@ -20,8 +19,9 @@ from harness.parse import fio
 from harness.parse.jobfile import moves_read, moves_write
 from harness.protection import bait, proof
 from harness.protection.capture import Capture, Seen
+from harness.runs import together
+from harness.runs.together import Client
 from harness.storage.iscsi.initiator import RemoteDisk
-from harness.together import Client
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, leftovers, neighbours
-from harness.columns import ColumnPath, Columns, Hosts
+from harness import disturbance, neighbours
 from harness.hosts.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
@@ -22,6 +21,8 @@ from harness.results import probe_store
 from harness.results.events import CellEnded, CellStarted, Emit, Phase, ago_s
 from harness.results.probe_records import ProbeRecord, probe_key
 from harness.results.store import RunFolder
+from harness.runs import leftovers
+from harness.runs.columns import ColumnPath, Columns, Hosts
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from harness.hosts.journal import Journal
-from harness.measure import Lane
 from harness.model import IPSEC_OFF, Cell, Plan
 from harness.model.probing import Probe, Tcp
 from harness.neighbours import Watch
@@ -14,6 +13,7 @@ from harness.probes import cipher, judged, throughput
 from harness.probes.tools import Way
 from harness.results import probe_store
 from harness.results.store import RunFolder
+from harness.runs.measure import Lane
 
 CIPHER_REPEATS = 5
 """In so many rounds of the matrix the cipher is measured, once for each column: machines are not alike at all

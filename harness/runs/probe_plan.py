@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from harness import plan as plans
 from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
 from harness.model.errors import UsageError
 from harness.model.probing import (
@@ -27,9 +26,10 @@ from harness.model.probing import (
 from harness.model.units import shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
-from harness.plan import Request
 from harness.probes import cipher
 from harness.results.planned import MIB
+from harness.runs import plan as plans
+from harness.runs.plan import Request
 from harness.table.views import View
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")

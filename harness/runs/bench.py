@@ -1,6 +1,6 @@
 """The one composer: testbed → storage → link → protection → target → initiator → workload.
 
-It runs inside a testbed (``harness.inside``) and knows of hosts, not of where they are. Columns are
+It runs inside a testbed (``harness.runs.inside``) and knows of hosts, not of where they are. Columns are
 brought up when their first cell comes and stay up, so that cells of all columns can alternate.
 """
 
@@ -16,14 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, disturbance, leftovers, measure, neighbours
+from harness import disturbance, neighbours
 from harness.analysis import sanity
 from harness.analysis.schedule import Schedule
 from harness.beside import Beside
-from harness.columns import ColumnPath, Columns, Hosts
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.measure import Lane
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -57,10 +55,13 @@ from harness.parse.jobfile import (
     wall_estimate_s,
 )
 from harness.probes import echo
-from harness.probes.alongside import Alongside
 from harness.results import overtime
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.results.store import RunFolder
+from harness.runs import calibration, leftovers, measure
+from harness.runs.alongside import Alongside
+from harness.runs.columns import ColumnPath, Columns, Hosts
+from harness.runs.measure import Lane
 from harness.storage import backing, guard, iscsi
 from harness.storage.backing import Storage
 from harness.storage.iscsi import initiator

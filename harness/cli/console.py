@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
+from harness.cli.progress import Outcome, follow
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
 from harness.model import LabKernel, Machines, Plan
@@ -24,7 +25,6 @@ from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
 from harness.parse import references
 from harness.parse.files import Room
-from harness.progress import Outcome, follow
 from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs import plan

@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
+from harness.cli.progress import bar
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
@@ -22,7 +23,6 @@ from harness.model import LabKernel
 from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
-from harness.progress import bar
 from harness.storage import iscsi
 from harness.testbeds import doctor, lab, testbed
 from harness.testbeds.lab import kernel

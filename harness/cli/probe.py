@@ -23,10 +23,10 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
+from harness.cli.progress import process_started_s
 from harness.model import IkeAuth, IpsecMode, Plan, Security
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name, format_duration, parse_duration_s
-from harness.progress import process_started_s
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder
 from harness.runs import probe_plan

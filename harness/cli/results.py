@@ -20,6 +20,7 @@ from harness.cli.console import (
     tell,
     tell_recovery,
 )
+from harness.cli.progress import process_started_s
 from harness.explain import published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
@@ -28,7 +29,6 @@ from harness.model.units import parse_percent, shown
 from harness.parse import references
 from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
-from harness.progress import process_started_s
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs, write_out
 from harness.runs import plan

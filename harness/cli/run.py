@@ -19,12 +19,12 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
+from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name
-from harness.progress import process_started_s
 from harness.results import planned
 from harness.results.store import RunFolder
 from harness.runs import plan

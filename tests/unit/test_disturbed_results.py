@@ -17,12 +17,12 @@ from harness.analysis.ratios import Verdict
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
 from harness.beside import Others
+from harness.cli.progress import Outcome
 from harness.disturbance import Disturbed
 from harness.explain import Limit, as_json, explain, summary
 from harness.hosts.journal import Journal
 from harness.model import Column, Record, Status
 from harness.neighbours import Watch, Watching
-from harness.progress import Outcome
 from harness.results.distributions import of_cell as distribution
 from harness.results.events import CellEnded, CellWithdrawn, Event
 from harness.results.machine import MACHINE, machine_of, machines_of

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from harness.cli.progress import bar, follow
 from harness.disturbance import Disturbed
 from harness.model import Status
-from harness.progress import bar, follow
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
 
 NAMES = ("[/b]", "[red]x[/red]", "[link=file:///x]", ":x:", "[@click=x]", "\\[/]", "\x1b[2J\x07", "\udcff")

@@ -30,8 +30,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from harness import disturbance
-from harness.analysis import stats
+from harness.analysis import disturbance, stats
 from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Record
 from harness.results.store import open_results, record_key

@@ -27,9 +27,9 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from harness.beside import Beside
 from harness.explain import Explained, Limit, explain, sentence
 from harness.explain.evidence import Evidence
+from harness.model.beside import Beside
 from harness.results.probe_store import open_probes
 from harness.results.store import open_plans, open_results
 

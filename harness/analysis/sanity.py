@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness import disturbance
+from harness.analysis import disturbance
 from harness.model import LINK_LOCAL, ClientPart, DiskProfile, Duplex, Io, LinkProfile, Record, Status
 
 ETHERNET_HEADER_BYTES = 14

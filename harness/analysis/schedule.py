@@ -11,8 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from harness import disturbance
-from harness.analysis import stats
+from harness.analysis import disturbance, stats
 from harness.analysis.stats import Decision
 from harness.model import Cell, Column, Plan, Record, Status
 

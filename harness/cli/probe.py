@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import disturbance
+from harness.analysis import disturbance
 from harness.cli.console import (
     carry_out,
     holding,

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from harness.disturbance import Disturbed
+from harness.analysis.disturbance import Disturbed
 from harness.model import Status
 from harness.model.escape import printable
 from harness.model.units import format_duration

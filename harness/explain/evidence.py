@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import bounds, stats, theory
+from harness.analysis import bounds, disturbance, stats, theory
 from harness.analysis.theory import Direction, Esp
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands

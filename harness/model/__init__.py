@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.beside import Beside, Others
+from harness.model.beside import Beside, Others
 from harness.model.probing import Probe
 from harness.model.ranges import Amount, Count, Figure
 

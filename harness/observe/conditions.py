@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness.beside import ProcessorUse
 from harness.hosts import Host
+from harness.model.beside import ProcessorUse
 
 CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"

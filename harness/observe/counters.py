@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from harness.beside import InterfaceUse, ProcessorUse
 from harness.hosts import Host, Watched
+from harness.model.beside import InterfaceUse, ProcessorUse
 from harness.model.errors import HopLost
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from harness.beside import RoundTrips
+from harness.model.beside import RoundTrips
 from harness.model.errors import HarnessError, HostLost, UsageError
 from harness.model.probing import Ping, Tcp
 from harness.network.links import LinkPath

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from harness.beside import InterfaceUse
 from harness.hosts import Host
 from harness.model import IPSEC_OFF, Column, Plan, Status
+from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
-from harness.neighbours import Watch
 from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.observe.counters import Traffic
+from harness.observe.neighbours import Watch
 from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.tools import UNPROTECTED, Outcome, Way
 from harness.protection.ipsec.witness import Witnesses

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import theory
-from harness.beside import InterfaceUse
 from harness.hosts import Host
 from harness.model import ENDS, IpsecMode, Proof
+from harness.model.beside import InterfaceUse
 from harness.network.links import LinkPath
 from harness.observe.counters import NOTHING, Traffic, traffic
 from harness.protection.capture import PRIMES, Capture, Seen

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import bounds
+from harness.analysis import bounds, disturbance
 from harness.analysis.histogram import Histogram
 from harness.model import LINK_LOCAL, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw

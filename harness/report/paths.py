@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import stats
-from harness.beside import Beside, InterfaceUse, ProcessorUse
+from harness.analysis import disturbance, stats
 from harness.model import Record, Status
+from harness.model.beside import Beside, InterfaceUse, ProcessorUse
 from harness.report import draw
 from harness.report.charts import row_name
 from harness.report.content import ColumnFacts

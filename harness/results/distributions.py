@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import histogram
+from harness.analysis import disturbance, histogram
 from harness.analysis.histogram import Histogram
 from harness.model import Record
 from harness.model.errors import UsageError

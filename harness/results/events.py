@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.disturbance import Disturbed
+from harness.analysis.disturbance import Disturbed
 from harness.model import Status
 
 

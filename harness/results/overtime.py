@@ -13,8 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import stats, steady
+from harness.analysis import disturbance, stats, steady
 from harness.analysis.steady import SteadyState
 from harness.model import Record
 from harness.model.errors import HarnessError

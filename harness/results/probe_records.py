@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from harness.analysis.histogram import Histogram
-from harness.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
 from harness.model import (
     IPSEC_OFF,
     SCHEMA_VERSION,
@@ -19,6 +18,7 @@ from harness.model import (
     TestbedKind,
     is_unencrypted,
 )
+from harness.model.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
 from harness.model.probing import Probe
 from harness.model.ranges import Amount, Count
 

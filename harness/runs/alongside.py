@@ -7,8 +7,8 @@ import msgspec
 from harness.hosts.journal import Journal
 from harness.model import IPSEC_OFF, Cell, Plan
 from harness.model.probing import Probe, Tcp
-from harness.neighbours import Watch
 from harness.observe import counters
+from harness.observe.neighbours import Watch
 from harness.probes import cipher, judged, throughput
 from harness.probes.tools import Way
 from harness.results import probe_store

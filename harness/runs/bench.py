@@ -16,10 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, neighbours
-from harness.analysis import sanity
+from harness.analysis import disturbance, sanity
 from harness.analysis.schedule import Schedule
-from harness.beside import Beside
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import (
@@ -34,6 +32,7 @@ from harness.model import (
     Status,
     Workload,
 )
+from harness.model.beside import Beside
 from harness.model.errors import (
     CellInvalid,
     CommandFailed,
@@ -43,7 +42,7 @@ from harness.model.errors import (
     UsageError,
 )
 from harness.network import interfaces, links, wireless
-from harness.observe import conditions, counters, environment
+from harness.observe import conditions, counters, environment, neighbours
 from harness.observe.kernellog import complaints
 from harness.parse import fiolog
 from harness.parse.jobfile import (

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import disturbance
+from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
 from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
 from harness.hosts.journal import Journal

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.beside import InterfaceUse
 from harness.hosts import Host
 from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
+from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError
 from harness.network import wifi, wireless
 from harness.network.links import LinkPath

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance, neighbours
+from harness.analysis import disturbance
 from harness.hosts.journal import Journal
 from harness.model import Column, Plan, Status
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Probe
 from harness.network import links
-from harness.observe import counters, environment
+from harness.observe import counters, environment, neighbours
 from harness.probes import judged
 from harness.probes.tools import Way
 from harness.results import probe_store

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from tabulate import tabulate
 
-from harness import disturbance
-from harness.analysis import stats
+from harness.analysis import disturbance, stats
 from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
 from harness.model import IPSEC_OFF, Plan, Record
 from harness.model.errors import UsageError

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance
+from harness.analysis import disturbance
 from harness.model import ENDS, IPSEC_OFF, Io, Latency, Proof, Record, is_unencrypted
 from harness.model.errors import RequirementError
 from harness.model.escape import for_csv, printable

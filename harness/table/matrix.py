@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import shape, stats
+from harness.analysis import disturbance, shape, stats
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance
-from harness.analysis import schedule
+from harness.analysis import disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
 from harness.results import machine

@@ -18,14 +18,13 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from harness import neighbours
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
 from harness.model import LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
-from harness.observe import environment
+from harness.observe import environment, neighbours
 from harness.parse.files import Room
 from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
 from harness.results.machine import MACHINE

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import disturbance
+from harness.analysis import disturbance
 from harness.model import Status
 from harness.results.machine import MACHINE
 from harness.results.store import RunFolder

@@ -9,8 +9,8 @@ from statistics import mean
 
 import pytest
 
-from harness.beside import Beside
 from harness.model import Status
+from harness.model.beside import Beside
 from harness.results import probe_store
 from harness.results.probe_records import (
     CipherFigures,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.beside import ProcessorUse
 from harness.hosts import NamespaceHost, programs
+from harness.model.beside import ProcessorUse
 from harness.observe.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
 from tests.unit.fakes import FakeHost, World
 

@@ -15,12 +15,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import disturbance, neighbours
-from harness.beside import Beside, Others
-from harness.disturbance import HANDOVER_NS, THRESHOLD, Core, Look
+from harness.analysis import disturbance
+from harness.analysis.disturbance import HANDOVER_NS, THRESHOLD, Core, Look
 from harness.hosts import NamespaceHost, programs
 from harness.model import Clock, Record, Status
-from harness.neighbours import LIVE, SLOT_BYTES, SLOTS, FromOutside, OnMachines, Sampler, _machines, looking
+from harness.model.beside import Beside, Others
+from harness.observe import neighbours
+from harness.observe.neighbours import (
+    LIVE,
+    SLOT_BYTES,
+    SLOTS,
+    FromOutside,
+    OnMachines,
+    Sampler,
+    _machines,
+    looking,
+)
 from tests.unit.results_folder import made_plan
 from tests.unit.test_table import record
 
@@ -393,7 +403,7 @@ def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...
 
 
 def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
-    from harness.programs import neighbours as program
+    from harness.observe.programs import neighbours as program
 
     ours = ["pid:[7]", "pid:[8]"]
     (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
@@ -411,7 +421,7 @@ def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
 
 
 def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.programs import neighbours as program
+    from harness.observe.programs import neighbours as program
 
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/cpu.stat").write_text("usage_usec 9\nthrottled_usec 5\n")
@@ -428,7 +438,7 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 def test_the_program_stands_by_itself() -> None:
     done = subprocess.run(
         [programs.PYTHON, "-I", "-S", "-", "/proc"],
-        input=programs.source("harness", "neighbours"),
+        input=programs.source("harness.observe", "neighbours"),
         capture_output=True,
         text=True,
         check=True,

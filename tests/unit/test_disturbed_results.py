@@ -12,17 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import disturbance, report
+from harness import report
+from harness.analysis import disturbance
+from harness.analysis.disturbance import Disturbed
 from harness.analysis.ratios import Verdict
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
-from harness.beside import Others
 from harness.cli.progress import Outcome
-from harness.disturbance import Disturbed
 from harness.explain import Limit, as_json, explain, summary
 from harness.hosts.journal import Journal
 from harness.model import Column, Record, Status
-from harness.neighbours import Watch, Watching
+from harness.model.beside import Others
+from harness.observe.neighbours import Watch, Watching
 from harness.results.distributions import of_cell as distribution
 from harness.results.events import CellEnded, CellWithdrawn, Event
 from harness.results.machine import MACHINE, machine_of, machines_of
@@ -372,7 +373,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
             del measured_ns
             return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
-    monkeypatch.setattr("harness.neighbours.watch", lambda *_: Spoilers)
+    monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)
     monkeypatch.setattr(Bench, "_await_calm", lambda _bench: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]

@@ -15,9 +15,9 @@ from harness.hosts.journal import Journal
 from harness.model import Clock, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
-from harness.neighbours import Watching
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
+from harness.observe.neighbours import Watching
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, Way
 from harness.protection.ipsec.witness import Report, Witnesses

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
+from harness.analysis.disturbance import Disturbed
 from harness.cli.progress import bar, follow
-from harness.disturbance import Disturbed
 from harness.model import Status
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from harness.analysis.histogram import Histogram
-from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model import Status, TestbedKind
+from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.probing import Ping, Tcp, UdpLatency
 from harness.report import content, load, paths, render
 from harness.results import probe_store

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model import (
     Backing,
     BackingKind,
@@ -24,6 +23,7 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
+from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
 from harness.results.store import (
     NOT_UNDERSTOOD,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness.beside import ProcessorUse, RoundTrips
 from harness.model import Status
+from harness.model.beside import ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
 from harness.model.probing import PacketRate, Ping, Socket, Tcp, UdpLatency
 from harness.parse import references

@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from harness import disturbance
+from harness.analysis import disturbance
 from harness.model import IPSEC_OFF, UNENCRYPTED, Clock, LabKernel, TestbedKind, is_unencrypted
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.parse.references import PathReference

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness import disturbance
-from harness.beside import Others
-from harness.disturbance import Core, Look
+from harness.analysis import disturbance
+from harness.analysis.disturbance import Core, Look
 from harness.hosts import Host, programs
 from harness.model import Plan, TestbedKind
+from harness.model.beside import Others
 from harness.model.errors import CommandFailed, RequirementError
 from harness.observe.counters import BOOT_ID
-from harness.programs import neighbours as looks
+from harness.observe.programs import neighbours as looks
 
 LIVE = "machine.live"
 """The file in a run's folder that has the last looks, while a lab is up."""

@@ -86,7 +86,7 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     """What others had of one machine's processors for ``wall_ns``, as parts of that time: 0 to 1.
 
     ``hosts`` are all hosts of the run on that machine, which has ``cores`` processors. ``taken`` is the most
-    that the run can have lost (``harness.disturbance``); None: not known. The rest is what it comes from,
+    that the run can have lost (``analysis.disturbance``); None: not known. The rest is what it comes from,
     None where the machine does not say: ``waited`` is the time in which the run's programs were ready and did
     not run, ``stolen`` what a hypervisor gave to other machines, ``throttled`` the time in which a limit of
     the run's control group held it back, ``beside`` the time in which others kept the second hyperthreads of

@@ -1,6 +1,6 @@
 """How much others took of the machines that a run measured on, and what is made of it.
 
-Pure: two looks at a machine, and what happened between them. Who looks is ``harness.neighbours``; what is
+Pure: two looks at a machine, and what happened between them. Who looks is ``observe.neighbours``; what is
 shown of it is everybody's. docs/results.md derives the formula and the threshold.
 
 Sources: proc(5) on ``schedstat`` (Documentation/scheduler/sched-stats.rst) and ``stat``;
@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from harness.beside import Others
 from harness.model import Clock, Plan, Status
+from harness.model.beside import Others
 
 THRESHOLD = 0.10
 """Of its time; what was taken more from is disturbed. A figure is to be told apart from its

@@ -3,7 +3,7 @@
     neighbours.py PROC [NAMESPACE...]
 
 PROC is where a procfs with all of the machine's processes is mounted. It prints one JSON object, with the
-fields of ``harness.disturbance.Look``. Explained is what the kernel does by itself (interrupts, its threads),
+fields of ``disturbance.Look``. Explained is what the kernel does by itself (interrupts, its threads),
 and what is done in the process namespaces that are named, which are the run's own (``pid:[4026531836]``).
 Times are in nanoseconds, and as fine as the machine counts them: ticks, mostly of 10 ms (proc(5), stat).
 """

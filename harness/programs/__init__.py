@@ -1,1 +1,0 @@
-"""Of modules that are in no room yet."""

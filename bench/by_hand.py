@@ -18,14 +18,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import plan
-from harness.bench import Bench
+from harness.analysis.stats import summarise
 from harness.hosts import PRIVATE
-from harness.inside import hosts, mount_private, prepare
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import LINK_LOCAL, Cell, Status
-from harness.results import RunFolder
-from harness.stats import summarise
+from harness.results.store import RunFolder
+from harness.runs import plan
+from harness.runs.bench import Bench
+from harness.runs.inside import hosts, mount_private, prepare
 
 TOLERANCE = 0.05
 RUNTIME_S = 1.5

@@ -30,10 +30,10 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from harness import disturbance, stats
+from harness.analysis import disturbance, stats
+from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Record
-from harness.results import open_results, record_key
-from harness.schedule import throughput_bytes_s
+from harness.results.store import open_results, record_key
 from harness.table import Options, build
 
 HARNESS = str(Path(sys.executable).with_name("harness"))

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.ratios import Verdict, judge, ratio_of
+from harness.analysis.ratios import Verdict, judge, ratio_of
 
 PROMISED = 0.05
 WITHIN_A_REPEAT = 15

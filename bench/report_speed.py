@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from harness import overtime
+from harness.analysis.stats import summarise
 from harness.model import (
     Backing,
     BackingKind,
@@ -36,8 +36,8 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.results import RunFolder, record_key
-from harness.stats import summarise
+from harness.results import overtime
+from harness.results.store import RunFolder, record_key
 
 BOUND_S = 10.0
 PROPOSALS = ("off", "null-sha256", "aes128gcm16", "aes128-sha256")

@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness.model.probing import UdpLatency
 from harness.probes import datagrams
-from harness.probes.kinds import UdpLatency
-from harness.probes.records import UdpLatencyFigures
+from harness.results.probe_records import UdpLatencyFigures
 
 COUNT = 20_000
 BYTES = 1024

@@ -14,8 +14,8 @@ import argparse
 import random
 import sys
 
+from harness.analysis.stats import Decision, decide, summarise
 from harness.model import StoppingRule
-from harness.stats import Decision, decide, summarise
 
 SPREADS = (0.02, 0.03, 0.05, 0.07, 0.11)
 MOST_MISSED = 0.10

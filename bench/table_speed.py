@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
+from harness.analysis.stats import summarise
 from harness.model import Io, Latency, Proof, Record, Status, TestbedKind
-from harness.results import RunFolder, open_environments, open_plans, open_results, record_key
-from harness.stats import summarise
+from harness.results.store import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.table import Options, build, cached, render
 
 COLUMNS = (

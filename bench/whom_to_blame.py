@@ -27,11 +27,11 @@ from pathlib import Path
 import msgspec
 from tabulate import tabulate
 
-from harness.beside import Beside
 from harness.explain import Explained, Limit, explain, sentence
 from harness.explain.evidence import Evidence
-from harness.probes.store import open_probes
-from harness.results import open_plans, open_results
+from harness.model.beside import Beside
+from harness.results.probe_store import open_probes
+from harness.results.store import open_plans, open_results
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PART = 0.95
@@ -196,7 +196,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def held_down(part: float) -> Iterator[None]:
-    """Leave the lab so much of its core (the machine's last, as ``harness.lab`` chooses it): others want as
+    """Leave the lab so much of its core (the machine's last, as ``testbeds.lab`` chooses it): others want as
     much."""
     core = str(max(os.sched_getaffinity(0)))
     spin = ["taskset", "-c", core, sys.executable, "-c", "while True: pass"]

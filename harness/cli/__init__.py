@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from harness import __version__, signals
+from harness import __version__
 from harness.cli import machine, parse, probe, results, run
 from harness.cli.console import (
     hint,
@@ -20,7 +20,8 @@ from harness.cli.console import (
     tell_error,
     tell_interruption,
 )
-from harness.errors import HarnessError, Interrupted
+from harness.hosts import signals
+from harness.model.errors import HarnessError, Interrupted
 
 INTERRUPTED = 130
 """Exit status after whatever ends a command early, as shells have it for Ctrl-C."""

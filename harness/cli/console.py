@@ -15,22 +15,24 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from harness import plan, references, testbed
-from harness.errors import HarnessError, Interrupted, UsageError
-from harness.escape import printable
-from harness.files import Room
-from harness.journal import Journal
+from harness.analysis.stats import FEWEST
+from harness.cli.progress import Outcome, follow
+from harness.hosts.journal import Journal
+from harness.hosts.state import exclusive, lasting_folder
 from harness.model import LabKernel, Machines, Plan
-from harness.probes import store
-from harness.progress import Outcome, follow
-from harness.results import RunFolder
-from harness.state import exclusive, lasting_folder
-from harness.stats import FEWEST
+from harness.model.errors import HarnessError, Interrupted, UsageError
+from harness.model.escape import printable
+from harness.model.units import format_duration, format_size
+from harness.parse import references
+from harness.parse.files import Room
+from harness.results import probe_store
+from harness.results.store import RunFolder
+from harness.runs import plan
 from harness.table import TableFormat
-from harness.units import format_duration, format_size
-from harness.views import View
-from harness.views import build as build_view
-from harness.views import render as render_view
+from harness.table.views import View
+from harness.table.views import build as build_view
+from harness.table.views import render as render_view
+from harness.testbeds import testbed
 
 PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
     (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"
@@ -165,7 +167,7 @@ def print_view(
                 hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
             )
         published = references.load_path_reference(reference)
-    found = build_view(view, store.open_probes(paths), published)
+    found = build_view(view, probe_store.open_probes(paths), published)
     if not any(not row.is_published for row in found.rows):
         raise UsageError(
             f"{', '.join(map(str, paths))}: there are no probes that the view {view} could show",

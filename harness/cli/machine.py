@@ -14,16 +14,18 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness import doctor, lab, remote, testbed
 from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
-from harness.errors import HarnessError, TestbedError, UsageError
-from harness.escape import printable
-from harness.journal import Journal
-from harness.lab import kernel
+from harness.cli.progress import bar
+from harness.hosts import remote
+from harness.hosts.journal import Journal
+from harness.hosts.state import lasting_folder
 from harness.model import LabKernel
-from harness.progress import bar
-from harness.state import lasting_folder
-from harness.units import format_duration
+from harness.model.errors import HarnessError, TestbedError, UsageError
+from harness.model.escape import printable
+from harness.model.units import format_duration
+from harness.storage import iscsi
+from harness.testbeds import doctor, lab, testbed
+from harness.testbeds.lab import kernel
 
 TargetOption = Annotated[
     str | None,
@@ -126,6 +128,7 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
             name=machine.name,
             run_id="harness clean",
             log=Path(folder, "log"),
+            private=iscsi.private_folders(machine.role),
         ) as host,
     ):
         return list(host.recovered[0]), list(host.recovered[1])

@@ -11,8 +11,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.files import read_bytes
 from harness.parse import fio, hping3, iperf2, iperf3, ping
+from harness.parse.files import read_bytes
 
 parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import disturbance, planned, testbed
+from harness.analysis import disturbance
 from harness.cli.console import (
     carry_out,
     holding,
@@ -23,15 +23,17 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
-from harness.errors import Interrupted, UsageError
+from harness.cli.progress import process_started_s
 from harness.model import IkeAuth, IpsecMode, Plan, Security
-from harness.plan import KernelChoice, Kernels, Request
-from harness.probes import planning, store
-from harness.probes.prober import questions
-from harness.progress import process_started_s
-from harness.results import RunFolder
-from harness.units import check_name, format_duration, parse_duration_s
-from harness.views import View
+from harness.model.errors import Interrupted, UsageError
+from harness.model.units import check_name, format_duration, parse_duration_s
+from harness.results import planned, probe_store
+from harness.results.store import RunFolder
+from harness.runs import probe_plan
+from harness.runs.plan import KernelChoice, Kernels, Request
+from harness.runs.prober import questions
+from harness.table.views import View
+from harness.testbeds import testbed
 
 DEFAULTS = Request()
 
@@ -48,14 +50,14 @@ def probe(
     probe: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"{', '.join(planning.KINDS)}. Again for more.",
-            show_default=", ".join(planning.DEFAULT_PROBES),
+            help=f"{', '.join(probe_plan.KINDS)}. Again for more.",
+            show_default=", ".join(probe_plan.DEFAULT_PROBES),
         ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
-            help=f"An experiment as data, paths and probes: {', '.join(planning.names())}, or a TOML file.",
+            help=f"An experiment as data, paths and probes: {', '.join(probe_plan.names())}, or a TOML file.",
             show_default=False,
         ),
     ] = None,
@@ -118,7 +120,7 @@ def probe(
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
     started_s = process_started_s()
-    asked = planning.load_profile(profile) if profile is not None else None
+    asked = probe_plan.load_profile(profile) if profile is not None else None
     if asked is not None and probe:
         raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
     request = msgspec.structs.replace(
@@ -139,14 +141,14 @@ def probe(
         results=results,
     )
     if resume is None:
-        rate_bit_s = None if udp_rate is None else planning.parse_rate(udp_rate)
+        rate_bit_s = None if udp_rate is None else probe_plan.parse_rate(udp_rate)
         seconds = None if duration is None else _whole_seconds(duration)
-        names = probe or planning.DEFAULT_PROBES
-        probes = asked.probe if asked is not None else planning.named(names, virtual_time=virtual_time)
-        made = planning.make_plan(
+        names = probe or probe_plan.DEFAULT_PROBES
+        probes = asked.probe if asked is not None else probe_plan.named(names, virtual_time=virtual_time)
+        made = probe_plan.make_plan(
             request,
-            planning.changed(probes, count=count, duration_s=seconds, rate_bit_s=rate_bit_s),
-            profile or planning.NO_PROFILE,
+            probe_plan.changed(probes, count=count, duration_s=seconds, rate_bit_s=rate_bit_s),
+            profile or probe_plan.NO_PROFILE,
         )
         folder = RunFolder(Path(results) / made.run_id)
     else:
@@ -181,15 +183,15 @@ def probe(
 
 
 def _run(
-    made: Plan, folder: RunFolder, state: Path, started_s: float, asked: planning.ProbeProfile | None
+    made: Plan, folder: RunFolder, state: Path, started_s: float, asked: probe_plan.ProbeProfile | None
 ) -> int:
-    done = {record.key for record in store.load(folder) if disturbance.is_final(record, made)}
+    done = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
     lines = ["nothing is left to probe"]
     if left:
         tell_start(made, folder, f"{left} probes")
-        each_s = planning.estimate_s(made) / len(questions(made))
+        each_s = probe_plan.estimate_s(made) / len(questions(made))
         outcome = carry_out(made, folder, state, started_s, cells=left, cell_estimate_s=each_s)
         status, lines = outcome.exit_code, outcome.summary("probes")
     again = f"harness table {shlex.quote(str(folder.path))}"
@@ -204,14 +206,14 @@ def _run(
     return status
 
 
-def _views(made: Plan, asked: planning.ProbeProfile | None) -> list[tuple[View, str | None]]:
+def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View, str | None]]:
     """The view of the run's profile with its reference; of one without, those that its probes are for."""
     # A resumed run's may have been a file: which one is read is not for a folder of results to say.
-    if asked is None and made.profile in planning.names():
-        asked = planning.load_profile(made.profile)
+    if asked is None and made.profile in probe_plan.names():
+        asked = probe_plan.load_profile(made.profile)
     if asked is not None:
         return [(View(asked.view), asked.reference)]
-    return [(view, None) for view in planning.views(made.probing)]
+    return [(view, None) for view in probe_plan.views(made.probing)]
 
 
 def _whole_seconds(text: str) -> int:
@@ -228,6 +230,6 @@ def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     to("columns: " + ", ".join(map(made.shown, made.columns)))
     to("probes:  " + ", ".join(probe.name for probe in made.probing))
     to(
-        f"in all:  {len(questions(made))}, about {format_duration(round(planning.estimate_s(made)))}",
+        f"in all:  {len(questions(made))}, about {format_duration(round(probe_plan.estimate_s(made)))}",
     )
     sys.stdout.flush()

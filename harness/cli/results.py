@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from harness import comparison, explain, export, plan, planned, references, report, testbed
+from harness import explain, report
+from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
     holding,
@@ -19,26 +20,21 @@ from harness.cli.console import (
     tell,
     tell_recovery,
 )
-from harness.errors import UsageError
+from harness.cli.progress import process_started_s
 from harness.explain import published, twin
 from harness.explain.evidence import collect
-from harness.files import shown_path
 from harness.model import LINK_LOCAL
-from harness.probes import store
-from harness.profiles import load_link
-from harness.progress import process_started_s
-from harness.results import (
-    RunFolder,
-    open_environments,
-    open_plans,
-    open_results,
-    open_runs,
-    write_out,
-)
-from harness.schedule import Schedule
-from harness.table import Metric, Options, Ratio, TableFormat, build, cached, render
-from harness.units import parse_percent, shown
-from harness.views import View
+from harness.model.errors import UsageError
+from harness.model.units import parse_percent, shown
+from harness.parse import references
+from harness.parse.files import shown_path
+from harness.parse.profiles import load_link
+from harness.results import planned, probe_store
+from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs, write_out
+from harness.runs import plan
+from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
+from harness.table.views import View
+from harness.testbeds import testbed
 
 DEFAULTS = plan.Request()
 RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
@@ -159,7 +155,7 @@ def _measure_twin(run: RunFolder) -> None:
     """Measure a run's twin, unless it has one, or is in virtual time itself."""
     run.require_plain()
     plan_of_run = run.load_plan()
-    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, store.load(run))
+    evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, probe_store.load(run))
     made = twin.plan_of(plan_of_run, evidence)
     if made is None or twin.is_current(run, made):
         return

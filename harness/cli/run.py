@@ -9,8 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness import plan, planned, testbed
-from harness.backing import require_device
+from harness.analysis.schedule import Schedule
 from harness.cli.console import (
     carry_out,
     holding,
@@ -20,15 +19,18 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
+from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
-from harness.errors import Interrupted, UsageError
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
-from harness.progress import process_started_s
-from harness.results import RunFolder
-from harness.schedule import Schedule
+from harness.model.errors import Interrupted, UsageError
+from harness.model.units import check_name
+from harness.results import planned
+from harness.results.store import RunFolder
+from harness.runs import plan
+from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
-from harness.units import check_name
+from harness.testbeds import testbed
 
 DEFAULTS = plan.Request()
 MACHINES = "Real machines"

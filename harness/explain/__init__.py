@@ -16,7 +16,7 @@ from harness.explain.evidence import collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, summary, text
 from harness.explain.verdict import Limit
 from harness.model import Plan, Record
-from harness.probes.records import ProbeRecord
+from harness.results.probe_records import ProbeRecord
 
 __all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentence", "summary", "text"]
 

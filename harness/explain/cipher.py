@@ -10,8 +10,8 @@ from harness.explain import span
 from harness.explain.path import Sealed
 from harness.explain.span import Span
 from harness.model import Status
-from harness.probes.kinds import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, ProbeRecord
+from harness.model.probing import Cipher
+from harness.results.probe_records import CipherFigures, KernelCipher, ProbeRecord
 
 AMPLE = 1.25
 """What ESP may take beyond AF_ALG's figure: for bare ACKs (6 % of a long read), with empty caches (10 % at

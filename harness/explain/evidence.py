@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness import bounds, disturbance, stats, theory
+from harness.analysis import bounds, disturbance, stats, theory
+from harness.analysis.theory import Direction, Esp
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
@@ -26,11 +27,10 @@ from harness.model import (
     Record,
     Workload,
 )
-from harness.probes.records import ProbeRecord, TcpFigures
+from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
 from harness.table.options import Metric, Setting
-from harness.theory import Direction, Esp
 
 Samples = Mapping[str, Sequence[Record]]
 

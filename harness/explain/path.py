@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from harness import theory
+from harness.analysis import theory
+from harness.analysis.theory import Burst, Direction, Esp, Path, Session
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
-from harness.theory import Burst, Direction, Esp, Path, Session
 
 USUAL_WINDOW_BYTES = 204_000
 """What the receive window of Linux grows to here (docs/theory.md), where the link sets none."""

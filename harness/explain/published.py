@@ -16,14 +16,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import theory
+from harness.analysis import theory
+from harness.analysis.theory import Direction, Session
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
-from harness.jobfile import DEFAULT_BLOCK_BYTES
 from harness.model import IPSEC_OFF, LINK_LOCAL, IpsecMode, LinkProfile
-from harness.references import Reference, ReferenceColumn
-from harness.theory import Direction, Session
-from harness.units import parse_size
+from harness.model.units import parse_size
+from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
+from harness.parse.references import Reference, ReferenceColumn
 
 SESSION = Session(
     initial_r2t=True,

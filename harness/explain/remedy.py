@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 import msgspec
 
 from harness.explain.waterfall import Facts
-from harness.units import format_size
+from harness.model.units import format_size
 
 DEEPEST = 32
 """The queue that open-iscsi gives a disk (node.session.queue_depth)."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import stats
+from harness.analysis import stats
 
 SINGLE = 0.25
 """What one measurement in real time is taken to be uncertain by, as a part of it, for want of a second.

@@ -8,11 +8,11 @@ from itertools import groupby
 import msgspec
 from tabulate import tabulate
 
-from harness.escape import printable
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
+from harness.model.escape import printable
 from harness.table.options import Choice
 
 SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing", "iscsi": "iSCSI", "queue": "waiting"}

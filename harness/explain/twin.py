@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness import __version__
-from harness.errors import UsageError
 from harness.explain.evidence import Evidence, collect
 from harness.explain.path import measured_link
 from harness.explain.span import Span
-from harness.files import shown_path
 from harness.model import (
     LINK_LOCAL,
     Backing,
@@ -29,7 +27,9 @@ from harness.model import (
     Status,
     TestbedKind,
 )
-from harness.results import RunFolder
+from harness.model.errors import UsageError
+from harness.parse.files import shown_path
+from harness.results.store import RunFolder
 
 FOLDER = "twin"
 RUNTIME_S = 0.2

@@ -20,7 +20,7 @@ from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
 from harness.explain.waterfall import Facts
-from harness.units import format_size
+from harness.model.units import format_size
 
 NEAR = 0.7
 """How much of the measured time a bound has to come to if it is to explain it. Even a short queue keeps its

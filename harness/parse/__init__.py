@@ -1,1 +1,1 @@
-"""Readers of what measuring tools print: text in, frozen types out, and ``UsageError`` for the rest."""
+"""Text in, frozen types out, and ``UsageError`` for the rest: what tools print, and what users write."""

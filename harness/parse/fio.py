@@ -31,8 +31,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.errors import UsageError
 from harness.model import Io, Latency
+from harness.model.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import TOLERANCE, take
 

@@ -12,8 +12,8 @@ import re
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.units import shown
+from harness.model.errors import UsageError
+from harness.model.units import shown
 
 
 class Sample(msgspec.Struct, frozen=True):

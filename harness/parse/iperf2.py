@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import COUNT
 from harness.parse.iperf import (

@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import (
     COUNT,

@@ -13,7 +13,7 @@ import re
 
 import msgspec
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import COUNT, NUMBER, loss_problem, matched, order_problem, printed, value_of
 

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness import ipsec, programs, theory
-from harness.errors import RequirementError
-from harness.escape import printable
-from harness.hosts import Host
+from harness.analysis import theory
+from harness.hosts import Host, programs
 from harness.model import Proposal
-from harness.probes.kinds import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, Operation
+from harness.model.errors import RequirementError
+from harness.model.escape import printable
+from harness.model.probing import Cipher
 from harness.probes.tools import Outcome, Way, keep
+from harness.protection import ipsec
+from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)
 """Of what is encrypted, in bytes: a short packet and one that about fills a frame, both whole blocks."""
@@ -119,7 +120,7 @@ def measure(probe: Cipher, way: Way) -> Outcome:
     found = []
     for host, ends in kernels.values():
         argv = [programs.PYTHON, "-I", "-S", "-", msgspec.json.encode(request).decode()]
-        done = host.run(argv, input=programs.source("cipher"), check=False, timeout_s=DEADLINE_S)
+        done = host.run(argv, input=programs.source(__package__, "cipher"), check=False, timeout_s=DEADLINE_S)
         keep(way.raw, f"cipher-{host.name}", done)
         if done.status != 0:
             said = printable(done.stderr.strip()[-160:]) or f"status {done.status}"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
-from harness import programs
-from harness.escape import printable
-from harness.histogram import Histogram
-from harness.hosts import PRIVATE, Host
-from harness.probes.kinds import UdpLatency
-from harness.probes.records import UdpLatencyFigures
+from harness.analysis.histogram import Histogram
+from harness.hosts import PRIVATE, Host, programs
+from harness.model.escape import printable
+from harness.model.probing import UdpLatency
 from harness.probes.tools import Outcome, Way, keep, require
+from harness.results.probe_records import UdpLatencyFigures
 
-SOURCE = Path(programs.__file__).with_name("round_trip.c")
+SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
 
 PORT = 52_300

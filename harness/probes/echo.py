@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from harness.beside import RoundTrips
-from harness.errors import HarnessError, HostLost, UsageError
-from harness.links import LinkPath
+from harness.model.beside import RoundTrips
+from harness.model.errors import HarnessError, HostLost, UsageError
+from harness.model.probing import Ping, Tcp
+from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.kinds import Ping, Tcp
-from harness.probes.records import PingFigures, TcpFigures
 from harness.probes.tools import UNPROTECTED, Outcome, Way, keep, require
+from harness.results.probe_records import PingFigures, TcpFigures
 
 S_NS = 1_000_000_000
 

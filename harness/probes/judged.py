@@ -8,19 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from harness import counters
-from harness.beside import InterfaceUse
-from harness.counters import Traffic
-from harness.errors import HarnessError, HostLost, RequirementError
 from harness.hosts import Host
-from harness.links import LinkPath
 from harness.model import IPSEC_OFF, Column, Plan, Status
-from harness.neighbours import Watch
+from harness.model.beside import InterfaceUse
+from harness.model.errors import HarnessError, HostLost, RequirementError
+from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
+from harness.network.links import LinkPath
+from harness.observe import counters
+from harness.observe.counters import Traffic
+from harness.observe.neighbours import Watch
 from harness.probes import cipher, datagrams, echo, packets, throughput
-from harness.probes.kinds import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
-from harness.probes.records import ProbeRecord
 from harness.probes.tools import UNPROTECTED, Outcome, Way
-from harness.witness import Witnesses
+from harness.protection.ipsec.witness import Witnesses
+from harness.results.probe_records import ProbeRecord
 
 NET_DEV = "/proc/net/dev"
 

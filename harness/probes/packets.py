@@ -10,18 +10,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import counters
-from harness.errors import RequirementError, UsageError
 from harness.hosts import Host
-from harness.interfaces import Sysctl
-from harness.journal import Journal
-from harness.links import LinkPath
+from harness.hosts.journal import Journal
+from harness.hosts.runner import Completed
+from harness.model.errors import RequirementError, UsageError
+from harness.model.probing import Flood, Forwarding, PacketRate
+from harness.network.interfaces import Sysctl
+from harness.network.links import LinkPath
+from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
-from harness.probes.kinds import Flood, Forwarding, PacketRate
-from harness.probes.records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 from harness.probes.tools import Outcome, Way, keep, require
-from harness.run import Completed
+from harness.results.probe_records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 
 LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from harness.errors import UsageError
-from harness.links import LinkPath
+from harness.model.errors import UsageError
+from harness.model.probing import Tcp, Udp
+from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
-from harness.probes.kinds import Tcp, Udp
-from harness.probes.records import TcpFigures, UdpFigures
 from harness.probes.tools import Outcome, Way, keep, require
+from harness.results.probe_records import TcpFigures, UdpFigures
 
 PORT = 52_010
 """The first of ours; each path has the one with its index on top."""

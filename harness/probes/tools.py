@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import RequirementError
 from harness.hosts import Host
-from harness.journal import Journal
-from harness.links import LinkPath
+from harness.hosts.journal import Journal
+from harness.hosts.runner import Completed
 from harness.model import Status
-from harness.probes.records import Figures
-from harness.run import Completed
-from harness.witness import Witnesses
+from harness.model.errors import RequirementError
+from harness.network.links import LinkPath
+from harness.protection.ipsec.witness import Witnesses
+from harness.results.probe_records import Figures
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
 

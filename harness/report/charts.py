@@ -8,12 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness import bounds, distributions, disturbance
-from harness.distributions import Distribution
-from harness.histogram import Histogram
+from harness.analysis import bounds, disturbance
+from harness.analysis.histogram import Histogram
 from harness.model import LINK_LOCAL, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
+from harness.results import distributions
+from harness.results.distributions import Distribution
 from harness.table import Metric
 from harness.table.options import Choice, Direction, Table, TableCell, TableRow
 from harness.table.text import marked_value, number

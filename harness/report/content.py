@@ -11,9 +11,9 @@ import msgspec
 
 from harness.explain import Explained, explain, twin
 from harness.model import LinkProfile, Plan, Proposal, Record, Workload
-from harness.probes.records import ProbeRecord
-from harness.probes.store import open_probes
-from harness.results import RunFolder, open_environments, open_plans, open_results, open_runs
+from harness.results.probe_records import ProbeRecord
+from harness.results.probe_store import open_probes
+from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
 from harness.table import Metric, Options, build
 from harness.table.matrix import by_column, in_order
 from harness.table.options import Table, TableColumn

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness import overtime
-from harness.overtime import Course
 from harness.report import draw
 from harness.report.charts import LEFT, LINEAR_UP_TO, TOP, WIDTH, Chart, horizontal, row_name
 from harness.report.content import ColumnFacts, Origin
+from harness.results import overtime
+from harness.results.overtime import Course
 from harness.table.options import Table, TableRow
 
 _BOTTOM = 230.0

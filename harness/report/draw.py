@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from harness.escape import for_html, printable
+from harness.model.escape import for_html, printable
 
 LIGHT: Mapping[str, str] = {
     "page": "#ffffff",

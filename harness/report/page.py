@@ -14,18 +14,18 @@ from importlib.resources import files
 from typing import Any
 
 from harness import __version__
-from harness.escape import as_json, for_html
-from harness.machine import MACHINE
 from harness.model import LINK_LOCAL, LinkProfile, Plan
+from harness.model.escape import as_json, for_html
+from harness.model.units import format_size
 from harness.report import charts, content, courses, draw, paths
 from harness.report.charts import Chart, row_name
 from harness.report.content import ColumnFacts, Origin, Results
 from harness.report.waterfalls import waterfalls
+from harness.results.machine import MACHINE
 from harness.table import Metric
 from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
-from harness.units import format_size
 
 METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness import disturbance, stats
-from harness.beside import Beside, InterfaceUse, ProcessorUse
+from harness.analysis import disturbance, stats
 from harness.model import Record, Status
-from harness.probes.records import CipherFigures, Figures, ProbeRecord
+from harness.model.beside import Beside, InterfaceUse, ProcessorUse
 from harness.report import draw
 from harness.report.charts import row_name
 from harness.report.content import ColumnFacts
+from harness.results.probe_records import CipherFigures, Figures, ProbeRecord
 from harness.table.options import Table
 
 UNKNOWN = "n/a"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.errors import RequirementError, UsageError
-from harness.escape import for_html, printable
+from harness.model.errors import RequirementError, UsageError
+from harness.model.escape import for_html, printable
 from harness.report import charts, content, courses, draw
 from harness.report.charts import Chart, Kind
 from harness.report.content import Results

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.errors import HarnessError
-from harness.results import RunFolder
+from harness.model.errors import HarnessError
+from harness.results.store import RunFolder
 from harness.table.options import Options, Table
 
 KEPT = 32

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance, shape, stats
-from harness.errors import UsageError
+from harness.analysis import disturbance, shape, stats
 from harness.model import (
     IPSEC_OFF,
     LINK_LOCAL,
@@ -24,7 +23,8 @@ from harness.model import (
     Status,
     is_unencrypted,
 )
-from harness.references import Reference
+from harness.model.errors import UsageError
+from harness.parse.references import Reference
 from harness.table import notes
 from harness.table.options import (
     Direction,

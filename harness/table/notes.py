@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from harness import disturbance, machine, schedule
+from harness.analysis import disturbance, schedule
+from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
-from harness.stats import FEWEST, MARGIN, Decision, Difference
+from harness.results import machine
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"

@@ -6,11 +6,11 @@ import enum
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.escape import printable
+from harness.analysis.stats import Difference
 from harness.model import IPSEC_OFF, Clock, LabKernel, Record, Status
-from harness.references import Reference
-from harness.stats import Difference
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.parse.references import Reference
 
 
 class Choice(enum.StrEnum):

@@ -10,8 +10,8 @@ from typing import Any
 
 from tabulate import SEPARATING_LINE, tabulate
 
-from harness.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.model import Status
+from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.table.notes import DISTURBED_SIGN, sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.beside import Beside, ProcessorUse, RoundTrips
+from harness.model.beside import Beside, ProcessorUse, RoundTrips
 from harness.report import load, render
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.test_table import HOSTILE, matrix, record

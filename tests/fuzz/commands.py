@@ -18,8 +18,8 @@ from typing import Any
 import typer.main
 
 import harness.cli
-from harness import signals
 from harness.cli import app
+from harness.hosts import signals
 from tests.fuzz.driver import Broken
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from harness.cli.parse import PARSERS
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from tests.fuzz.driver import Broken, Case, several
 from tests.fuzz.mutate import Change, Edit, change, edit
 from tests.unit.parsing import OUTPUTS, SAMPLES

@@ -12,7 +12,7 @@ from typing import Any
 import typer.main
 
 from harness.cli import app
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 from tests.fuzz import commands
 from tests.fuzz.driver import Case, several
 from tests.fuzz.folders import KINDS, RUN, a_run

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from harness.model import Record
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PROJECT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from harness import doctor, lab
-from harness.errors import BusyError, RequirementError
-from harness.lab import kernel
+from harness.model.errors import BusyError, RequirementError
+from harness.testbeds import doctor, lab
+from harness.testbeds.lab import kernel
 from tests.lab.cli import ON_CI
 
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import guard
-from harness.errors import CellInvalid, DeviceRefused, HarnessError
-from harness.guard import Device
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind
-from harness.target import Backstore
+from harness.model.errors import CellInvalid, DeviceRefused, HarnessError
+from harness.storage import guard
+from harness.storage.guard import Device
+from harness.storage.iscsi.target import Backstore
 
 MIB = 1 << 20
 SIZE_MIB = 32

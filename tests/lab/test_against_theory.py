@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import theory
+from harness.analysis import theory
+from harness.analysis.theory import Prediction
 from harness.model import IPSEC_OFF, IpsecMode
-from harness.profiles import load_proposal
-from harness.theory import Prediction
+from harness.parse.profiles import load_proposal
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
 

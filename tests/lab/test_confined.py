@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import lab
-from harness.errors import BusyError
-from harness.journal import Journal
-from harness.state import exclusive
+from harness.hosts.journal import Journal
+from harness.hosts.state import exclusive
+from harness.model.errors import BusyError
+from harness.testbeds import lab
 from tests.lab.cli import PATIENCE_S, PROJECT, python_inside
 
 pytestmark = pytest.mark.lab

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import disturbance
-from harness.machine import MACHINE
+from harness.analysis import disturbance
 from harness.model import Status
-from harness.results import RunFolder
+from harness.results.machine import MACHINE
+from harness.results.store import RunFolder
 from tests.lab.cli import events, harness_once, running, wait_for
 
 pytestmark = pytest.mark.lab

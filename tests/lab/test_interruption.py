@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import signals
-from harness.lab import DISK_FOLDERS, MEMORY_FOLDERS
+from harness.hosts import signals
 from harness.model import Status
-from harness.results import RunFolder
+from harness.results.store import RunFolder
+from harness.testbeds.lab import DISK_FOLDERS, MEMORY_FOLDERS
 from tests.lab.cli import (
     alive,
     descendants,

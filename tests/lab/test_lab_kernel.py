@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness.lab import kernel
+from harness.testbeds.lab import kernel
 from tests.lab.cli import Done, harness, python_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness.jobfile import repeat_seed
+from harness.analysis.schedule import order_of_cells
 from harness.model import Record, Status, TestbedKind
 from harness.parse import fio
-from harness.results import RunFolder
-from harness.schedule import order_of_cells
+from harness.parse.jobfile import repeat_seed
+from harness.results.store import RunFolder
 from tests.lab import machine
 from tests.lab.cli import Measured, harness_once, measure
 

@@ -9,9 +9,9 @@ from statistics import mean
 
 import pytest
 
-from harness import packages
+from harness.hosts import packages
+from harness.hosts.packages import PATHS
 from harness.model import Record, Status
-from harness.packages import PATHS
 from tests.lab.cli import ON_CI, Measured, measure, run_inside
 
 pytestmark = pytest.mark.lab

@@ -9,10 +9,10 @@ from statistics import mean
 
 import pytest
 
-from harness.beside import Beside
 from harness.model import Status
-from harness.probes import store
-from harness.probes.records import (
+from harness.model.beside import Beside
+from harness.results import probe_store
+from harness.results.probe_records import (
     CipherFigures,
     ForwardingFigures,
     PacketRateFigures,
@@ -22,7 +22,7 @@ from harness.probes.records import (
     UdpFigures,
     UdpLatencyFigures,
 )
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from tests.lab.cli import Measured, harness, harness_once, measure, only_run
 
 pytestmark = pytest.mark.lab
@@ -46,7 +46,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 @pytest.fixture(scope="module")
 def records(probed: Measured) -> dict[str, ProbeRecord]:
-    return {record.key: record for record in store.load(RunFolder(probed.folder))}
+    return {record.key: record for record in probe_store.load(RunFolder(probed.folder))}
 
 
 def test_every_probe_ends_with_a_figure_or_a_reason(
@@ -151,7 +151,7 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
         assert record.read is not None and min(far.tx_bytes, near.rx_bytes) >= record.read.bytes
         # The ends are looked at one after the other: a packet or two may pass between.
         assert abs(near.rx_bytes - far.tx_bytes) < 5000 and near.drops == 0
-    made = {record.key: record for record in store.load(RunFolder(measured.folder))}
+    made = {record.key: record for record in probe_store.load(RunFolder(measured.folder))}
     assert set(made) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1", f"{PROTECTED}.cipher.r1"}
     assert all(record.is_beside and record.status is Status.OK for record in made.values())
     ciphers = made[f"{PROTECTED}.cipher.r1"]
@@ -171,7 +171,7 @@ def test_no_probes_means_none(tmp_path: Path) -> None:
     assert record.status is Status.OK and record.beside is not None
     # What others took is asked of nobody: it is always seen.
     assert record.beside == Beside(others=record.beside.others) and record.beside.others
-    assert store.load(RunFolder(measured.folder)) == []
+    assert probe_store.load(RunFolder(measured.folder)) == []
 
 
 @pytest.mark.own_kernel
@@ -181,7 +181,7 @@ def test_in_virtual_time_each_switch_adds_the_same_to_a_datagram(tmp_path: Path)
     words = ["--virtual-time", *links, "--probe=udp-latency", "--count=500", f"--results={tmp_path}"]
     done = harness("probe", *words, deadline_s=VIRTUAL_DEADLINE_S)
     assert done.status == 0, done
-    records = {record.key: record for record in store.load(RunFolder(only_run(tmp_path)))}
+    records = {record.key: record for record in probe_store.load(RunFolder(only_run(tmp_path)))}
     growth = {}
     for size in SIZES:
         figures = [records[f"switched-{n}.udp-latency-{size}-kept.r1"].figures for n in range(5)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.model import Record, Status
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 from tests.lab.cli import Measured, harness, measure
 
 pytestmark = pytest.mark.lab

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import testbed
-from harness.errors import TestbedError
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.state import exclusive
 from harness.model import Clock, Io, LabKernel, Record, Status
-from harness.plan import Request, make_plan
-from harness.results import RunFolder
-from harness.state import exclusive
+from harness.model.errors import TestbedError
+from harness.results.store import RunFolder
+from harness.runs.plan import Request, make_plan
+from harness.testbeds import testbed
 from tests.lab.cli import Measured, harness_once, measure
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.errors import RequirementError
+from harness.model.errors import RequirementError
 from tests.lab.cli import ON_CI
 from tests.machines.images import HARDWARE, SUITES, UML, Hardware, disks
 from tests.machines.runs import TOGETHER

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.lab import kernel
-from harness.requirements import packages
+from harness.testbeds.lab import kernel
+from harness.testbeds.requirements import packages
 from tests.lab.cli import ON_CI
 from tests.lab.conftest import build_kernel
 

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from harness import planned
-from harness.results import RunFolder
+from harness.results import planned
+from harness.results.store import RunFolder
 from tests.machines.runs import (
     LONG,
     ONE,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from harness.charon import PROGRAM
+from harness.protection.ipsec.charon import PROGRAM
 from tests.machines.runs import ONE, as_before, good, wired
 from tests.machines.site import Machine, Site
 

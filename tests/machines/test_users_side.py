@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.ipsec import IKE_PORT
+from harness.protection.ipsec import IKE_PORT
 from tests.machines.conftest import install
 from tests.machines.images import STORAGE_NETWORK, UML, address
 from tests.machines.runs import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness import programs
+from harness.hosts import programs
 
 SHORT_S = 0.5
 """In place of how long it waits for a daemon to end, or for a step that undoes something."""
@@ -18,7 +18,7 @@ def lasting(state: Path) -> Path:
 
 def agent_source(state: Path) -> str:
     """The agent's program, keeping its locks and journals in ``state``, and beside it what is lasting."""
-    text = programs.source("agent")
+    text = programs.source("harness.hosts", "agent")
     for name, value in (
         ("STATE", f"Path({str(state)!r})"),
         ("LASTING", f"Path({str(lasting(state))!r})"),

@@ -21,13 +21,13 @@ from typing import Any
 
 import msgspec
 
-from harness import leftovers, programs
-from harness.capture import MOST_SPARSE, Reader, Seen
-from harness.charon import Charon
-from harness.errors import CommandFailed, Interrupted
-from harness.hosts import NamespaceHost
-from harness.run import DEFAULT_TIMEOUT_S, Completed
-from harness.witness import Association, Knock, Report, Witness
+from harness.hosts import NamespaceHost, programs
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.model.errors import CommandFailed, Interrupted
+from harness.protection.capture import MOST_SPARSE, Reader, Seen
+from harness.protection.ipsec.charon import Charon
+from harness.protection.ipsec.witness import Association, Knock, Report, Witness
+from harness.runs import leftovers
 
 Answer = tuple[int, str, str]
 """Exit status, standard output, standard error."""
@@ -41,6 +41,7 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
+WITNESS = programs.source("harness.protection.ipsec", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = Reader(addresses=(bytes(4), bytes(4)), port=3260)
 
@@ -169,7 +170,7 @@ class FakeDaemon:
 
     @property
     def is_witness(self) -> bool:
-        return programs.source("witness") in self.argv
+        return WITNESS in self.argv
 
     def ended(self) -> bool:
         return self.has_ended
@@ -198,7 +199,7 @@ class FakeDaemon:
             stream.write(json.dumps(fields).encode() + b"\n")
 
     def _report(self) -> None:
-        iface, reqid, *_ = self.argv[self.argv.index(programs.source("witness")) + 1 :]
+        iface, reqid, *_ = self.argv[self.argv.index(WITNESS) + 1 :]
         (line,) = (
             line for line in self.host.read_files(["/proc/net/dev"])[0].splitlines() if f"{iface}:" in line
         )
@@ -207,7 +208,7 @@ class FakeDaemon:
 
     def _knock(self) -> None:
         """A barrier stops it; otherwise the first segment leaves, and the answer of the other end."""
-        _, _, own, own_port, peer, port = self.argv[self.argv.index(programs.source("witness")) + 1 :]
+        _, _, own, own_port, peer, port = self.argv[self.argv.index(WITNESS) + 1 :]
         world = self.host.world
         netns = self.host.netns
         barriers = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]
@@ -309,7 +310,7 @@ class World:
             raise CommandFailed(f"charon on the {host.name} did not carry out `{command}`: {said}")
 
     def run(self, host: FakeHost, command: Command, timeout_s: float) -> Answer:
-        """Carry out a step, or fail it. ``harness.run.run`` raises CommandFailed if a command hangs."""
+        """Carry out a step, or fail it. ``runner.run`` raises CommandFailed if a command hangs."""
         self.commands.append(command)
         due = False
         if not (self.failure is Failure.STATUS and _asks(command.argv)):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 
 OUTPUTS = Path(__file__).parents[3] / "shared" / "real-outputs"
 """A collection of real outputs that may stand beside the project."""

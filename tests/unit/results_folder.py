@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from harness import overtime
 from harness.model import (
     Backing,
     BackingKind,
@@ -23,8 +22,9 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.plan import Request, make_plan
-from harness.results import RunFolder, record_key
+from harness.results import overtime
+from harness.results.store import RunFolder, record_key
+from harness.runs.plan import Request, make_plan
 from harness.table.matrix import DOCUMENT_WORKLOADS
 
 COLUMNS = (

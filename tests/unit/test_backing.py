@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
-from harness.errors import DeviceRefused
 from harness.hosts import NamespaceHost
+from harness.hosts.undo import undone
 from harness.model import Backing, BackingKind
-from harness.undo import undone
+from harness.model.errors import DeviceRefused
+from harness.storage.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
 from tests.unit.fakes import World
 
 HOST = NamespaceHost("machine")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import bait
-from harness.capture import Capture, Seen, Tap
-from harness.errors import CommandFailed
-from harness.witness import Knock, Witnesses
+from harness.model.errors import CommandFailed
+from harness.protection import bait
+from harness.protection.capture import Capture, Seen, Tap
+from harness.protection.ipsec.witness import Knock, Witnesses
 from tests.unit.fakes import FakeWitness, IdleDaemon
 
 REFUSED = Knock(error="ECONNREFUSED", blocked=0)

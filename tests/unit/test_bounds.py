@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness import bounds
+from harness.analysis import bounds
 from harness.model import LinkProfile, Proposal, Workload
 from tests.unit.results_folder import GCM, WIFI, WIRED
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import capture as module
-from harness.capture import (
+from harness.model import ENDS, End, LinkProfile
+from harness.model.errors import CommandFailed, HostLost
+from harness.network.links import LinkPath
+from harness.protection import capture as module
+from harness.protection.capture import (
     MOST_SPARSE,
     PRIMES,
     Capture,
@@ -21,10 +24,7 @@ from harness.capture import (
     expression,
     sampling,
 )
-from harness.errors import CommandFailed, HostLost
-from harness.ipsec import IKE_PORT
-from harness.links import LinkPath
-from harness.model import ENDS, End, LinkProfile
+from harness.protection.ipsec import IKE_PORT
 from tests.unit.fakes import (
     PCAP_HEADER,
     World,

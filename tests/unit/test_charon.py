@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from vici.protocol import Message, Packet, Transport
 
-from harness import charon
-from harness.charon import Charon
-from harness.errors import CommandFailed, HostLost
 from harness.hosts import NamespaceHost
+from harness.model.errors import CommandFailed, HostLost
+from harness.protection.ipsec import charon
+from harness.protection.ipsec.charon import Charon
 from tests.unit.fakes import World
 
 PATIENCE_S = 10.0

@@ -11,20 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import programs
-from harness.errors import UsageError
 from harness.explain import Explained, Limit, as_json, cipher, sentence, summary, waterfall
 from harness.explain.evidence import collect
 from harness.explain.path import Sealed
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
+from harness.hosts import programs
 from harness.model import Status
+from harness.model.errors import UsageError
+from harness.model.probing import Cipher, check
+from harness.parse.profiles import load_proposal
 from harness.probes import cipher as probing
-from harness.probes import kinds
-from harness.probes.kinds import Cipher
-from harness.probes.records import CipherFigures, KernelCipher, Operation, ProbeRecord
-from harness.profiles import load_proposal
 from harness.report import paths
+from harness.results.probe_records import CipherFigures, KernelCipher, Operation, ProbeRecord
 from tests.unit.fakes import Command, FakeHost
 from tests.unit.test_explain import GCM_ESP, US, asked, columns, plan_of_them, protected
 from tests.unit.test_probes import Net, blank
@@ -65,7 +64,8 @@ def test_each_proposal_is_asked_for_as_esp_asks(
 def test_the_program_measures_or_says_in_a_line_what_is_missing() -> None:
     request = {"aeads": [probing.aead(*GCM_WORDS), probing.nothing()], "sizes": probing.SIZES}
     argv = [sys.executable, "-I", "-S", "-", msgspec.json.encode({**request, "duration_s": 0.05}).decode()]
-    done = subprocess.run(argv, input=programs.source("cipher"), capture_output=True, text=True, timeout=30)
+    program = programs.source("harness.probes", "cipher")
+    done = subprocess.run(argv, input=program, capture_output=True, text=True, timeout=30)
     if done.returncode:  # a kernel without AF_ALG, or without this
         assert done.stdout == "" and done.stderr.startswith("rfc4106(gcm(aes)): "), done
         assert done.stderr.count("\n") == 1
@@ -150,7 +150,7 @@ def test_what_a_kernel_does_not_offer_is_no_figure(
 
 def test_ciphers_are_no_probe_of_a_path() -> None:
     with pytest.raises(UsageError, match="of no path"):
-        kinds.check(GCM)
+        check(GCM)
 
 
 # What it says of one I/O

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli import console
-from harness.errors import HarnessError
-from harness.plan import Request, make_plan
-from harness.results import RunFolder
+from harness.model.errors import HarnessError
+from harness.results.store import RunFolder
+from harness.runs.plan import Request, make_plan
 from tests.unit.fakes import fio_output
 from tests.unit.results_folder import run_of_a_cell
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from harness.comparison import CompareFormat, Comparison, Side, compare, render
-from harness.errors import UsageError
+from harness.analysis.ratios import Verdict
 from harness.model import Backing, BackingKind, Record, Status, TestbedKind
-from harness.ratios import Verdict
-from harness.results import RunFolder
+from harness.model.errors import UsageError
+from harness.results.store import RunFolder
 from harness.table import Metric
+from harness.table.comparison import CompareFormat, Comparison, Side, compare, render
 from tests.unit.test_cli import assert_refused, harness
 from tests.unit.test_results import fio_job, write_fio
 from tests.unit.test_table import HOSTILE, plan, record, transfer

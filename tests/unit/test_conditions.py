@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness import programs
-from harness.beside import ProcessorUse
-from harness.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
-from harness.hosts import NamespaceHost
+from harness.hosts import NamespaceHost, programs
+from harness.model.beside import ProcessorUse
+from harness.observe.conditions import CLOCK_SOURCE, GOVERNOR, STEP_NS, Conditions, Watch, changed, saturated
 from tests.unit.fakes import FakeHost, World
 
 QUIET = Conditions(clock_offset_ns=10**18, clock_source="tsc", governors={"cpu0": "performance"})
@@ -115,7 +114,7 @@ def offset_here(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> int:
 def offset_of_agent(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> int:
     agent: dict[str, Any] = {"__name__": "agent"}
     # All of it but the line that begins.
-    exec(programs.source("agent").rpartition("main()")[0], agent)  # noqa: S102
+    exec(programs.source("harness.hosts", "agent").rpartition("main()")[0], agent)  # noqa: S102
     monkeypatch.setitem(agent, "time", clock)
     return int(agent["Agent"].do_clock(None, {})["offset_ns"])
 

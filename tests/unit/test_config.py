@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
 from harness.model import IkeAuth
-from harness.plan import Request, load_request, make_plan
-from harness.profiles import data_folder
+from harness.model.errors import UsageError
+from harness.parse.profiles import data_folder
+from harness.runs.plan import Request, load_request, make_plan
 
 
 def written(folder: Path, text: str | bytes) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.counters import NOTHING, Observer, processor_use, processors, traffic
+from harness.observe.counters import NOTHING, Observer, processor_use, processors, traffic
 from tests.unit.fakes import World
 
 FIRST = """\

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import disks
-from harness.disks import FlashDisk, NbdModule, load_disk
-from harness.errors import DeviceRefused, RequirementError, UsageError
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import Flash
-from harness.profiles import data_folder
-from harness.programs import harddisk
-from harness.programs.harddisk import Mechanics
+from harness.model.errors import DeviceRefused, RequirementError, UsageError
+from harness.parse.profiles import data_folder
+from harness.storage import disks
+from harness.storage.disks import FlashDisk, NbdModule, load_disk
+from harness.storage.programs import harddisk
+from harness.storage.programs.harddisk import Mechanics
 from tests.unit.fakes import DONE, World
 
 MS = 1_000_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness import distributions
 from harness.model import Record, Status
-from harness.results import RunFolder, open_results
+from harness.results import distributions
+from harness.results.store import RunFolder, open_results
 from tests.unit.results_folder import fio_json, write
 from tests.unit.test_table import record, repeats
 

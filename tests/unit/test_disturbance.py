@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import disturbance, neighbours, programs
-from harness.beside import Beside, Others
-from harness.disturbance import THRESHOLD, Core, Look
-from harness.hosts import NamespaceHost
+from harness.analysis import disturbance
+from harness.analysis.disturbance import THRESHOLD, Core, Look
+from harness.hosts import NamespaceHost, programs
 from harness.model import Clock, Record, Status
-from harness.neighbours import (
+from harness.model.beside import Beside, Others
+from harness.observe import neighbours
+from harness.observe.neighbours import (
     LIVE,
     SLOT_BYTES,
     SLOTS,
@@ -154,7 +155,7 @@ def test_the_pace_of_a_processor_is_that_of_work_that_is_always_the_same() -> No
 def test_a_machine_is_virtual_where_its_processor_says_so(
     monkeypatch: pytest.MonkeyPatch, cpuinfo: str, is_it: bool
 ) -> None:
-    monkeypatch.setattr("harness.neighbours.looks.read", lambda _path: cpuinfo)
+    monkeypatch.setattr("harness.observe.neighbours.looks.read", lambda _path: cpuinfo)
     assert neighbours._is_virtual() is is_it
 
 
@@ -469,7 +470,7 @@ def write_process(proc: Path, pid: int, *, flags: int = 0, ticks: tuple[int, ...
 
 
 def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
-    from harness.programs import neighbours as program
+    from harness.observe.programs import neighbours as program
 
     ours = ["pid:[7]", "pid:[8]"]
     (tmp_path / "stat").write_text("cpu 0 0 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu1 1 1 1 1 1 1 1 1\n")
@@ -487,7 +488,7 @@ def test_explained_are_kernel_threads_and_our_namespace(tmp_path: Path) -> None:
 
 
 def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.programs import neighbours as program
+    from harness.observe.programs import neighbours as program
 
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/cpu.stat").write_text("usage_usec 9\nthrottled_usec 5\n")
@@ -504,7 +505,7 @@ def test_limits_of_all_control_groups_above_count(tmp_path: Path, monkeypatch: p
 def test_the_program_stands_by_itself() -> None:
     done = subprocess.run(
         [programs.PYTHON, "-I", "-S", "-", "/proc"],
-        input=programs.source("neighbours"),
+        input=programs.source("harness.observe", "neighbours"),
         capture_output=True,
         text=True,
         check=True,

@@ -12,34 +12,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import bench as composer
-from harness import disturbance, report
-from harness.bench import Bench
-from harness.beside import Others
-from harness.columns import Hosts
-from harness.comparison import CompareFormat, compare
-from harness.comparison import render as render_comparison
-from harness.distributions import of_cell as distribution
-from harness.disturbance import Disturbed
-from harness.events import CellEnded, CellWithdrawn, Event
+from harness import report
+from harness.analysis import disturbance
+from harness.analysis.disturbance import Disturbed
+from harness.analysis.ratios import Verdict
+from harness.analysis.sanity import check
+from harness.analysis.stats import Difference
+from harness.cli.progress import Outcome
 from harness.explain import Limit, as_json, explain, summary
-from harness.export import ExportFormat, encode
-from harness.journal import Journal
-from harness.machine import MACHINE, machine_of, machines_of
+from harness.hosts.journal import Journal
 from harness.model import Column, Record, Status
-from harness.neighbours import Watch, Watching
-from harness.overtime import of_cell as course
-from harness.probes.records import ProbeRecord
-from harness.progress import Outcome
-from harness.ratios import Verdict
-from harness.results import RunFolder
-from harness.sanity import check
-from harness.stats import Difference
+from harness.model.beside import Others
+from harness.observe.neighbours import Watch, Watching
+from harness.results.distributions import of_cell as distribution
+from harness.results.events import CellEnded, CellWithdrawn, Event
+from harness.results.machine import MACHINE, machine_of, machines_of
+from harness.results.overtime import of_cell as course
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RunFolder
+from harness.runs import bench as composer
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
 from harness.table import Options, Ratio, TableFormat, build, render
+from harness.table.comparison import CompareFormat, compare
+from harness.table.comparison import render as render_comparison
+from harness.table.export import ExportFormat, encode
 from harness.table.options import Table, TableCell
-from harness.views import View
-from harness.views import build as build_view
-from harness.views import render as render_view
+from harness.table.views import View
+from harness.table.views import build as build_view
+from harness.table.views import render as render_view
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import World
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
@@ -372,7 +373,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
             del measured_ns
             return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
-    monkeypatch.setattr("harness.neighbours.watch", lambda *_: Spoilers)
+    monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)
     monkeypatch.setattr(Bench, "_await_calm", lambda _bench: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]

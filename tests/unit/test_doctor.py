@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness import cli, doctor, programs, remote, requirements, trial
-from harness.doctor import Machine, judge, machine_findings, machines, require
-from harness.errors import RequirementError, UsageError
-from harness.hosts import Host
-from harness.profiles import data_folder
-from harness.remote import Address
-from harness.requirements import parse_facts
-from harness.trial import Outcome
+from harness import cli
+from harness.hosts import Host, programs, remote
+from harness.hosts.remote import Address
+from harness.model.errors import RequirementError, UsageError
+from harness.parse.profiles import data_folder
+from harness.testbeds import doctor, requirements, trial
+from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
+from harness.testbeds.requirements import parse_facts
+from harness.testbeds.trial import Outcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
 from tests.unit.test_remote import SSH, UNSHARE, script
@@ -385,7 +386,7 @@ def state(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state"
     folder.mkdir()
     source = agent_source(folder)
-    monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    monkeypatch.setattr(programs, "source", lambda _room, name: {"agent": source}[name])
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
     for name, text in (("unshare", UNSHARE), ("mount", ""), ("umount", "")):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, testbed
-from harness.machine import MACHINE, Machine, machine_of
-from harness.results import RunFolder
+from harness.observe import environment
+from harness.results.machine import MACHINE, Machine, machine_of
+from harness.results.store import RunFolder
+from harness.testbeds import testbed
 from tests.unit.fakes import Command, FakeHost, World
 
 CPUINFO = """\

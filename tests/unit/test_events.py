@@ -7,8 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase, Reader, writer
 from harness.model import Status
+from harness.results.events import (
+    CellEnded,
+    CellStarted,
+    CellWithdrawn,
+    Ended,
+    Event,
+    Failed,
+    Phase,
+    Reader,
+    writer,
+)
 
 ALL: list[Event] = [
     Phase("making and filling the disk"),

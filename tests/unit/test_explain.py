@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import theory
+from harness.analysis import theory
+from harness.analysis.theory import Direction, Path
 from harness.explain import Explained, Limit, as_json, explain, path, span, summary, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
@@ -27,7 +28,6 @@ from harness.model import (
     Record,
     Workload,
 )
-from harness.theory import Direction, Path
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
 
@@ -387,7 +387,7 @@ def test_what_is_not_known_is_said(records: list[Record], plans: Any, word: str)
 
 
 def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None:
-    from harness.beside import Beside, ProcessorUse
+    from harness.model.beside import Beside, ProcessorUse
 
     used = Beside(
         processors=(ProcessorUse(hosts=("target",), wall_ns=2 * 10**9, processors=1, hottest=0.75),)
@@ -400,7 +400,7 @@ def test_the_core_is_busy_when_fio_starts_and_idles_only_within_the_io() -> None
 
 
 def test_the_busiest_core_is_named_where_there_are_several_kernels() -> None:
-    from harness.beside import Beside, ProcessorUse
+    from harness.model.beside import Beside, ProcessorUse
 
     def used(**hottest: float) -> Beside:
         uses = [ProcessorUse(hosts=(n,), wall_ns=1, processors=1, hottest=h) for n, h in hottest.items()]

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness import export
-from harness.errors import RequirementError, UsageError
-from harness.export import COLUMNS, ExportFormat, encode
 from harness.model import Latency, Proof, Record, Status
+from harness.model.errors import RequirementError, UsageError
+from harness.table import export
+from harness.table.export import COLUMNS, ExportFormat, encode
 from tests.unit.test_cli import harness
 from tests.unit.test_table import HOSTILE, record, transfer
 

@@ -14,10 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import planned
-from harness.errors import UsageError
 from harness.explain import twin
-from harness.files import read_bytes
 from harness.model import (
     Backing,
     BackingKind,
@@ -32,10 +29,12 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.plan import Kernels, Request, make_plan
-from harness.probes import store
-from harness.probes.kinds import Ping, Tcp
-from harness.results import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
+from harness.model.errors import UsageError
+from harness.model.probing import Ping, Tcp
+from harness.parse.files import read_bytes
+from harness.results import planned, probe_store
+from harness.results.store import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
+from harness.runs.plan import Kernels, Request, make_plan
 from tests.unit.results_folder import WIRED, made_plan
 from tests.unit.test_probes import blank
 from tests.unit.test_results import record
@@ -177,7 +176,7 @@ def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
     (folder.path / "probes").mkdir()
     (folder.path / "probes" / "a.json").write_bytes(text)
     with pytest.raises(UsageError, match=r"a\.json, probe: a probe's streams: expected 1 to 128"):
-        store.load(folder)
+        probe_store.load(folder)
 
 
 # What leads out of the lab

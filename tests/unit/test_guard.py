@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import guard
-from harness.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
-from harness.guard import Block, Device, Signature, Survey
 from harness.hosts import Daemon, Host, NamespaceHost
-from harness.run import DEFAULT_TIMEOUT_S, Completed
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.model.errors import CellInvalid, CommandFailed, DeviceRefused, UsageError
+from harness.storage import guard
+from harness.storage.guard import Block, Device, Signature, Survey
 
 MIB = 1 << 20
 DISK = Block(

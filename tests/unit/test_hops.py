@@ -14,16 +14,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import doctor, environment, hops, inside
-from harness.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
-from harness.errors import CommandFailed, HopLost, RequirementError, UsageError
-from harness.hops import Hop
-from harness.plan import Kernels, Request, make_plan
-from harness.probes import planning
-from harness.probes.kinds import Ping
-from harness.remote import parse_address
-from harness.results import RunFolder
-from harness.run import Completed, await_condition
+from harness.hosts.remote import parse_address
+from harness.hosts.runner import Completed, await_condition
+from harness.model.errors import CommandFailed, HopLost, RequirementError, UsageError
+from harness.model.probing import Ping
+from harness.observe import environment, hops
+from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
+from harness.observe.hops import Hop
+from harness.results.store import RunFolder
+from harness.runs import inside, probe_plan
+from harness.runs.plan import Kernels, Request, make_plan
+from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.test_remote import script
 
@@ -283,7 +284,7 @@ def test_hops_are_planned_as_they_were_named() -> None:
     assert make_plan(msgspec.structs.replace(REAL, hops=names)).hops == names
     on_host = Request(testbed="host", links=("wired",), ipsec=("off",), hops=names)
     assert make_plan(on_host).hops == names
-    probing = planning.make_plan(msgspec.structs.replace(REAL, hops=names), [Ping()], "probes")
+    probing = probe_plan.make_plan(msgspec.structs.replace(REAL, hops=names), [Ping()], "probes")
     assert probing.hops == names
     assert hops.names(3) == ["hop", "hop2", "hop3"] and hops.names(0) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness import hosts
 from harness.hosts import NamespaceHost
-from harness.run import await_condition
+from harness.hosts.runner import await_condition
 
 PATIENCE_S = 20
 

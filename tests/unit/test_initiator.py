@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import initiator
-from harness.errors import CommandFailed
-from harness.initiator import IscsidService, IscsiSession, NoAnswer
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.model.errors import CommandFailed
+from harness.storage.iscsi import initiator
+from harness.storage.iscsi.initiator import IscsidService, IscsiSession, NoAnswer
 from tests.unit.fakes import Command, World
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from harness import interfaces
-from harness.errors import CommandFailed, RequirementError, UsageError
 from harness.hosts import NamespaceHost
-from harness.interfaces import SourceRoute, Sysctl
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model import LinkProfile
+from harness.model.errors import CommandFailed, RequirementError, UsageError
+from harness.network import interfaces
+from harness.network.interfaces import SourceRoute, Sysctl
 from harness.parse import ethtool
-from harness.run import DEFAULT_TIMEOUT_S, Completed
 
 UP = ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"]
 

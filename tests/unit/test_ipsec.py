@@ -11,14 +11,14 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from harness import ipsec
-from harness.charon import Charon
-from harness.errors import CommandFailed
-from harness.ipsec import Barrier, Certificate, Clearance, Credentials, SecurityAssociations
-from harness.links import LinkPath
+from harness.hosts.undo import carry_out
 from harness.model import ENDS, IkeAuth, IpsecMode, LinkProfile, Proposal
-from harness.undo import carry_out
-from harness.witness import REQID, Report
+from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
+from harness.protection import ipsec
+from harness.protection.ipsec import Barrier, Certificate, Clearance, Credentials, SecurityAssociations
+from harness.protection.ipsec.charon import Charon
+from harness.protection.ipsec.witness import REQID, Report
 from tests.unit.fakes import Command, World, association, state_text
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness import iscsi
-from harness.errors import RequirementError, UsageError
-from harness.initiator import IscsiSession
+from harness.model.errors import RequirementError, UsageError
+from harness.storage import iscsi
+from harness.storage.iscsi.initiator import IscsiSession
 from tests.unit.fakes import World
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.errors import UsageError
-from harness.jobfile import (
+from harness.model import Clock, Workload
+from harness.model.errors import UsageError
+from harness.parse.jobfile import (
     _CHECKS,
     _DROPPED,
     _ENGINES,
@@ -25,8 +26,7 @@ from harness.jobfile import (
     repeat_seed,
     wall_estimate_s,
 )
-from harness.model import Clock, Workload
-from harness.profiles import data_folder
+from harness.parse.profiles import data_folder
 
 SHIPPED = [
     (profile, workload) for profile in ("document", "modern") for workload in load_workloads(profile)[1]

@@ -12,12 +12,12 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
-from harness import recovery, testbed
-from harness.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
-from harness.hosts import Host, NamespaceHost
-from harness.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
-from harness.links import NetworkNamespace, VethPair
-from harness.undo import Entry, Step, carry_out
+from harness.hosts import Host, NamespaceHost, recovery
+from harness.hosts.journal import LARGEST_BYTES, Journal, Unreadable, left_on_disk
+from harness.hosts.undo import Entry, Step, carry_out
+from harness.model.errors import CommandFailed, DeviceRefused, HostLost, Interrupted, RequirementError
+from harness.network.links import NetworkNamespace, VethPair
+from harness.testbeds import testbed
 from tests.unit.fakes import Command, FakeHost, World
 
 
@@ -487,7 +487,7 @@ def test_a_host_with_a_ledger_is_told_what_outlives_a_reboot(journal: Journal, f
 
 @pytest.fixture
 def recovering(monkeypatch: pytest.MonkeyPatch, world: World) -> World:
-    monkeypatch.setattr("harness.recovery.NamespaceHost", world.host)
+    monkeypatch.setattr("harness.hosts.recovery.NamespaceHost", world.host)
     return world
 
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harness import lab, packages
-from harness import run as runner
-from harness.errors import BusyError, CommandFailed, RequirementError
-from harness.lab import kernel
-from harness.lab.kernel import Built, Recipe
-from harness.packages import Package
+from harness.hosts import packages, runner
+from harness.hosts.packages import Package
+from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.testbeds import lab
+from harness.testbeds.lab import kernel
+from harness.testbeds.lab.kernel import Built, Recipe
 
 RECIPE = Recipe(
     "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}

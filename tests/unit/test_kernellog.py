@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import NamespaceHost, _kernel_log
-from harness.kernellog import complaints
+from harness.observe.kernellog import complaints
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import lab, testbed
-from harness.errors import RequirementError, TestbedError
-from harness.journal import Journal
-from harness.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
-from harness.plan import Request, make_plan
-from harness.undo import carry_out
+from harness.hosts.journal import Journal
+from harness.hosts.undo import carry_out
+from harness.model.errors import RequirementError, TestbedError
+from harness.runs.plan import Request, make_plan
+from harness.testbeds import lab, testbed
+from harness.testbeds.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
 from tests.unit.fakes import World
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
@@ -383,8 +383,8 @@ class Booting:
         monkeypatch.setattr(lab, "MODULES", Path("/"))
         monkeypatch.setattr(lab, "NamespaceHost", World().host)
         monkeypatch.setattr(management, "require_ssh", lambda: None)
-        monkeypatch.setattr("harness.run.piped", self._piped)
-        monkeypatch.setattr("harness.run.run", lambda _argv: None)
+        monkeypatch.setattr("harness.hosts.runner.piped", self._piped)
+        monkeypatch.setattr("harness.hosts.runner.run", lambda _argv: None)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
 
     @contextmanager

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import links
-from harness.errors import RequirementError
-from harness.journal import Journal
-from harness.links import LinkPath, netem
+from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile
-from harness.profiles import data_folder, load_link
+from harness.model.errors import RequirementError
+from harness.network import links
+from harness.network.links import LinkPath, netem
+from harness.parse.profiles import data_folder, load_link
 from tests.unit.fakes import USERS, World
 
 PLAIN = LinkProfile(name="x", title="X", emulated=True)
@@ -58,7 +58,7 @@ def test_the_overhead_of_a_full_frame_is_taken_off_the_rate() -> None:
 @contextmanager
 def built(profile: LinkProfile, world: World, place: Path) -> Iterator[LinkPath]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.links.NamespaceHost", world.host)
+        patch.setattr("harness.network.links.NamespaceHost", world.host)
         journal = Journal(place / "journal.jsonl")
         with links.bring_up(journal, world.host("initiator"), profile, tag="beef", index=3) as path:
             yield path
@@ -132,7 +132,7 @@ def test_a_half_duplex_profile_without_a_delay_shares_its_rate_all_the_same(tmp_
 def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> None:
     world = World()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.links.NamespaceHost", world.host)
+        patch.setattr("harness.network.links.NamespaceHost", world.host)
         journal = Journal(tmp_path / "journal.jsonl")
         host = world.host("initiator")
         with links.bring_up(journal, host, shipped("wifi"), tag="beef", index=255):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import programs
+from harness.hosts import programs
 
 IQN = "iqn.2026-11.net.storage-harness:beef.wired.off"
 REQUEST = {
@@ -70,7 +70,7 @@ class Machine:
         (self.here / "unix").write_text("0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE\n", encoding="utf-8")
 
     def log_out(self, **changes: str) -> tuple[int, str]:
-        source = programs.source("logout")
+        source = programs.source("harness.storage.iscsi", "logout")
         for path, name in (
             ("/sys/class/iscsi_session", "sessions"),
             ("/proc/net/unix", "unix"),

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.errors import UsageError
 from harness.model import Record, Status
-from harness.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell, parts
+from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, interval_ms
+from harness.results.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell, parts
 from tests.unit.test_table import record
 
 JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"

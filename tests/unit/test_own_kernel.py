@@ -11,17 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import links, plan, testbed
-from harness.bench import Bench
-from harness.columns import Hosts
-from harness.errors import RequirementError, TestbedError, UsageError
-from harness.events import CellStarted, Event, writer
-from harness.heartbeat import HEARTBEAT, beating
-from harness.journal import Journal
-from harness.lab import Kernel, kernel
+from harness.hosts.journal import Journal
 from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
-from harness.plan import KernelChoice, Kernels, Request, make_plan
-from harness.results import RunFolder
+from harness.model.errors import RequirementError, TestbedError, UsageError
+from harness.network import links
+from harness.results.events import CellStarted, Event, writer
+from harness.results.store import RunFolder
+from harness.runs import plan
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
+from harness.runs.plan import KernelChoice, Kernels, Request, make_plan
+from harness.testbeds import testbed
+from harness.testbeds.heartbeat import HEARTBEAT, beating
+from harness.testbeds.lab import Kernel, kernel
 from tests.unit.fakes import World
 
 
@@ -124,7 +126,7 @@ def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path, monkeypatch
     profile = LinkProfile(name="x", title="X", emulated=True, rate_bit_s=10**9, delay_us=50)
     assert links.netem(profile, frame_by_frame=True) == "limit 10000 delay 50us rate 1000000000bit 24"
     world = World()
-    monkeypatch.setattr("harness.links.NamespaceHost", world.host)
+    monkeypatch.setattr("harness.network.links.NamespaceHost", world.host)
     near = world.host("initiator")
     for frame_by_frame in (False, True):
         world.commands.clear()
@@ -214,14 +216,14 @@ def test_a_beating_heart_is_waited_for(
         if time.monotonic() < until:
             (folder / HEARTBEAT).write_text(str(next(beats)), encoding="utf-8")
 
-    monkeypatch.setattr("harness.testbed.time.sleep", sleep)
+    monkeypatch.setattr("harness.testbeds.testbed.time.sleep", sleep)
     with pytest.raises(TestbedError):
         list(events)
     assert time.monotonic() > until
 
 
 def test_the_heart_beats_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.heartbeat.BEAT_S", 0.001)
+    monkeypatch.setattr("harness.testbeds.heartbeat.BEAT_S", 0.001)
     with beating(tmp_path):
         end = time.monotonic() + 5
         while not (tmp_path / HEARTBEAT).exists() and time.monotonic() < end:

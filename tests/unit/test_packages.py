@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import packages
-from harness.packages import Package
-from harness.profiles import data_folder
+from harness.hosts import packages
+from harness.hosts.packages import Package
+from harness.parse.profiles import data_folder
 
 
 def test_every_line_of_the_list_is_a_package() -> None:

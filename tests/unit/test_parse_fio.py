@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse.fio import BEGAN, GONE, FioJob, FioOutput, as_json, heard, parse, parse_client
 from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse.hping3 import Hping3Output, Hping3Run, parse
 from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 

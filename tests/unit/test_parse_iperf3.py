@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output, parse
 from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample

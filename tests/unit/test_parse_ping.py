@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.errors import UsageError
+from harness.model.errors import UsageError
 from harness.parse.ping import PingOutput, PingRun, parse
 from tests.unit.parsing import OUTPUTS, assert_refused, garbled, listed, sample
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import links, paths
-from harness.errors import CommandFailed, HarnessError, RequirementError, UsageError
-from harness.journal import Journal
-from harness.links import LinkPath
-from harness.packages import PATHS, Package, listed
+from harness.hosts.journal import Journal
+from harness.hosts.packages import PATHS, Package, listed
+from harness.model.errors import CommandFailed, HarnessError, RequirementError, UsageError
+from harness.network import links, paths
+from harness.network.links import LinkPath
+from harness.network.paths import Folders
 from harness.parse import pppd
-from harness.paths import Folders
-from harness.profiles import load_link
+from harness.parse.profiles import load_link
 from tests.unit.fakes import Answer, Failure, World
 
 SPECS = (
@@ -64,9 +64,9 @@ def world_that_answers(place: Path, **more: object) -> World:
 @contextlib.contextmanager
 def built(spec: str, world: World, place: Path, journal: Journal) -> Iterator[LinkPath]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.paths.chain.NamespaceHost", world.host)
-        patch.setattr("harness.paths.openflow.NamespaceHost", world.host)
-        patch.setattr("harness.packages.Package.installed", True)
+        patch.setattr("harness.network.paths.chain.NamespaceHost", world.host)
+        patch.setattr("harness.network.paths.openflow.NamespaceHost", world.host)
+        patch.setattr("harness.hosts.packages.Package.installed", True)
         if spec.startswith("pppoe") and not (log := place / "pppd-client.log").exists():
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")
         folders = Folders(private=place / "private", logs=place)

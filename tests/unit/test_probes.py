@@ -11,17 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.counters import Observer
-from harness.errors import RequirementError, UsageError
-from harness.journal import Journal
-from harness.links import LinkPath
+from harness.hosts.journal import Journal
 from harness.model import Clock, LinkProfile, Status, TestbedKind
-from harness.neighbours import Watching
-from harness.plan import Request
-from harness.probes import datagrams, echo, judged, packets, planning, store, throughput
-from harness.probes.kinds import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
-from harness.probes.prober import questions
-from harness.probes.records import (
+from harness.model.errors import RequirementError, UsageError
+from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
+from harness.network.links import LinkPath
+from harness.observe.counters import Observer
+from harness.observe.neighbours import Watching
+from harness.probes import datagrams, echo, judged, packets, throughput
+from harness.probes.tools import PACKAGES, Way
+from harness.protection.ipsec.witness import Report, Witnesses
+from harness.results import probe_store
+from harness.results.probe_records import (
     ForwardingFigures,
     PacketRateFigures,
     PingFigures,
@@ -30,9 +31,10 @@ from harness.probes.records import (
     UdpFigures,
     UdpLatencyFigures,
 )
-from harness.probes.tools import PACKAGES, Way
-from harness.results import RunFolder
-from harness.witness import Report, Witnesses
+from harness.results.store import RunFolder
+from harness.runs import probe_plan
+from harness.runs.plan import Request
+from harness.runs.prober import questions
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
 from tests.unit.test_hops import Router
@@ -462,11 +464,11 @@ def test_a_missing_program_skips_its_probe_with_the_command_that_installs_it(
 
 
 def test_every_shipped_profile_can_be_planned() -> None:
-    assert planning.names() == [f"document-00{n}" for n in range(5)]
-    for name in planning.names():
-        profile = planning.load_profile(name)
+    assert probe_plan.names() == [f"document-00{n}" for n in range(5)]
+    for name in probe_plan.names():
+        profile = probe_plan.load_profile(name)
         request = Request(links=profile.links, ipsec=profile.ipsec, repeats=profile.repeats)
-        plan = planning.make_plan(request, profile.probe, name)
+        plan = probe_plan.make_plan(request, profile.probe, name)
         assert plan.probing == profile.probe and plan.workloads == () and not plan.probes
         keys = [question.key for question in questions(plan)]
         assert len(set(keys)) == len(keys) == len(plan.columns) * len(profile.probe)
@@ -487,7 +489,7 @@ def test_every_shipped_profile_can_be_planned() -> None:
 )
 def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe], message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        planning.changed(probes)
+        probe_plan.changed(probes)
     assert message in refused.value.message
 
 
@@ -495,23 +497,23 @@ def test_parameters_that_no_tool_could_act_upon_are_refused(probes: list[Probe],
     ("text", "rate_bit_s"), [("100M", 10**8), ("1.5g", 1_500_000_000), ("64000", 64_000), ("10K", 10_000)]
 )
 def test_rates_are_in_powers_of_1000(text: str, rate_bit_s: int) -> None:
-    (probe,) = planning.changed([Udp()], rate_bit_s=planning.parse_rate(text))
+    (probe,) = probe_plan.changed([Udp()], rate_bit_s=probe_plan.parse_rate(text))
     assert isinstance(probe, Udp) and probe.rate_bit_s == rate_bit_s
 
 
 @pytest.mark.parametrize("text", ["", "fast", "-1M", "1e9", "10Mbit", "nan"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected a rate in bit/s"):
-        planning.parse_rate(text)
+        probe_plan.parse_rate(text)
 
 
 def test_probes_are_named_and_need_a_network() -> None:
     with pytest.raises(UsageError, match="there is no probe 'pong'"):
-        planning.named(["pong"])
+        probe_plan.named(["pong"])
     with pytest.raises(UsageError, match="link local has none"):
-        planning.make_plan(Request(links=("local",)), [Ping()], "probes")
+        probe_plan.make_plan(Request(links=("local",)), [Ping()], "probes")
     with pytest.raises(UsageError, match="two probes are called ping-1s"):
-        planning.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
+        probe_plan.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
 
 
 @pytest.mark.parametrize(
@@ -535,42 +537,42 @@ def test_in_virtual_time_a_probe_has_to_end(
     link: str, probe: Probe, millions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each packet is imitated: 10 Gbit/s for 10 seconds took a quarter of an hour."""
-    monkeypatch.setattr("harness.plan.kernel.own_kernel", lambda: None)
+    monkeypatch.setattr("harness.runs.plan.kernel.own_kernel", lambda: None)
     request = Request(links=(link,), virtual_time=True)
     if not millions:
-        assert planning.make_plan(request, [probe], "probes").probing == (probe,)
+        assert probe_plan.make_plan(request, [probe], "probes").probing == (probe,)
         return
     with pytest.raises(UsageError) as refused:
-        planning.make_plan(request, [probe], "probes")
+        probe_plan.make_plan(request, [probe], "probes")
     assert millions in refused.value.message and "imitates each of them" in refused.value.message
     assert "--duration 1s" in (refused.value.hint or "")
-    assert planning.make_plan(Request(links=(link,)), [probe], "probes").probing == (probe,)
+    assert probe_plan.make_plan(Request(links=(link,)), [probe], "probes").probing == (probe,)
 
 
 def test_named_probes_are_short_in_virtual_time_and_an_estimate_counts_packets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.plan.kernel.own_kernel", lambda: None)
-    probes = planning.named(["tcp", "udp", "ping"], virtual_time=True)
+    monkeypatch.setattr("harness.runs.plan.kernel.own_kernel", lambda: None)
+    probes = probe_plan.named(["tcp", "udp", "ping"], virtual_time=True)
     assert [probe.name for probe in probes[:2]] == ["tcp", "udp-1000m"]
     assert [probe.duration_s for probe in probes if isinstance(probe, Tcp | Udp)] == [1, 1]
-    assert probes[2:] == planning.named(["ping"])
+    assert probes[2:] == probe_plan.named(["ping"])
     request = Request(links=("wired",), virtual_time=True, repeats=1)
-    made = planning.make_plan(request, [Tcp(duration_s=10)], "probes")
-    assert planning.estimate_s(made) == pytest.approx(10e9 / 8 / 1500 / 7000)
-    real = planning.make_plan(Request(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
-    assert planning.estimate_s(real) == 11.0
+    made = probe_plan.make_plan(request, [Tcp(duration_s=10)], "probes")
+    assert probe_plan.estimate_s(made) == pytest.approx(10e9 / 8 / 1500 / 7000)
+    real = probe_plan.make_plan(Request(links=("wired",), repeats=1), [Tcp(duration_s=10)], "probes")
+    assert probe_plan.estimate_s(real) == 11.0
     with pytest.raises(UsageError, match="there is no profile of probes"):
-        planning.load_profile("document-009")
+        probe_plan.load_profile("document-009")
 
 
 def test_a_users_profile_is_read_strictly(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncounts = 3\n', encoding="utf-8")
     with pytest.raises(UsageError, match=r"mine\.toml"):
-        planning.load_profile(str(file))
+        probe_plan.load_profile(str(file))
     file.write_text('title = "Mine"\n[[probe]]\ntype = "ping"\ncount = 3\n', encoding="utf-8")
-    assert planning.load_profile(str(file)).probe == (Ping(count=3),)
+    assert probe_plan.load_profile(str(file)).probe == (Ping(count=3),)
 
 
 # Records
@@ -582,14 +584,14 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
     record = msgspec.structs.replace(
         blank(Ping()), figures=PingFigures(round_trips=found), status=Status.OK, clock=Clock.VIRTUAL
     )
-    file = store.save(folder, record)
-    assert file.name == "wired.ping-1s.r1.json" and store.load(folder) == [record]
+    file = probe_store.save(folder, record)
+    assert file.name == "wired.ping-1s.r1.json" and probe_store.load(folder) == [record]
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is no record of a probe"):
-        store.load(folder)
+        probe_store.load(folder)
     file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
     with pytest.raises(UsageError, match="a later version"):
-        store.load(folder)
+        probe_store.load(folder)
 
 
 def test_the_figures_of_udp_are_the_receivers(tmp_path: Path) -> None:
@@ -625,7 +627,7 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
         if record.link != "local":
             assert record.beside.no_round_trips is not None
             assert "A summary of ping" in record.beside.no_round_trips
-    made = store.load(outcome.folder)
+    made = probe_store.load(outcome.folder)
     assert {record.link for record in made} == {record.link for record in outcome.records} - {"local"}
     assert {record.probe.name for record in made} == {"tcp", "cipher"}
     assert all(record.status is not Status.OK and record.reason for record in made)

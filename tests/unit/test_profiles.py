@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
 from harness.model import Duplex
-from harness.profiles import data_folder, expand_ipsec, load_link, load_proposal, search_folders
-from harness.units import check_name
+from harness.model.errors import UsageError
+from harness.model.units import check_name
+from harness.parse.profiles import data_folder, expand_ipsec, load_link, load_proposal, search_folders
 
 LINKS = sorted(file.stem for file in (data_folder() / "profiles" / "links").glob("*.toml"))
 PROPOSALS = sorted(file.stem for file in (data_folder() / "ipsec").glob("*.toml"))

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from harness.disturbance import Disturbed
-from harness.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
+from harness.analysis.disturbance import Disturbed
+from harness.cli.progress import bar, follow
 from harness.model import Status
-from harness.progress import bar, follow
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
 
 NAMES = ("[/b]", "[red]x[/red]", "[link=file:///x]", ":x:", "[@click=x]", "\\[/]", "\x1b[2J\x07", "\udcff")
 

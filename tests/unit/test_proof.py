@@ -9,12 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import proof as module
-from harness.capture import PRIMES, Capture, Seen, Tap
-from harness.counters import Traffic
-from harness.links import LinkPath
+from harness.analysis.theory import Path as TheoryPath
+from harness.analysis.theory import esp as framing_of
 from harness.model import ENDS, IpsecMode, LinkProfile, Proof
-from harness.proof import (
+from harness.network.links import LinkPath
+from harness.observe.counters import Traffic
+from harness.protection import proof as module
+from harness.protection.capture import PRIMES, Capture, Seen, Tap
+from harness.protection.ipsec.witness import Association, Report, Witnesses
+from harness.protection.proof import (
     ENOUGH_SAMPLES,
     IN_FLIGHT,
     SMALL_FRAME_BYTES,
@@ -26,9 +29,6 @@ from harness.proof import (
     judge,
     snapshot,
 )
-from harness.theory import Path as TheoryPath
-from harness.theory import esp as framing_of
-from harness.witness import Association, Report, Witnesses
 from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World, association
 
 MIB = 1 << 20

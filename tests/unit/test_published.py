@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from harness.explain import Limit, published
-from harness.profiles import load_link
-from harness.references import load_reference
+from harness.parse.profiles import load_link
+from harness.parse.references import load_reference
 
 LINKS = {name: load_link(name) for name in ("wired", "wifi")}
 DOCUMENT = load_reference("document-003")

@@ -9,8 +9,8 @@ import random
 import pytest
 
 from bench.power import DESIGNS, KINDS, PROMISED, Design, rates
-from harness import ratios
-from harness.ratios import FEWEST, LEVEL, Ratio, Verdict, adjusted, judge, ratio_of
+from harness.analysis import ratios
+from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, adjusted, judge, ratio_of
 
 ROUNDS = 400
 REPEATS = 20

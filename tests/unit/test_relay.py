@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import programs, remote
-from harness.errors import UsageError
+from harness.hosts import programs, remote
+from harness.model.errors import UsageError
 from tests.unit.agents import agent_source
 
 PATIENCE_S = 10.0
@@ -24,7 +24,7 @@ SEVERAL_WINDOWS = 4 * remote.RELAY_WINDOW * remote.RELAY_CHUNK_BYTES
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[remote.AgentHost]:
     """A host whose agent is a process here, without root."""
     source = agent_source(tmp_path / "state")
-    monkeypatch.setattr(programs, "source", lambda _name: source)
+    monkeypatch.setattr(programs, "source", lambda *_: source)
     argv = [programs.PYTHON, "-I", "-c", remote._BOOTSTRAP, str(len(source.encode())), ""]
     connection = remote.Connection("nas", argv, tmp_path / "log")
     with contextlib.closing(connection):

@@ -22,13 +22,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import programs, remote
-from harness.errors import BusyError, CommandFailed, HarnessError, HostLost, RequirementError, UsageError
-from harness.hosts import Host
-from harness.journal import Journal
-from harness.remote import Address, AgentHost, parse_address, ssh_command
-from harness.run import LARGEST_LOG_BYTES, await_condition
-from harness.undo import Entry, Step
+from harness.hosts import Host, programs, remote
+from harness.hosts.journal import Journal
+from harness.hosts.remote import Address, AgentHost, parse_address, ssh_command
+from harness.hosts.runner import LARGEST_LOG_BYTES, await_condition
+from harness.hosts.undo import Entry, Step
+from harness.model.errors import (
+    BusyError,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
 from tests.unit.agents import agent_source
 
 NAS = "ssh://root@nas:2222"
@@ -75,7 +81,7 @@ def connect(
     """Connects as a run does, to an agent with its state in the test's folder."""
     del tools
     source = agent_source(tmp_path / "state")
-    monkeypatch.setattr(programs, "source", lambda name: {"agent": source}[name])
+    monkeypatch.setattr(programs, "source", lambda _room, name: {"agent": source}[name])
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
 
@@ -785,7 +791,9 @@ def test_what_an_earlier_connection_said_is_not_taken_for_this_one_s(
 
 def test_without_ssh_that_is_said(connect: Connect, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tools / "ssh").unlink()
-    monkeypatch.setattr("harness.run.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})})
+    monkeypatch.setattr(
+        "harness.hosts.runner.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})}
+    )
     monkeypatch.setenv("PATH", str(tools))
     assert "the program ssh was needed" in refused(connect).message
 
@@ -841,7 +849,7 @@ for request in answers():
 def hostile(tools: Path, harm: str, *, honest_begin: bool = True) -> None:
     file = tools / "ssh"
     lines = "\n".join(f"        {line}" for line in harm.splitlines())
-    size = len(programs.source("agent").encode())
+    size = len(programs.source("harness.hosts", "agent").encode())
     text = HOSTILE.format(size=size, harm=lines, honest_begin=honest_begin)
     file.write_text(text, encoding="utf-8")
     file.chmod(0o755)
@@ -921,7 +929,7 @@ def test_more_than_was_asked_for_is_not_kept(connect: Connect, tools: Path) -> N
 def test_a_log_does_not_grow_without_end(
     connect: Connect, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.run.LARGEST_LOG_BYTES", 100_000)
+    monkeypatch.setattr("harness.hosts.runner.LARGEST_LOG_BYTES", 100_000)
     script(tools, "ssh", f"head -c 50000000 /dev/zero | tr '\\0' x >&2\n{SSH}")
     with connect() as host:
         assert host.run(["echo", "hi"]).stdout == "hi\n", "it is listened to all the same"

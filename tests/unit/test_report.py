@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.errors import RequirementError, UsageError
 from harness.model import Record, Status
+from harness.model.errors import RequirementError, UsageError
 from harness.report import Kind, content, draw, load, picture, render
 from harness.report.charts import bars, goodness, percentiles, roofline
 from harness.report.content import Origin, Results

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
-from harness.histogram import Histogram
+from harness.analysis.histogram import Histogram
 from harness.model import Status, TestbedKind
-from harness.probes import store
-from harness.probes.kinds import Ping, Tcp, UdpLatency
-from harness.probes.records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
+from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
+from harness.model.probing import Ping, Tcp, UdpLatency
 from harness.report import content, load, paths, render
-from harness.results import RunFolder
+from harness.results import probe_store
+from harness.results.probe_records import PingFigures, ProbeRecord, TcpFigures, UdpLatencyFigures
+from harness.results.store import RunFolder
 from harness.table import Metric
 from tests.unit.results_folder import write
 from tests.unit.test_table import record
@@ -137,7 +137,7 @@ def test_a_probe_is_told_with_all_its_figures() -> None:
 def test_the_page_has_probes_of_its_runs(tmp_path: Path) -> None:
     folder = write(tmp_path, [record()])
     assert "nothing was probed" in render(load([tmp_path]))
-    store.save(RunFolder(folder), probe(status=Status.FAILED, reason="<b>no answer"))
+    probe_store.save(RunFolder(folder), probe(status=Status.FAILED, reason="<b>no answer"))
     page = render(load([tmp_path]))
     assert "nothing was probed" not in page
     assert "&lt;b&gt;no answer" in page

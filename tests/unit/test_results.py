@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
-from harness.errors import UsageError
 from harness.model import (
     Backing,
     BackingKind,
@@ -25,7 +23,9 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.results import (
+from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
+from harness.model.errors import UsageError
+from harness.results.store import (
     NOT_UNDERSTOOD,
     RunFolder,
     open_environments,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import CommandFailed, RequirementError
-from harness.run import Completed, await_condition, daemon, piped, run, tail
+from harness.hosts.runner import Completed, await_condition, daemon, piped, run, tail
+from harness.model.errors import CommandFailed, RequirementError
 
 
 def alive(pid: int) -> bool:

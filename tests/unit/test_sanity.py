@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.disks import load_disk
+from harness.analysis.sanity import Findings, as_found, check
 from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Record, Status
-from harness.profiles import load_link
-from harness.sanity import Findings, as_found, check
+from harness.parse.profiles import load_link
+from harness.storage.disks import load_disk
 from tests.unit.test_table import record
 
 GIGABIT = LinkProfile(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
+from harness.analysis.schedule import Schedule, decisions, order_of_cells
+from harness.analysis.stats import Decision
 from harness.model import (
     Backing,
     BackingKind,
@@ -23,8 +25,6 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.schedule import Schedule, decisions, order_of_cells
-from harness.stats import Decision
 from harness.table import build
 from tests.unit.test_disturbance import disturbed
 from tests.unit.test_table import record

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import signals
+from harness.hosts import signals
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PATIENCE_S = 30.0
@@ -25,8 +25,8 @@ import harness.cli
 from harness import state, testbed
 from harness.cli import console, machine
 from harness.hosts import NamespaceHost
-from harness.journal import Journal
-from harness.lab import ScratchFolder
+from harness.hosts.journal import Journal
+from harness.testbeds.lab import ScratchFolder
 
 place = Path(sys.argv[1])
 state.state_folder = lambda: state.own_folder(place / "state")

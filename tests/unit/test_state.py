@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import state
-from harness.errors import BusyError, RequirementError
+from harness.hosts import state
+from harness.model.errors import BusyError, RequirementError
 
 
 @pytest.fixture

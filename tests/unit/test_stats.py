@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from harness.model import StoppingRule
-from harness.stats import (
+from harness.analysis.stats import (
     Decision,
     Difference,
     decide,
@@ -18,6 +17,7 @@ from harness.stats import (
     repeats_expected,
     summarise,
 )
+from harness.model import StoppingRule
 
 
 def miss_probability(n: int, rank: int) -> float:

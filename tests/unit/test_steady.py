@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
+from harness.analysis.shape import BIMODAL, DRIFTING, doubts
+from harness.analysis.steady import assess, in_rounds, settled_after
+from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, bandwidth
-from harness.shape import BIMODAL, DRIFTING, doubts
-from harness.steady import assess, in_rounds, settled_after
 
 # fio 3.33: random reads and writes of 4 KiB at 4000 IOPS each for 1.5 s, log_avg_msec=100.
 LOG = (Path(__file__).parent / "data" / "fio-3.33-bw.log").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.errors import UsageError
+from harness.analysis.shape import BIMODAL, DRIFTING
 from harness.model import (
     Backing,
     BackingKind,
@@ -28,8 +28,8 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.references import load_reference, names
-from harness.shape import BIMODAL, DRIFTING
+from harness.model.errors import UsageError
+from harness.parse.references import load_reference, names
 from harness.table import Metric, Options, Ratio, TableFormat, build, render
 from harness.table.matrix import DOCUMENT_WORKLOADS
 from harness.table.options import Table, TableCell

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.results import RunFolder, open_results
+from harness.results.store import RunFolder, open_results
 from harness.table import Metric, Options, TableFormat, build, cached, render
 from harness.table import cache as module
 from harness.table.options import Table

@@ -15,13 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import recovery
-from harness.bench import Bench
-from harness.capture import Capture
-from harness.columns import Hosts
-from harness.errors import HarnessError, HostLost, Interrupted, RequirementError
-from harness.events import CellWithdrawn, Event
-from harness.journal import Journal
+from harness.analysis.schedule import Schedule
+from harness.hosts import recovery
+from harness.hosts.journal import Journal
 from harness.model import (
     Backing,
     BackingKind,
@@ -33,9 +29,13 @@ from harness.model import (
     TestbedKind,
     Workload,
 )
-from harness.profiles import data_folder, load_link, load_proposal
-from harness.results import RunFolder
-from harness.schedule import Schedule
+from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
+from harness.parse.profiles import data_folder, load_link, load_proposal
+from harness.protection.capture import Capture
+from harness.results.events import CellWithdrawn, Event
+from harness.results.store import RunFolder
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"
@@ -88,9 +88,10 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, none of which has to survive a power cut.
         patch.setattr(os, "fsync", lambda _file: None)
-        patch.setattr("harness.links.NamespaceHost", world.host)
+        patch.setattr("harness.network.links.NamespaceHost", world.host)
         patch.setattr(
-            "harness.charon.Charon.ask", lambda charon, *words, **more: world.ask(charon, *words, **more)
+            "harness.protection.ipsec.charon.Charon.ask",
+            lambda charon, *words, **more: world.ask(charon, *words, **more),
         )
         hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
         bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
@@ -396,7 +397,7 @@ def failing_runs(tmp_path_factory: pytest.TempPathFactory) -> FailingRuns:
 def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
     """What a later process removes on the hosts of ``world``, by what is written down alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.recovery.reachable", lambda entry: world.host("machine", entry.netns))
+        patch.setattr("harness.hosts.recovery.reachable", lambda entry: world.host("machine", entry.netns))
         return recovery.recover(Journal(journal.path))
 
 
@@ -625,7 +626,7 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     def no_tcpdump(*_: object, **__: object) -> None:
         raise RequirementError("the program tcpdump was needed and is not installed", hint="install it")
 
-    monkeypatch.setattr("harness.capture.capture", no_tcpdump)
+    monkeypatch.setattr("harness.protection.capture.capture", no_tcpdump)
     outcome = measure(World(), tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))
     assert outcome.error is None
     assert {(record.link, record.status) for record in outcome.records} == {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness import theory
+from harness.analysis import theory
+from harness.analysis.theory import Path, Session, segmented
 from harness.model import IpsecMode, LinkProfile
-from harness.profiles import load_link, load_proposal
-from harness.theory import Path, Session, segmented
+from harness.parse.profiles import load_link, load_proposal
 
 TRANSPORT, TUNNEL = IpsecMode.TRANSPORT, IpsecMode.TUNNEL
 LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import together
-from harness.errors import HostLost, RequirementError
 from harness.hosts import Daemon, NamespaceHost
+from harness.hosts.runner import Completed
 from harness.model import Io, Latency
+from harness.model.errors import HostLost, RequirementError
 from harness.parse.fio import FioJob
-from harness.run import Completed
-from harness.together import Client, Part, absence_warnings, run_together, start_warnings, total
+from harness.runs import together
+from harness.runs.together import Client, Part, absence_warnings, run_together, start_warnings, total
 from tests.unit.fakes import IdleDaemon
 
 S = 1_000_000_000

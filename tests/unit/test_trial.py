@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import programs, trial
-from harness.errors import HostLost
-from harness.trial import Outcome
+from harness.hosts import programs
+from harness.model.errors import HostLost
+from harness.testbeds import trial
+from harness.testbeds.trial import Outcome
 from tests.unit.fakes import Command, FakeHost, World
 
 HAS_LIO = (programs.PYTHON, "-I", "-c", "import rtslib_fb")
@@ -18,7 +19,9 @@ ESP = ("unshare", "--net", programs.PYTHON)
 def tried(world: World, role: str, tmp_path: Path) -> list[Outcome]:
     host: FakeHost = world.host(role)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words))
+        patch.setattr(
+            "harness.protection.ipsec.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words)
+        )
         return list(trial.of(host, role, tmp_path))
 
 

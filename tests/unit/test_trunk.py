@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import trunk
-from harness.errors import RequirementError
-from harness.journal import Journal
-from harness.profiles import data_folder, load_link
+from harness.hosts.journal import Journal
+from harness.model.errors import RequirementError
+from harness.network import trunk
+from harness.parse.profiles import data_folder, load_link
 from tests.unit.fakes import World
 
 

@@ -12,7 +12,7 @@ from harness.explain import twin
 from harness.explain.evidence import collect
 from harness.explain.span import Span
 from harness.model import Clock, Column, LabKernel, LinkProfile, Plan, Record, Status, TestbedKind
-from harness.results import RunFolder
+from harness.results.store import RunFolder
 from tests.unit.results_folder import made_plan
 from tests.unit.test_explain import US, cell, columns, measured, plan_of_them
 

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import explain, views
-from harness.comparison import CompareFormat, Comparison, Side, compare
-from harness.comparison import render as render_comparison
-from harness.export import ExportFormat, encode
+from harness import explain
 from harness.model import Column, Proposal, Record, Status, is_unencrypted
-from harness.probes.kinds import Tcp
-from harness.probes.records import ProbeRecord
+from harness.model.probing import Tcp
 from harness.report import render as render_page
 from harness.report.content import Results
-from harness.table import TableFormat, build, render
+from harness.results.probe_records import ProbeRecord
+from harness.table import TableFormat, build, render, views
+from harness.table.comparison import CompareFormat, Comparison, Side, compare
+from harness.table.comparison import render as render_comparison
+from harness.table.export import ExportFormat, encode
 from tests.unit.results_folder import made_plan
 from tests.unit.test_probes import blank
 from tests.unit.test_table import record

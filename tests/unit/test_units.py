@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import UsageError
-from harness.units import (
+from harness.model.errors import UsageError
+from harness.model.units import (
     check_name,
     closest,
     format_duration,

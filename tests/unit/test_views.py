@@ -8,12 +8,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness import references
-from harness.beside import ProcessorUse, RoundTrips
-from harness.errors import UsageError
 from harness.model import Status
-from harness.probes.kinds import PacketRate, Ping, Socket, Tcp, UdpLatency
-from harness.probes.records import (
+from harness.model.beside import ProcessorUse, RoundTrips
+from harness.model.errors import UsageError
+from harness.model.probing import PacketRate, Ping, Socket, Tcp, UdpLatency
+from harness.parse import references
+from harness.results.probe_records import (
     FloodStep,
     PacketRateFigures,
     PingFigures,
@@ -22,7 +22,7 @@ from harness.probes.records import (
     UdpLatencyFigures,
 )
 from harness.table import TableFormat
-from harness.views import View, build, render
+from harness.table.views import View, build, render
 from tests.unit.test_probes import blank
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import wifi
-from harness.errors import CommandFailed, DeviceRefused
 from harness.model import AirProof, Security
-from harness.wifi import Air, Association, Network, Radios
+from harness.model.errors import CommandFailed, DeviceRefused
+from harness.network import wifi
+from harness.network.wifi import Air, Association, Network, Radios
 from tests.unit.fakes import World
 
 WPA2 = Network(ssid="harness-ab12", standard="802.11n", security=Security.WPA2)

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import wireless
-from harness.errors import RequirementError
 from harness.hosts import NamespaceHost
 from harness.model import WifiState
+from harness.model.errors import RequirementError
+from harness.network import wireless
 
 HOST = NamespaceHost("initiator")
 
@@ -239,7 +239,7 @@ def test_a_watch_sees_before_meanwhile_and_after(tmp_path: Path, monkeypatch: py
 
 def test_without_iw_nothing_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
-    monkeypatch.setattr("harness.run.environment", lambda _extra=None: {"PATH": str(tmp_path)})
+    monkeypatch.setattr("harness.hosts.runner.environment", lambda _extra=None: {"PATH": str(tmp_path)})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RequirementError, match=r"wlan0 of the initiator is WiFi.*package iw"):
         wireless.observe(HOST, "wlan0")

@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import witness as module
-from harness.errors import CommandFailed
-from harness.links import LinkPath
 from harness.model import LinkProfile
-from harness.programs import witness as program
-from harness.witness import REQID, Esp, Knock, Report, Witness, received, sent, witnesses
+from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
+from harness.protection.ipsec import witness as module
+from harness.protection.ipsec.programs import witness as program
+from harness.protection.ipsec.witness import REQID, Esp, Knock, Report, Witness, received, sent, witnesses
 from tests.unit.fakes import FakeDaemon, World, association
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"

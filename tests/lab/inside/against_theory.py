@@ -1,4 +1,4 @@
-"""What one I/O takes in virtual time, over every framing: what `harness.theory` predicts, measured.
+"""What one I/O takes in virtual time, over every framing: what `harness.analysis.theory` predicts, measured.
 
 `python -m tests.lab.inside.against_theory TAG`, with --virtual-time; prints a `Measured` as JSON.
 
@@ -18,14 +18,19 @@ from pathlib import Path
 
 import msgspec
 
-from harness import calibration, charon, disks, initiator, inside, ipsec, links
-from harness.disks import MIB, FlashDisk
 from harness.hosts import Host, NamespaceHost
-from harness.initiator import IscsiSession
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
-from harness.profiles import load_proposal
-from harness.target import PORT, Backstore, IscsiTarget, iqn
+from harness.network import links
+from harness.parse.profiles import load_proposal
+from harness.protection import ipsec
+from harness.protection.ipsec import charon
+from harness.runs import calibration, inside
+from harness.storage import disks
+from harness.storage.disks import MIB, FlashDisk
+from harness.storage.iscsi import initiator
+from harness.storage.iscsi.initiator import IscsiSession
+from harness.storage.iscsi.target import PORT, Backstore, IscsiTarget, iqn
 
 FOLDER = Path("/run/theory")
 SIZE_BYTES = 64 * MIB

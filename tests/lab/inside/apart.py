@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import programs, remote, trunk
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
-from harness.lab import management
-from harness.links import LinkPath
+from harness.hosts import Host, NamespaceHost, programs, remote
+from harness.hosts.journal import Journal
 from harness.model import Duplex
-from harness.profiles import data_folder, load_link
+from harness.network import trunk
+from harness.network.links import LinkPath
+from harness.parse.profiles import data_folder, load_link
+from harness.testbeds.lab import management
 from tests.lab.inside.kernel import sh
 
 MODULES = ("macvlan", "sch_netem", "ifb", "sch_ingress", "cls_matchall", "act_mirred")

@@ -12,8 +12,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.charon import ACQUIRE_EXPIRES, PROGRAM
 from harness.hosts import Host, NamespaceHost
+from harness.protection.ipsec.charon import ACQUIRE_EXPIRES, PROGRAM
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import RESULTS, events, harness, newest_run, records, sh, started, wait_for
 

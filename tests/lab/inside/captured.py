@@ -12,11 +12,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.capture import Capture, Seen, capture
 from harness.hosts import NamespaceHost
-from harness.ipsec import IKE_PORT
-from harness.links import LinkPath
 from harness.model import LinkProfile
+from harness.network.links import LinkPath
+from harness.protection.capture import Capture, Seen, capture
+from harness.protection.ipsec import IKE_PORT
 from tests.lab.inside.kernel import arguments, processes, sh
 from tests.unit.fakes import arp, esp, ethernet, ipv4, ipv6, tcp, udp, vlan
 

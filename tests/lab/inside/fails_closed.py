@@ -23,20 +23,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import initiator, inside
-from harness.bench import Bench
-from harness.capture import Capture
-from harness.errors import HarnessError
-from harness.events import Event
 from harness.hosts import PRIVATE, Host
-from harness.ipsec import Barrier
-from harness.journal import Journal
-from harness.links import LinkPath
-from harness.measure import Lane
+from harness.hosts.journal import Journal
+from harness.hosts.undo import carry_out
 from harness.model import Cell, Column, Plan, Record, Status
-from harness.plan import Request, make_plan
-from harness.results import RunFolder
-from harness.undo import carry_out
+from harness.model.errors import HarnessError
+from harness.network.links import LinkPath
+from harness.protection.capture import Capture
+from harness.protection.ipsec import Barrier
+from harness.results.events import Event
+from harness.results.store import RunFolder
+from harness.runs import inside
+from harness.runs.bench import Bench
+from harness.runs.measure import Lane
+from harness.runs.plan import Request, make_plan
+from harness.storage.iscsi import initiator
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 STALL_S = 4.0

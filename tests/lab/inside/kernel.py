@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import programs
+from harness.hosts import programs
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 RESULTS = Path("/root/results")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.witness import REQID
+from harness.protection.ipsec.witness import REQID
 from tests.lab.inside.kernel import (
     DAEMONS,
     RESULTS,

@@ -10,12 +10,11 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import programs
-from harness.backing import Ramdisk
-from harness.hosts import NamespaceHost
-from harness.journal import Journal
+from harness.hosts import NamespaceHost, programs
+from harness.hosts.journal import Journal
 from harness.model import BackingKind
-from harness.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
+from harness.storage.backing import Ramdisk
+from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 from tests.lab.inside.kernel import LIO, sh
 
 TAG = "ab12"

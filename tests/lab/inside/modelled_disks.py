@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness import disks
 from harness.hosts import NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
+from harness.storage import disks
 
 FOLDER = Path("/run/disks")
 SIZE_BYTES = 64 << 20

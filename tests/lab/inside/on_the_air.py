@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import cast
 
-from harness import wifi, wireless
 from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import Duplex, LinkProfile, Security, Standard
-from harness.wifi import Network, Radios
+from harness.network import wifi, wireless
+from harness.network.wifi import Network, Radios
 
 RATE_BIT_S = 50_000_000
 PROFILE = LinkProfile(

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from harness import inside, leftovers, paths
-from harness.errors import CommandFailed
 from harness.hosts import PRIVATE, Daemon, NamespaceHost
-from harness.journal import Journal
+from harness.hosts.journal import Journal
 from harness.model import HopKind
-from harness.paths import Folders, openflow, pppoe, routers
-from harness.profiles import load_link
+from harness.model.errors import CommandFailed
+from harness.network import paths
+from harness.network.paths import Folders, openflow, pppoe, routers
+from harness.parse.profiles import load_link
+from harness.runs import inside, leftovers
 
 TAG = "beef"
 INITIATOR = NamespaceHost("initiator")

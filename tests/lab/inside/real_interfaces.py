@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import interfaces, recovery, remote
-from harness.errors import HarnessError, RequirementError, UsageError
-from harness.hosts import Host, NamespaceHost
-from harness.journal import Journal
-from harness.links import LinkPath
+from harness.hosts import Host, NamespaceHost, recovery, remote
+from harness.hosts.journal import Journal
 from harness.model import LinkProfile
+from harness.model.errors import HarnessError, RequirementError, UsageError
+from harness.network import interfaces
+from harness.network.links import LinkPath
 from tests.lab.inside.kernel import sh, wait_for
 
 INITIATOR = NamespaceHost("initiator")

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import programs
-from harness.ipsec import IKE_PORT
+from harness.hosts import programs
+from harness.protection.ipsec import IKE_PORT
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
     RESULTS,

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness import remote
-from harness.jobfile import job_file, parse_workloads
+from harness.hosts import remote
+from harness.hosts.remote import AgentHost
 from harness.model import Io
-from harness.remote import AgentHost
-from harness.together import Client, Part, Together, run_together, total
+from harness.parse.jobfile import job_file, parse_workloads
+from harness.runs.together import Client, Part, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")

@@ -1,0 +1,291 @@
+"""How many times as much is B as A, and is that more than chance? Pure functions over repeats of one cell.
+
+The repeat is the unit: what fio saw within one is neither independent nor what varies between runs.
+Everything is done on logarithms, where a ratio is a shift, and by ranks, which assume nothing of the
+distribution but that A and B would be interchangeable if they did not differ:
+
+- **Pairs** (blocks that share the noise of their machine): the Wilcoxon signed-rank test of
+  log B - log A, and the Hodges-Lehmann interval that belongs to it (Hollander, Wolfe and Chicken,
+  Nonparametric Statistical Methods, sections 3.1-3.3).
+- **Two samples**: the Mann-Whitney test and its interval (the same, sections 4.1-4.3). What the first
+  repeats cost while a machine warms up is cut off both by MSER (White, Simulation 69(6), 1997).
+
+Both count exactly, in integers. Repeats that follow one another resemble each other on a machine that
+drifts, so fewer of them count than were made: the variance is inflated for the autocorrelation that
+is found, after the correction for its bias (Marriott and Pope, Biometrika 41, 1954).
+``bench/power.py`` prints how often all this errs.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from statistics import NormalDist, StatisticsError, correlation
+
+import msgspec
+
+from harness.analysis import steady
+
+CONFIDENCE = 0.95
+"""Of every interval."""
+
+LEVEL = 0.02
+"""Largest p of a difference that counts. Not 5 %: what few repeats hide of their autocorrelation errs
+as well, and bench/power.py finds 5 % altogether for repeats that resemble the one before by a half."""
+
+FEWEST = 5
+"""With fewer repeats on each side not even a complete separation reaches ``LEVEL``: 2 / C(8, 4) = 2.9 %."""
+
+_FEWEST_PAIRS = 8  # the first number of which one that disagrees still lets p be below LEVEL
+_LEAST_CORRELATION = 0.5  # from there on pairs have no more variance than one of the two samples alone
+_MOST = 200  # repeats of a side; of more, means of consecutive ones are taken
+_EXACT_UP_TO = 40  # repeats; from there on the normal distribution is within 0.1 % of the exact one
+_HIGHEST_AUTOCORRELATION = 0.95
+_MOST_WARM_UP = 3  # the part of the repeats that may be cut off: one in three
+_LEAST_GAIN = 0.5  # what cutting has to leave of the mean's squared standard error
+
+
+class Verdict(enum.StrEnum):
+    """What the comparison of a cell says of B."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE = "no difference shown"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """B over A. ``low`` and ``high`` bound it with 95 % confidence; None: too few repeats for that.
+
+    ``p`` is the probability of so clear a difference between two samples of the same.
+    ``inflation`` is how many repeats count as one for their autocorrelation, and ``warm_up`` how many
+    at the beginning of both samples were left out.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    p: float
+    n_a: int
+    n_b: int
+    paired: bool
+    inflation: float = 1.0
+    warm_up: int = 0
+
+
+def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
+    """B over A from repeats in the order they were measured, all above zero.
+
+    ``paired``: a[i] and b[i] were measured in the same block. Of more than 200 repeats on a side, means
+    of consecutive ones take their place. ValueError for no samples, for one that
+    is not above zero, and for pairs of unequal number.
+    """
+    if not (a and b and min(*a, *b) > 0):
+        raise ValueError("samples above zero were expected on both sides")
+    log_a, log_b = list(map(math.log, a)), list(map(math.log, b))
+    if paired and len(log_a) != len(log_b):
+        raise ValueError("pairs have as many samples on both sides")
+    # The work grows with the product of both numbers.
+    log_a, log_b = (side if len(side) <= _MOST else steady.in_rounds(side, _MOST) for side in (log_a, log_b))
+    if paired and _share_noise(log_a, log_b):
+        return _of_pairs([y - x for x, y in zip(log_a, log_b, strict=True)])
+    return _of_two(log_a, log_b)
+
+
+def _share_noise(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether to take blocks as pairs: where they have nothing in common, that costs and gains nothing."""
+    if len(a) < _FEWEST_PAIRS:
+        return False
+    try:
+        return correlation(a, b) >= _LEAST_CORRELATION
+    except StatisticsError:  # one of the two never varies
+        return False
+
+
+def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> list[tuple[Verdict, float]]:
+    """The verdict of each of several cells that are looked at together, and its adjusted p.
+
+    Among 40 cells that do not differ some will look as if they did. The p are therefore adjusted after
+    Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995): of all differences shown at most ``LEVEL``
+    are expected to be none, and where no cell differs the chance of showing any is at most that.
+    "No difference shown" says more than that nothing was found: the interval lies within ``margin`` of 1.
+    """
+    return [
+        (_verdict(ratio, p, margin, higher_is_better), p)
+        for ratio, p in zip(ratios, adjusted([ratio.p for ratio in ratios]), strict=True)
+    ]
+
+
+def adjusted(ps: Sequence[float]) -> list[float]:
+    """Each p as the rate of false discoveries among all that are as small (Benjamini and Hochberg, 1995)."""
+    found = [1.0] * len(ps)
+    lowest = 1.0
+    for rank, index in sorted(enumerate(sorted(range(len(ps)), key=ps.__getitem__), 1), reverse=True):
+        lowest = min(lowest, ps[index] * len(ps) / rank)
+        found[index] = lowest
+    return found
+
+
+def _verdict(ratio: Ratio, p: float, margin: float, higher_is_better: bool) -> Verdict:
+    if p <= LEVEL and ratio.ratio != 1:
+        return Verdict.FASTER if (ratio.ratio > 1) == higher_is_better else Verdict.SLOWER
+    if ratio.low is None or ratio.high is None or ratio.low < 1 - margin or ratio.high > 1 / (1 - margin):
+        return Verdict.INCONCLUSIVE
+    return Verdict.NO_DIFFERENCE
+
+
+def _of_pairs(differences: Sequence[float]) -> Ratio:
+    n = len(differences)
+    averages = [(x + y) / 2 for i, x in enumerate(differences) for y in differences[i:]]
+    variance = n * (n + 1) * (2 * n + 1) / 24
+    inflation = _inflation([differences])
+    return _shift(
+        averages, _signed_ranks(n), variance, inflation, n_a=n, n_b=n, paired=True, warm_up=0
+    )  # fmt: skip
+
+
+def _of_two(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    warm_up = _warm_up(a, b)
+    a, b = a[warm_up:], b[warm_up:]
+    m, n = len(a), len(b)
+    shifts = [y - x for x in a for y in b]
+    variance = m * n * (m + n + 1) / 12
+    inflation = _inflation([a, b])
+    return _shift(
+        shifts, _rank_sums(m, n), variance, inflation, n_a=m, n_b=n, paired=False, warm_up=warm_up
+    )  # fmt: skip
+
+
+Cumulative = Callable[[int], float]
+"""P(X <= x) of a rank statistic."""
+
+
+def _shift(
+    shifts: list[float],
+    cumulative: Cumulative,
+    variance: float,
+    inflation: float,
+    *,
+    n_a: int,
+    n_b: int,
+    paired: bool,
+    warm_up: int,
+) -> Ratio:
+    """The estimate, the interval and p: the statistic is how many of the ``shifts`` are above zero."""
+    shifts = sorted(shifts)
+    count = len(shifts)
+    deviation = math.sqrt(variance * inflation)
+    above = sum(shift > 0 for shift in shifts) + sum(shift == 0 for shift in shifts) / 2
+    extreme = math.floor(min(above, count - above))
+    p = min(1.0, 2 * cumulative(extreme))
+    if inflation > 1:
+        # With the correction for continuity. Never below the exact p: inflation takes away, it does not add.
+        p = max(p, math.erfc(max(0.0, count / 2 - extreme - 0.5) / deviation / math.sqrt(2)))
+    middle = count // 2
+    half = (1 - CONFIDENCE) / 2
+    rank = 0
+    while rank < middle and cumulative(rank) <= half:
+        rank += 1
+    if inflation > 1:
+        rank = min(rank, math.floor(count / 2 - NormalDist().inv_cdf(1 - half) * deviation))
+    estimate = shifts[middle] if count % 2 else (shifts[middle - 1] + shifts[middle]) / 2
+    return Ratio(
+        ratio=math.exp(estimate),
+        low=math.exp(shifts[rank - 1]) if rank > 0 else None,
+        high=math.exp(shifts[-rank]) if rank > 0 else None,
+        p=p,
+        n_a=n_a,
+        n_b=n_b,
+        paired=paired,
+        inflation=inflation,
+        warm_up=warm_up,
+    )
+
+
+def _inflation(series: Sequence[Sequence[float]]) -> float:
+    """Variance of a mean of such samples over that of as many independent ones; at least 1.
+
+    For an autocorrelation that falls geometrically (AR(1)), estimated from neighbours in all
+    ``series`` together. It also makes the samples look less spread than they are, which counts too.
+    """
+    products = squares = 0.0
+    for values in series:
+        mean = math.fsum(values) / len(values)
+        rest = [value - mean for value in values]
+        products += sum(x * y for x, y in itertools.pairwise(rest))
+        squares += sum(x * x for x in rest)
+    n = sum(map(len, series)) / len(series)
+    if squares == 0 or n < 2:
+        return 1.0
+    found = products / squares
+    # The mean taken off pulls the estimate down by (1 + 3 rho) / n.
+    rho = min(found + (1 + 3 * max(found, 0.0)) / n, _HIGHEST_AUTOCORRELATION)
+    if rho <= 0:
+        return 1.0
+    of_mean = 1 + 2 * sum((1 - lag / n) * rho**lag for lag in range(1, math.ceil(n)))
+    of_spread = max((n - of_mean) / (n - 1), 0.05)
+    return max(1.0, of_mean / of_spread)
+
+
+def _warm_up(a: Sequence[float], b: Sequence[float]) -> int:
+    """How many repeats to leave out at the beginning of both: those without which the means are known best.
+
+    One number for both, found from both: chosen for each, it could make two equal samples differ.
+    """
+    longest = min(len(a), len(b)) // _MOST_WARM_UP
+    errors = [
+        (_squares(a[cut:]) + _squares(b[cut:])) / (len(a) + len(b) - 2 * cut) ** 2
+        for cut in range(longest + 1)
+    ]  # fmt: skip
+    best = min(range(len(errors)), key=errors.__getitem__)
+    return best if errors[best] < _LEAST_GAIN * errors[0] else 0
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+@functools.lru_cache(maxsize=256)
+def _signed_ranks(n: int) -> Cumulative:
+    """Of the sum of the ranks with a plus sign, each sign being as likely as the other."""
+    if n > _EXACT_UP_TO:
+        return NormalDist(n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)).cdf
+    counts = [1]
+    for rank in range(1, n + 1):
+        counts = [
+            (counts[total] if total < len(counts) else 0) + (counts[total - rank] if total >= rank else 0)
+            for total in range(len(counts) + rank)
+        ]
+    return _cumulative(counts)
+
+
+@functools.lru_cache(maxsize=256)
+def _rank_sums(m: int, n: int) -> Cumulative:
+    """Of how many of all pairs have B above A, each order of all m + n samples being as likely as the others.
+
+    The counts are the coefficients of the Gaussian binomial: the product over i = 1 .. m of
+    (1 - q^(n+i)) / (1 - q^i).
+    """
+    if max(m, n) > _EXACT_UP_TO:
+        return NormalDist(m * n / 2, math.sqrt(m * n * (m + n + 1) / 12)).cdf
+    counts = [1] + [0] * (m * n)
+    for i in range(1, m + 1):
+        for total in range(m * n, n + i - 1, -1):
+            counts[total] -= counts[total - n - i]
+        for total in range(i, m * n + 1):
+            counts[total] += counts[total - i]
+    return _cumulative(counts)
+
+
+def _cumulative(counts: Sequence[int]) -> Cumulative:
+    whole = sum(counts)
+    totals = []
+    sum_so_far = 0
+    for count in counts:
+        sum_so_far += count
+        totals.append(sum_so_far / whole)
+    return totals.__getitem__

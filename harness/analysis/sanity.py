@@ -1,0 +1,144 @@
+"""Figures that cannot be: faster than the link, or than the disk behind it.
+
+Pure: a record, and what its plan and its run say of the link and of the local disk. Data that was
+not on the wire at all is the matter of ``protection.proof``. Each bound errs towards letting a figure pass.
+What is beyond a rate that is known makes a cell invalid. What is only beyond other measurements, which vary
+and have caches of their own, is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from harness.analysis import disturbance
+from harness.model import LINK_LOCAL, ClientPart, DiskProfile, Duplex, Io, LinkProfile, Record, Status
+
+ETHERNET_HEADER_BYTES = 14
+TOLERANCE = 0.02
+"""What clocks, and frames at the beginning and end of a measurement, may add to a link."""
+
+LOCAL_MARGIN = 0.10
+"""What the network would have to make faster for it to be no noise."""
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """``reasons`` make a cell invalid, ``warnings`` stay beside its number; sentences without a full stop."""
+
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def check(
+    record: Record,
+    *,
+    link: LinkProfile | None = None,
+    disk: DiskProfile | None = None,
+    local: Sequence[Record] = (),
+) -> Findings:
+    """What is impossible or odd about a measured record.
+
+    ``link`` is the profile of its link, None if it has none, and ``disk`` the modelled one below the target.
+    ``local`` are records of the same workload on the same storage without a network, of the same run: as many
+    as there are by now, in any status. Each initiator of several has a link of its own; together they may
+    well be faster than one that asks the disk itself.
+    """
+    reasons = _beyond_model(record, disk) if disk is not None else []
+    if record.link == LINK_LOCAL:
+        return Findings(reasons=tuple(reasons))
+    for part in record.clients or (record,):
+        reasons += _beyond_link(part, link) if link is not None else []
+    good = [other for other in disturbance.quiet(local) if other.link == LINK_LOCAL]
+    warnings = [] if record.initiators > 1 else [*_beyond_disk(record, good), *_below_local(record, good)]
+    return Findings(reasons=tuple(dict.fromkeys(reasons)), warnings=tuple(warnings))
+
+
+def with_findings(record: Record, found: Findings) -> Record:
+    """The record with what was found: its status, reasons and warnings."""
+    reasons = [record.reason] if record.reason is not None else []
+    return msgspec.structs.replace(
+        record,
+        status=Status.INVALID if found.reasons and record.status is Status.OK else record.status,
+        reason="; ".join([*reasons, *found.reasons]) or None,
+        warnings=(*record.warnings, *found.warnings),
+    )
+
+
+def as_found(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkProfile:
+    """A link over real interfaces, of which ``ends`` say what they are: as fast as the slower Ethernet card.
+
+    Others (bridges, bonds, virtual interfaces) name a speed that they do not keep to.
+    """
+    speeds = [
+        speed
+        for end in ends
+        if end.get("kind") == "ethernet" and isinstance(speed := end.get("speed_mbit_s"), int) and speed > 0
+    ]
+    return msgspec.structs.replace(link, rate_bit_s=min(speeds) * 10**6) if speeds else link
+
+
+def _beyond_link(record: Record | ClientPart, link: LinkProfile) -> list[str]:
+    found = []
+    if link.rate_bit_s is not None:
+        # No bound of TCP's: netem charges a super-packet of 64 KB the headers of one frame (network.links).
+        frame_bytes = link.mtu_bytes + ETHERNET_HEADER_BYTES
+        share = frame_bytes / (frame_bytes + link.frame_overhead_bytes)
+        most = link.rate_bit_s / 8 * share
+        rates = [io.bytes_per_s for io in _sides(record)]
+        rate = sum(rates) if link.duplex is Duplex.HALF else max(rates, default=0.0)
+        if rate > most * (1 + TOLERANCE):
+            found.append(f"{_mb_s(rate)} were measured, but the link carries at most {_mb_s(most)}")
+    round_trip_ns = 2000 * max(0.0, link.path_delay_us - link.jitter_us) * (1 - TOLERANCE)
+    lowest = min((io.latency.min_ns for io in _sides(record) if io.latency.min_ns is not None), default=None)
+    if lowest is not None and lowest < round_trip_ns:
+        found.append(
+            f"an I/O took {lowest / 1000:.1f} us, but the link's round trip alone takes "
+            f"{2 * link.path_delay_us:g} us"
+        )
+    return found
+
+
+def _beyond_model(record: Record, disk: DiskProfile) -> list[str]:
+    """What a modelled disk moves is known; one with moving parts may have read ahead before."""
+    found = []
+    for io in _sides(record):
+        if disk.moving is not None:
+            rate, ahead = float(disk.moving.rate_bytes_s), disk.moving.read_ahead_bytes
+        elif disk.flash is not None:
+            rate, ahead = disk.flash.pages_at_once * disk.flash.page_bytes * 1e6 / disk.flash.page_us, 0
+        else:
+            return []
+        if io.bytes - ahead > rate * io.runtime_ns / 1e9 * (1 + TOLERANCE):
+            found.append(f"{_mb_s(io.bytes_per_s)} were measured, but the disk moves at most {_mb_s(rate)}")
+    return found
+
+
+def _beyond_disk(record: Record, local: Sequence[Record]) -> list[str]:
+    """Writes that are faster than the fastest to the same disk without a network may not be on it."""
+    rates = [other.write.bytes_per_s for other in local if other.write is not None]
+    if record.write is None or not rates or record.write.bytes_per_s <= max(rates) * (1 + LOCAL_MARGIN):
+        return []
+    return ["writes are faster than to the disk without a network: something on the way may keep them back"]
+
+
+def _below_local(record: Record, local: Sequence[Record]) -> list[str]:
+    found = []
+    for direction in ("read", "write"):
+        mean = _mean_ns(getattr(record, direction))
+        means = [value for other in local if (value := _mean_ns(getattr(other, direction))) is not None]
+        if mean is not None and means and mean < min(means) * (1 - LOCAL_MARGIN):
+            found.append(f"a {direction} takes less time than without the network: something may cache")
+    return found
+
+
+def _sides(record: Record | ClientPart) -> list[Io]:
+    return [io for io in (record.read, record.write) if io is not None]
+
+
+def _mean_ns(io: Io | None) -> float | None:
+    return io.latency.mean_ns if io is not None else None
+
+
+def _mb_s(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e6:.2f} MB/s"

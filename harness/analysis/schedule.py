@@ -1,0 +1,166 @@
+"""Which cell is measured next: each repeat is a shuffled block, and only of cells that need another one.
+
+A plan with a stopping rule repeats each cell until the interval of its median is narrow enough, so that
+how many cells there are is known in the end. All is decided by the records, which a resumed run has too.
+Cells that others disturbed come again at the end of their block, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from harness.analysis import disturbance, stats
+from harness.analysis.stats import Decision
+from harness.model import Cell, Column, Plan, Record, Status
+
+Place = tuple[Column, str]
+"""A column and the name of a workload: a cell of the matrix, all its repeats together."""
+
+
+def order_of_cells(plan: Plan) -> list[Cell]:
+    """All cells that a plan may come to, in the order they are measured: a repeat is a shuffled block."""
+    cells: list[Cell] = []
+    for repeat in range(1, plan.most_repeats + 1):
+        block = [
+            Cell(column=column, workload=workload.name, repeat=repeat)
+            for column in plan.columns
+            for workload in plan.workloads
+        ]
+        # Not for secrecy: a stored seed has to give the same order again.
+        random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
+        cells += block
+    return cells
+
+
+class Schedule:
+    """The cells that are left of a plan, given what was measured before: ``(place in the order, cell)``.
+
+    Cells without an ok record are left, and so are those that others disturbed, unless the plan takes those
+    as they are. With a stopping rule those are passed over whose place needs no more repeats by the records
+    that ``take`` was given so far. The first repeat is always made: a cell that the time did not reach would
+    have no number at all.
+    """
+
+    def __init__(self, plan: Plan, records: Iterable[Record] = ()) -> None:
+        self.plan = plan
+        self._order = order_of_cells(plan)
+        self._position = 0
+        self._done: set[Cell] = set()
+        self._disturbed: set[Cell] = set()
+        self._measured: dict[Place, dict[int, Record]] = {
+            (column, workload.name): {} for column in plan.columns for workload in plan.workloads
+        }
+        self._in_vain: Counter[Place] = Counter()
+        self._spent_ns = 0
+        self._retries = plan.retries
+        """How often in a block; 0 once others do not calm down."""
+        for record in records:
+            self.take(record)
+        # What failed before is tried again, and what was disturbed as well.
+        self._in_vain.clear()
+        self._done -= self._disturbed
+        self._disturbed.clear()
+        self._left = len(self._order) - len(self._done)
+        self._handed_out = 0
+
+    def take(self, record: Record) -> None:
+        """Note what was measured; of a place that the plan does not have, nothing."""
+        place = (Column(record.link, record.ipsec, record.initiators), record.workload)
+        if place not in self._measured:
+            return
+        cell = Cell(*place, record.repeat)
+        self._spent_ns += record.wall_ns
+        self._measured[place].pop(record.repeat, None)
+        self._done.discard(cell)
+        self._disturbed.discard(cell)
+        if record.status is not Status.OK:
+            self._in_vain[place] += 1
+            return
+        self._measured[place][record.repeat] = record
+        self._done.add(cell)
+        if not disturbance.is_final(record, self.plan):
+            self._disturbed.add(cell)
+
+    def is_again(self, cell: Cell) -> bool:
+        """Whether a cell that is handed out was disturbed when it was measured before."""
+        return cell in self._disturbed
+
+    def give_up(self) -> None:
+        """Hand out nothing again any more: others do not calm down."""
+        self._retries = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Cell]]:
+        block = len(self._measured)
+        while self._position < len(self._order):
+            place = self._position
+            self._position += 1
+            if self._wants(self._order[place]):
+                self._handed_out += 1
+                yield place, self._order[place]
+            if self._position % block == 0:
+                yield from self._again(range(self._position - block, self._position))
+
+    def _again(self, places: range) -> Iterator[tuple[int, Cell]]:
+        """Those of a block that were disturbed."""
+        for attempt in range(self.plan.retries):
+            for place in places:
+                if self.is_again(self._order[place]) and attempt < self._retries and not self._time_is_up:
+                    yield place, self._order[place]
+
+    def _values(self, place: Place) -> list[float]:
+        """What counts of a place by now."""
+        return [throughput_bytes_s(record) for record in disturbance.counting(self._measured[place].values())]
+
+    @property
+    def expected(self) -> int:
+        """How many cells are left, that which was handed out last among them: a guess if there is a rule."""
+        rule = self.plan.stop
+        if rule is None:
+            return self._left - max(0, self._handed_out - 1)
+        if self._time_is_up:
+            return sum(map(self._wants, self._order[max(0, self._position - 1) : len(self._measured)]))
+        return sum(
+            max(0, max(self.plan.repeats, stats.repeats_expected(values, rule)) - len(values))
+            for place in self._measured
+            if (values := self._values(place)) or self._in_vain[place] < stats.FEWEST
+        )
+
+    def decisions(self) -> dict[Place, Decision]:
+        """What the plan's rule says of each place by now; nothing without a rule."""
+        return {} if self.plan.stop is None else {place: self._decision(place) for place in self._measured}
+
+    @property
+    def _time_is_up(self) -> bool:
+        limit_s = self.plan.stop.max_s if self.plan.stop is not None else None
+        return limit_s is not None and self._spent_ns / 1e9 >= limit_s
+
+    def _decision(self, place: Place) -> Decision:
+        rule, values = self.plan.stop, self._values(place)
+        if rule is None:
+            return Decision.GO_ON
+        made = len(self._measured[place]) + self._in_vain[place]
+        return stats.decide(values, rule, made=made, spent_s=self._spent_ns / 1e9)
+
+    def _wants(self, cell: Cell) -> bool:
+        if cell in self._done:
+            return False
+        if self.plan.stop is None or cell.repeat == 1:
+            return True
+        if cell.repeat <= self.plan.repeats:
+            return not self._time_is_up
+        return self._decision((cell.column, cell.workload)) is Decision.GO_ON
+
+
+def throughput_bytes_s(record: Record) -> float:
+    """What the stopping rule looks at: reads and writes added up."""
+    return sum(io.bytes_per_s for io in (record.read, record.write) if io is not None)
+
+
+def decisions(plan: Plan, records: Iterable[Record]) -> dict[Place, Decision]:
+    """What the plan's rule says of each place of a run with these records, GO_ON where it is unfinished."""
+    schedule = Schedule(plan)
+    for record in records:
+        schedule.take(record)
+    return schedule.decisions()

@@ -1,0 +1,198 @@
+"""How a run looks while it goes on, and its summary at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from harness.analysis.disturbance import Disturbed
+from harness.model import Status
+from harness.model.escape import printable
+from harness.model.units import format_duration
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Failed, Phase
+
+STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
+
+
+def process_started_s() -> float:
+    """When this process began (proc(5), stat, field 22), so that Python's own start counts too; monotonic."""
+    ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age_s
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a run, gathered from its events. Times are of the monotonic clock, which nobody sets."""
+
+    started_s: float
+    first_fio_s: float | None = None
+    ended_s: float = 0.0
+    fio_ns: int = 0
+    cells: dict[str, CellEnded] = field(default_factory=dict)
+    failure: Failed | None = None
+    leaks: tuple[str, ...] = ()
+    virtual_time: bool = False
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """Cells by status; of one that was measured again, what came of it in the end."""
+        return Counter(cell.status for cell in self.cells.values())
+
+    @property
+    def disturbed(self) -> list[tuple[Disturbed, str]]:
+        """What disturbed a cell to the end, with its key."""
+        return [(cell.disturbed, cell.key) for cell in self.cells.values() if cell.disturbed is not None]
+
+    @property
+    def exit_code(self) -> int:
+        """0: every cell ok; 1: some cell is not, or something was left behind; 2 and more: see Failed."""
+        if self.failure is not None:
+            return self.failure.exit_code
+        return 0 if set(self.counts) <= {Status.OK} and not self.leaks else 1
+
+    def take(self, event: Event) -> None:
+        match event:
+            case CellEnded():
+                self.cells[event.key] = event
+                self.fio_ns += event.fio_ns
+                if self.first_fio_s is None and event.fio_ns:
+                    self.first_fio_s = max(self.started_s, time.monotonic() - event.fio_began_ago_s)
+            case CellWithdrawn():
+                self.cells[event.key] = msgspec.structs.replace(
+                    self.cells[event.key], status=Status.INVALID, reason=event.reason
+                )
+            case Failed():
+                self.failure = event
+            case Ended():
+                self.leaks = event.leaks
+
+    def summary(self, what: str = "cells") -> list[str]:
+        """The lines printed at the end: cells by status, time, and how much of it fio was measuring."""
+        wall_s = self.ended_s - self.started_s
+        total = sum(self.counts.values())
+        cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
+        lines = [f"{total} {what} ({cells or 'none measured'}) in {format_duration(wall_s)}"]
+        if self.virtual_time and self.fio_ns:
+            lines.append(f"fio measured for {self.fio_ns / 1e9:.1f} s of virtual time")
+        elif self.first_fio_s is not None:
+            lines.append(
+                f"fio began {self.first_fio_s - self.started_s:.1f} s after the start and measured "
+                f"for {self.fio_ns / 1e9 / wall_s:.0%} of the whole time"
+            )
+        disturbed = self.disturbed
+        if disturbed:
+            worst, key = max(disturbed, key=lambda found: found[0].share)
+            lines.append(
+                f"{len(disturbed)} of {total} {what} disturbed (marked !), {key} most of all: {worst.cause}"
+            )
+        return lines
+
+
+@contextlib.contextmanager
+def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
+    """Show one piece of work; yields what is to be told of it: what is being done, and which part is behind.
+
+    A console that is no terminal gets a line for each new thing done.
+    """
+    shown = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with shown:
+        task = shown.add_task(first, total=1.0)
+        last = ""
+
+        def report(doing: str, part: float) -> None:
+            nonlocal last
+            if doing != last and not console.is_terminal:
+                console.print(printable(doing), markup=False, highlight=False)
+            last = doing
+            shown.update(task, description=printable(doing), completed=part)
+
+        yield report
+
+
+def follow(
+    events: Iterable[Event],
+    *,
+    cells: int,
+    cell_estimate_s: float,
+    console: Console,
+    started_s: float,
+    virtual_time: bool = False,
+) -> Outcome:
+    """Show the events as they come; returns what they add up to."""
+    outcome = Outcome(started_s=started_s, virtual_time=virtual_time)
+    progress = Progress(
+        TextColumn("{task.fields[now]}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        task = progress.add_task("", total=cells, now="starting the testbed", left="")
+        for event in events:
+            outcome.take(event)
+            match event:
+                case Phase():
+                    progress.update(task, now=printable(event.text))
+                    if not console.is_terminal:
+                        console.print(printable(event.text), markup=False, highlight=False)
+                case CellStarted():
+                    left_s = (event.of - event.number + 1) * cell_estimate_s
+                    # With a stopping rule, how many cells there will be is only known in the end.
+                    progress.update(
+                        task,
+                        total=event.of,
+                        now=printable(event.key),
+                        left=f"about {format_duration(round(left_s))} left",
+                    )
+                case CellEnded():
+                    progress.advance(task)
+                    _tell_cell(event, progress.console, console.is_terminal)
+                case CellWithdrawn():
+                    _tell(event.key, Status.INVALID, progress.console, f": {printable(event.reason)}")
+    outcome.ended_s = time.monotonic()
+    return outcome
+
+
+def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
+    """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
+    if event.status is Status.OK and event.disturbed is None and is_terminal:
+        return
+    words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []
+    if event.disturbed is not None:
+        words += [", but ", ("disturbed", "yellow"), f": {printable(event.disturbed.cause)}"]
+    _tell(event.key, event.status, console, *words)
+
+
+def _tell(key: str, status: Status, console: Console, *words: str | tuple[str, str]) -> None:
+    line = Text.assemble(f"{printable(key)} ", (str(status), STYLES[status]), *words)
+    console.print(line, soft_wrap=True)

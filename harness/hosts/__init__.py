@@ -1,0 +1,261 @@
+"""Where commands run. What is brought up asks only this of a host, so a host may be anything:
+
+a network namespace of this machine today, another machine or another kernel tomorrow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from harness.hosts import runner
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.hosts.undo import Entry
+
+PRIVATE = Path("/run/harness/private")
+"""On every host: a folder in memory for sockets and secrets, seen by the run's processes alone."""
+
+CLOCK_READINGS = 20
+
+
+OF_ITS_READER = ("/proc/net/", "/proc/sys/net/")
+"""Folders that show a process its own network namespace."""
+
+
+_HEADING = re.compile(r"\n==> (.*) <==\n")
+
+
+class Ledger(Protocol):
+    """Where what is brought up on a host is written down before, and crossed out after."""
+
+    def open(self, entry: Entry) -> int: ...
+
+    def close(self, number: int) -> None: ...
+
+
+class Watched(Protocol):
+    """A machine, or part of one, that can be looked at: its files, and what its programs print."""
+
+    @property
+    def name(self) -> str:
+        """How people know it: ``initiator``, ``target``, ``hop``."""
+        ...
+
+    @property
+    def kernel(self) -> object:
+        """Equal for two hosts that are one kernel."""
+        ...
+
+    def run(
+        self, argv: Sequence[str], *, timeout_s: float = DEFAULT_TIMEOUT_S, check: bool = True
+    ) -> Completed:
+        """Run a program to its end; see ``harness.hosts.runner.run`` for what is raised."""
+        ...
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        """The text of small files (procfs, sysfs), as this host sees them; "" for one that is absent."""
+        ...
+
+
+class Daemon(Protocol):
+    """A program that keeps running, as the one who started it sees it."""
+
+    def ended(self) -> bool:
+        """Whether it has ended. HostLost if its host is gone."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Send it a signal (signal(7)); nothing if it has ended."""
+        ...
+
+
+class Host(Watched, Protocol):
+    """One that takes part: commands run on it, and things are brought up there."""
+
+    @property
+    def netns(self) -> str | None:
+        """The network namespace of its kernel that it is, None for all else."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Its own, if it can be cut off and has to undo things by itself; else the run's journal serves."""
+        ...
+
+    def kernel_messages(self) -> list[str]:
+        """The kernel log's lines since the last call, oldest first; none where it may not be read."""
+        ...
+
+    def clock_offset_ns(self) -> int:
+        """Its time of day less its monotonic clock: what only setting the clock, or sleeping, changes."""
+        ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        """Run a program to its end; see ``harness.hosts.runner.run`` for what is raised."""
+        ...
+
+    def daemon(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        ready: Callable[[], bool],
+        deadline_s: float,
+        env: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> contextlib.AbstractContextManager[Daemon]:
+        """Keep a program running for the length of the context, unless it ends by itself."""
+        ...
+
+    def write_secret(self, path: Path, text: str) -> None:
+        """Make a file that only its owner may read; its folder is made as well."""
+        ...
+
+    def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
+        """A unix socket here that leads to the unix socket ``path`` there, for the length of the context."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A daemon that is a child of this process."""
+
+    process: subprocess.Popen[bytes]
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+
+@dataclass(frozen=True)
+class NamespaceHost:
+    """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
+
+    ``ip netns exec`` would remount /sys and hide configfs; nsenter(1) changes the network alone.
+    """
+
+    name: str
+    netns: str | None = None
+
+    @property
+    def kernel(self) -> object:
+        return "this kernel"
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return None
+
+    def kernel_messages(self) -> list[str]:
+        return _kernel_log().read()
+
+    def clock_offset_ns(self) -> int:
+        # Of many readings the one that took least: on a busy machine ms may pass in the middle of one.
+        readings = []
+        for _ in range(CLOCK_READINGS):
+            before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+            readings.append((after - before, now - (before + after) // 2))
+        return min(readings)[1]
+
+    def _enter(self, argv: Sequence[str]) -> list[str]:
+        prefix = [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}", "--"]
+        return [*prefix, *argv]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        return runner.run(self._enter(argv), input=input, timeout_s=timeout_s, check=check, env=env)
+
+    @contextlib.contextmanager
+    def daemon(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        ready: Callable[[], bool],
+        deadline_s: float,
+        env: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Iterator[Daemon]:
+        with runner.daemon(
+            self._enter(argv), log=log, ready=ready, deadline_s=deadline_s, env=env, output=output
+        ) as process:
+            yield _Child(process)
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        if self.netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
+            # These belong to the namespace of the reader. One program for all: a process costs 15 ms in the
+            # lab. tail(1) puts a heading before each file that is there, and a blank line between two.
+            text = "\n" + self.run(["tail", "-v", "-n", "+1", *paths], check=False).stdout
+            found = dict(zip(*[iter(_HEADING.split(text)[1:])] * 2, strict=True))
+            return [found.get(path, "") for path in paths]
+        return [_read(Path(path)) for path in paths]
+
+    def write_secret(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+        path.write_text(text, encoding="utf-8")
+
+    @contextlib.contextmanager
+    def reach(self, path: Path) -> Iterator[Path]:
+        yield path
+
+
+class _KernelLog:
+    """Reads /dev/kmsg (Documentation/ABI/testing/dev-kmsg) from the moment it is made."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+            os.lseek(self._file, 0, os.SEEK_END)
+
+    def read(self) -> list[str]:
+        lines: list[str] = []
+        while self._file is not None:
+            try:
+                line = os.read(self._file, 8192).decode("utf-8", "replace")
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                # Lines were overwritten before they were read; the next read goes on after the gap.
+                continue
+            lines.append(line.partition(";")[2].split("\n")[0])
+        return lines
+
+
+@cache
+def _kernel_log() -> _KernelLog:
+    """One for the process: there is one kernel below it."""
+    return _KernelLog()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,96 @@
+"""System packages beside those of packages.txt: what is missing of a list, and what installs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.hosts import programs, runner
+from harness.model.errors import RequirementError
+from harness.parse.profiles import data_folder
+
+KERNEL = "packages-kernel.txt"
+"""What building and using the lab's own kernel needs on top of packages.txt (``testbeds.requirements``)."""
+
+PATHS = "packages-paths.txt"
+"""What links with hops of some kinds need, whose word begins what is said of a package."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A line of a list: what shows that the package is there, and what needs it.
+
+    Any one of ``names`` will do; of those that this release of Debian has, the first is to be installed.
+    """
+
+    names: tuple[str, ...]
+    shown_by: str
+    needed_by: str
+
+    @property
+    def name(self) -> str:
+        """The one to install."""
+        if len(self.names) == 1 or shutil.which("apt-cache") is None:
+            return self.names[0]
+        return next((name for name in self.names if _is_offered(name)), self.names[0])
+
+    @property
+    def installed(self) -> bool:
+        """By the program or module that it brings; by dpkg only where it brings neither."""
+        kind, _, module = self.shown_by.partition(":")
+        if self.shown_by == "-":
+            if shutil.which("dpkg-query") is None:
+                return True  # not Debian: its programs are looked for by the other packages' lines
+            return installed_version(self.names) is not None
+        if module:
+            return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
+        return shutil.which(kind, path=runner.environment()["PATH"]) is not None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.needed_by})"
+
+
+def _is_offered(name: str) -> bool:
+    # `apt-get install` would take the dot of linux-source-6.1 for any character, and find linux-source-6.12.
+    return runner.run(["apt-cache", "madison", name], check=False).stdout != ""
+
+
+def installed_version(names: Sequence[str]) -> tuple[str, str] | None:
+    """The first of ``names`` that is installed, by dpkg, and its version; None if none is."""
+    for name in names:
+        done = runner.run(["dpkg-query", "-W", "-f=${Status} ${Version}", name], check=False)
+        status, _, version = done.stdout.rpartition(" ")
+        if status == "install ok installed":
+            return name, version
+    return None
+
+
+def listed(name: str = KERNEL) -> list[Package]:
+    """The packages of a list."""
+    lines = (data_folder() / name).read_text(encoding="utf-8").splitlines()
+    return [
+        Package(names=tuple(fields[0].split("|")), shown_by=fields[1], needed_by=fields[2])
+        for line in lines
+        if line and not line.startswith("#") and len(fields := line.split(maxsplit=2)) == 3
+    ]
+
+
+def missing(name: str = KERNEL) -> list[Package]:
+    return [package for package in listed(name) if not package.installed]
+
+
+def require(kind: str) -> None:
+    """RequirementError if a package is missing that hops of this kind need."""
+    absent = [p for p in missing(PATHS) if p.needed_by.startswith(f"{kind}:")]
+    if absent:
+        raise RequirementError(
+            f"{kind} needs packages that are missing: {', '.join(p.name for p in absent)}",
+            hint=install_command(absent),
+        )
+
+
+def install_command(packages: Sequence[Package]) -> str:
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"{sudo}apt-get install --no-install-recommends {' '.join(p.name for p in packages)}"

@@ -1,0 +1,795 @@
+"""Hosts that are other machines (or this one, as root): an agent there does what a ``Host`` is asked.
+
+The agent (``programs/agent.py``) is sent through the connection and nothing is installed. The connection is
+the system's OpenSSH, so the user's configuration, keys, agent, known hosts and jump hosts count; one channel
+carries everything. If it breaks, the agent undoes by itself what was brought up there.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import os
+import queue
+import re
+import select
+import shlex
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import msgspec
+
+from harness.hosts import PRIVATE, Daemon, Ledger, programs, runner, signals
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, await_condition, command_line, tail
+from harness.hosts.undo import Entry
+from harness.model.errors import (
+    BusyError,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
+from harness.model.escape import printable
+from harness.model.units import format_size
+
+LOCAL = "local"
+BEAT_S = 4.0
+DEADMAN_S = 20.0
+"""The agent undoes everything if it hears nothing for so long; ssh notices a dead peer within 15 s."""
+
+HELLO_DEADLINE_S = 30.0
+ANSWER_GRACE_S = 15.0
+RELAY_WINDOW = 8
+"""Chunks of a relayed connection that may be under way to one end before that end has taken them."""
+
+RELAY_CHUNK_BYTES = 1 << 16
+RELAY_END_S = 5.0
+LARGEST_GREETING_BYTES = 1 << 16
+"""What a login shell may print before the agent speaks."""
+
+LARGEST_ANSWER_BYTES = 32 << 20
+"""A line of the agent's, and all that may wait for one who asked: the longest are outputs of programs."""
+
+LARGEST_LOOK_BYTES = 1 << 20
+"""What is listened to of a machine that is asked once what it is."""
+
+NONSENSE = "it sent something else than the agent does"
+
+_URL = re.compile(
+    r"ssh://(?:(?P<user>\w[\w.+-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
+    re.ASCII,
+)
+
+
+class Answers(queue.Queue[bytes | None]):
+    """What comes for one request, as it came; None once the host is lost. ``held`` bytes of it wait."""
+
+    held = 0
+
+    def _put(self, item: bytes | None) -> None:
+        self.held += len(item or b"")
+        super()._put(item)
+
+    def _get(self) -> bytes | None:
+        item: bytes | None = super()._get()
+        self.held -= len(item or b"")
+        return item
+
+
+class _Message(msgspec.Struct):
+    """What each message of an agent's has: the number of the request, or a daemon's output."""
+
+    id: int = 0
+    out: bytes | None = None
+    err: bytes | None = None
+
+
+class _Hello(msgspec.Struct):
+    hello: int
+
+
+class _Done(msgspec.Struct):
+    """An answer that says no more than that it was done, or why not."""
+
+    error: str | None = None
+    missing: str | None = None
+
+
+class _Begun(_Done):
+    busy: str | None = None
+    ssh: str = ""
+    removed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+
+
+class _Ran(_Done):
+    timeout: bool = False
+    status: int = -1
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
+
+
+class _Texts(_Done):
+    texts: list[str] = []
+
+
+class _Lines(_Done):
+    lines: list[str] = []
+
+
+class _Clock(_Done):
+    offset_ns: int = 0
+
+
+class _Relayed(_Done):
+    data: bytes = b""
+    closed: bool = False
+
+
+A = TypeVar("A", bound=_Done)
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a host is: ``local``, or ``ssh://[USER@]HOST[:PORT]`` with HOST as ssh_config(5) knows it."""
+
+    text: str
+
+    @property
+    def is_local(self) -> bool:
+        return self.text == LOCAL
+
+    def ssh_words(self) -> list[str]:
+        """What ssh(1) is told of it."""
+        match = _URL.fullmatch(self.text)
+        if match is None:
+            raise UsageError(f"expected ssh://[USER@]HOST[:PORT], found {printable(self.text)}")
+        return [
+            *(["-p", match["port"]] if match["port"] else []),
+            *(["-l", match["user"]] if match["user"] else []),
+            match["host"].strip("[]"),
+        ]
+
+
+def parse_address(text: str, what: str) -> Address:
+    """UsageError unless it is ``local`` or an ssh URL."""
+    match = _URL.fullmatch(text)
+    if text != LOCAL and (match is None or not 0 < int(match["port"] or 22) < 65536):
+        raise UsageError(
+            f"expected {what} as ssh://[USER@]HOST[:PORT] or {LOCAL}, found {printable(text)}",
+            hint=f"try --{what} ssh://root@nas",
+        )
+    return Address(text)
+
+
+SSH_OPTIONS = {
+    # A run has nobody to ask, and an unknown host is never taken on trust.
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+    "ConnectTimeout": "15",
+    # A connection of our own, whatever the user shares or forwards otherwise.
+    "ControlMaster": "no",
+    "ControlPath": "none",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+}
+
+# One line without an apostrophe, backslash or exclamation mark: the login shell may be any.
+_BOOTSTRAP = (
+    "import sys; i = sys.stdin.buffer.raw; n = int(sys.argv[1]); b = bytearray(); "
+    "[b.extend(part) for part in iter(lambda: i.read(n - len(b)), bytes())]; "
+    'len(b) == n and exec(compile(b, "agent", "exec", 0, True))'
+)
+_LAUNCH = (
+    'if test $(id -u) -eq 0; then s=; else s="sudo -n"; fi; '
+    f"exec $s unshare --mount --propagation private --pid --fork {programs.PYTHON} -I -X utf8 -c "
+    '"$0" "$1" "$SSH_CONNECTION"'
+)
+
+
+def launch_command(program_bytes: int) -> list[str]:
+    """Starts the agent as root, in a mount and a process namespace; its program follows on standard input.
+
+    /proc stays the machine's, so that the device guard sees who holds what.
+    """
+    return ["sh", "-c", _LAUNCH, _BOOTSTRAP, str(program_bytes)]
+
+
+def ssh_command(address: Address, command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """An ssh(1) command line. The one place where words are quoted for another machine's shell."""
+    words = [f"-o{name}={value}" for name, value in {**SSH_OPTIONS, **options}.items()]
+    return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
+
+
+def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str, str] | None:
+    """What a program, perhaps on another machine, prints to a short ``text``: standard output and error.
+
+    Neither is kept without end. None if it has not ended within ``within_s``. RequirementError as for ssh(1).
+    """
+    end = time.monotonic() + within_s
+    data = b""
+    with tempfile.TemporaryDirectory(prefix="harness-") as folder:
+        dialogue = runner.Dialogue(argv, Path(folder, "log"))
+        try:
+            with contextlib.suppress(OSError):
+                dialogue.input.write(text.encode())
+                dialogue.input.close()
+            while (left_s := end - time.monotonic()) > 0 and len(data) <= LARGEST_LOOK_BYTES:
+                if select.select([dialogue.output], [], [], left_s)[0]:
+                    more = os.read(dialogue.output.fileno(), 1 << 16)
+                    data += more
+                    if not more:
+                        break
+            has_ended = left_s > 0
+        finally:
+            dialogue.end(1)
+            dialogue.output.close()
+        return (data.decode("utf-8", "replace"), dialogue.said()) if has_ended else None
+
+
+class Connection:
+    """A running agent: requests go in, answers come out, daemons' outputs go to files."""
+
+    def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
+        self.name = name
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Answers] = {}
+        self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
+        self._lock = threading.Lock()
+        # Apart: to write may take long, and what comes must be taken meanwhile.
+        self._sending = threading.Lock()
+        self.lost: str | None = None
+        """Why it is gone, once it is."""
+        program = programs.source(__package__, "agent").encode()
+        self.dialogue = runner.Dialogue(argv, log)
+        self._hello = Answers()
+        self._ended = threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+        with contextlib.suppress(OSError):
+            self.dialogue.input.write(program)
+            self.dialogue.input.flush()
+
+    def await_hello(self) -> None:
+        """The agent's first words; HarnessError with ssh's or the shell's if they do not come."""
+        try:
+            hello = self._hello.get(timeout=HELLO_DEADLINE_S)
+        except queue.Empty:
+            self.lost = f"it said nothing for {HELLO_DEADLINE_S:g} s"
+            hello = None
+        if hello is None:
+            self.dialogue.kill()
+            raise explain(self.name, self.dialogue.said() or self.lost or "")
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            if greeting := _greeting(self.dialogue.output):
+                self._hello.put(greeting)
+                for line in _lines(self.dialogue.output, LARGEST_ANSWER_BYTES):
+                    self._take(line, _decode(line, _Message))
+        except _Nonsense as nonsense:
+            self.lost = self.lost or str(nonsense)
+            self.dialogue.process.kill()  # or it goes on
+        except OSError as error:
+            # A capture that is not whole must not be taken for one.
+            self.lost = self.lost or f"what it sent could not be written: {error.strerror}"
+        finally:
+            self.lost = self.lost or "the connection ended"
+            self._ended.set()
+            with self._lock:
+                for waiting in self._waiting.values():
+                    waiting.put(None)
+                self._hello.put(None)
+
+    def _take(self, line: bytes, message: _Message) -> None:
+        for name, data in (("out", message.out), ("err", message.err)):
+            if data is not None:
+                with self._lock:  # so that nobody closes its file meanwhile
+                    if take := self._streams.get((message.id, name)):
+                        take(data)
+                return
+        with self._lock:
+            waiting = self._waiting.get(message.id)
+        if waiting is not None:
+            if waiting.held + len(line) > LARGEST_ANSWER_BYTES:
+                raise _Nonsense("it sent more than it was asked for")
+            waiting.put(line)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            with contextlib.suppress(HostLost):
+                self._send({"do": "beat"})
+
+    def _send(self, request: dict[str, Any]) -> None:
+        if self.lost is not None:
+            raise self.gone()
+        with self._sending:
+            try:
+                self.dialogue.input.write(msgspec.json.encode(request) + b"\n")
+                self.dialogue.input.flush()
+            except OSError:
+                self.lost = self.lost or "the connection ended"
+        if self.lost is not None:
+            raise self.gone()
+
+    def gone(self) -> HostLost:
+        return HostLost(
+            f"the {self.name} was lost in the middle of the run: {self.lost}",
+            hint=f"it takes down by itself what was brought up there, within {DEADMAN_S + 10:g} s; if it was "
+            "switched off, the next run there, or `harness clean`, removes the file that is left on its disk",
+        )
+
+    @contextlib.contextmanager
+    def request(
+        self, do: str, *, streams: Mapping[str, Callable[[bytes], object]] | None = None, **fields: Any
+    ) -> Iterator[tuple[int, Answers]]:
+        """Send a request; yields its number and where its answers come (None: the host was lost).
+
+        ``streams`` take what a daemon prints, by ``out`` and ``err``.
+        """
+        number = next(self._numbers)
+        answers = Answers()
+        with self._lock:
+            self._waiting[number] = answers
+            for name, take in (streams or {}).items():
+                self._streams[number, name] = take
+        try:
+            self._send({"id": number, "do": do, **fields})
+            yield number, answers
+        finally:
+            with self._lock:
+                del self._waiting[number]
+                for name in streams or {}:
+                    del self._streams[number, name]
+
+    def ask(self, do: str, kind: type[A], *, within_s: float = DEFAULT_TIMEOUT_S, **fields: Any) -> A:
+        """Send a request and wait for its answer. HostLost if the host is gone or does not answer."""
+        with self.request(do, **fields) as (number, answers):
+            try:
+                return self.answer(answers, kind, within_s)
+            except BaseException:
+                if do == "run":
+                    with contextlib.suppress(HostLost):
+                        self.tell("kill", of=number)
+                raise
+
+    def answer(self, answers: Answers, kind: type[A], timeout_s: float) -> A:
+        """The next answer. HostLost if there is none, or it is of another kind; else see ``Host.run``."""
+        try:
+            line = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
+        except queue.Empty:
+            raise self.given_up(f"it has not answered for {timeout_s + ANSWER_GRACE_S:g} s") from None
+        if line is None:
+            raise self.gone()
+        answer = self.understand(line, kind)
+        if answer.error is not None:
+            said = runner.last_lines(answer.error)
+            raise CommandFailed(f"the {self.name} could not do it: {printable(said)}")
+        if answer.missing is not None:
+            program = printable(runner.last_lines(answer.missing))
+            raise RequirementError(
+                f"the program {program} was needed on the {self.name} and is not installed, "
+                "or may not be executed",
+                hint="`harness doctor` with the same --target and --initiator lists all that is missing",
+            )
+        return answer
+
+    def understand(self, line: bytes, kind: type[A]) -> A:
+        """A message that came, as a ``kind``; HostLost if it is something else."""
+        try:
+            return _decode(line, kind)
+        except _Nonsense as nonsense:
+            raise self.given_up(str(nonsense)) from nonsense
+
+    def given_up(self, why: str) -> HostLost:
+        """End the connection to a host that cannot be talked with."""
+        self.lost = self.lost or why
+        self.dialogue.kill()
+        return self.gone()
+
+    def tell(self, do: str, **fields: Any) -> None:
+        """Send what has no answer."""
+        self._send({"id": 0, "do": do, **fields})
+
+    def close(self) -> None:
+        """Have the agent take down what is left and end; it is killed if it does not."""
+        signals.surely(self._close)
+
+    def _close(self) -> None:
+        with contextlib.suppress(HostLost):
+            self.tell("end")
+            # Its last words come once it has taken everything down.
+            self._ended.wait(60)
+        self.lost = self.lost or "it was closed"
+        self.dialogue.end(10)
+
+
+class _Nonsense(Exception):
+    """Something came that no agent sends; says what."""
+
+
+def _lines(out: IO[bytes], largest_bytes: int) -> Iterator[bytes]:
+    """The lines that come, none of them without end."""
+    while line := out.readline(largest_bytes + 1):
+        if len(line) > largest_bytes:
+            raise _Nonsense(f"it sent a line that did not end within {format_size(largest_bytes)}")
+        yield line
+
+
+K = TypeVar("K")
+
+
+def _decode(line: bytes, kind: type[K]) -> K:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise _Nonsense(NONSENSE) from error
+
+
+def _greeting(out: IO[bytes]) -> bytes | None:
+    """The agent's hello, past whatever a login shell prints before it; None if it does not come."""
+    read = 0
+    for line in _lines(out, LARGEST_GREETING_BYTES):
+        read += len(line)
+        with contextlib.suppress(_Nonsense):
+            _decode(line, _Hello)
+            return line
+        if read > LARGEST_GREETING_BYTES:
+            break
+    return None
+
+
+SSH_FAILURES: tuple[tuple[str, str], ...] = (
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its host key is not the one in known_hosts; find out why before anything else",
+    ),
+    (
+        "Host key verification failed",
+        "its host key is not in known_hosts: connect once by hand with ssh, and compare the fingerprint",
+    ),
+    ("Permission denied (", "no key of yours is accepted there: `ssh-add` one, or see `ssh -v`"),
+    ("Could not resolve hostname", "check the name, or add it to ~/.ssh/config"),
+    ("Connection refused", "is sshd running there?"),
+    ("timed out", "is the machine on, and reachable?"),
+    ("No route to host", "is the machine on, and reachable?"),
+)
+FAILURES: tuple[tuple[str, str], ...] = (
+    *SSH_FAILURES,
+    ("a password is required", "log in as root, or allow sudo without a password (NOPASSWD) there"),
+    (f"{programs.PYTHON}: No such file", "install python3 there"),
+    ("unshare: command not found", "install util-linux there"),
+    ("unshare: not found", "install util-linux there"),
+    ("sudo: ", "log in as root, or install and allow sudo there"),
+    ("unshare: ", "the agent needs root's full rights there (CAP_SYS_ADMIN), which a container may lack"),
+    ("not found", "the machine needs sh, util-linux and python3"),
+)
+"""What ssh, sudo or the shell say, and what to try. The first that is found holds."""
+
+
+def advice(said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> str:
+    """What to try, by what ssh, sudo or the shell said."""
+    return next((hint for words, hint in failures if words in said), "try the same with ssh by hand")
+
+
+def explain(name: str, said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> HarnessError:
+    """An error for a host on which something else was said than what was started there would say."""
+    last = runner.last_lines(said, 4)
+    hint = advice(said, failures)
+    return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=hint)
+
+
+@dataclass(frozen=True, eq=False)
+class _AgentLedger:
+    connection: Connection
+
+    def open(self, entry: Entry) -> int:
+        number = next(self.connection._numbers)
+        self.connection.ask("note", _Done, number=number, entry=msgspec.to_builtins(entry))
+        return number
+
+    def close(self, number: int) -> None:
+        self.connection.ask("done", _Done, number=number)
+
+
+@dataclass(frozen=True, eq=False)
+class _Spawned:
+    """A daemon that an agent has started on a request of this number."""
+
+    connection: Connection
+    number: int
+    ended: Callable[[], bool]
+
+    def signal(self, number: int) -> None:
+        self.connection.tell("signal", of=self.number, signal=number)
+
+
+@dataclass(frozen=True, eq=False)
+class AgentHost:
+    """A machine through its agent. ``address`` is for people: where it is."""
+
+    name: str
+    connection: Connection
+    address: str
+    ssh_peer: str = ""
+    """The address that sshd there was reached at, "" if the host is local."""
+    recovered: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """What killed runs had left there: removed, not removed."""
+
+    @property
+    def netns(self) -> str | None:
+        return None
+
+    @property
+    def kernel(self) -> object:
+        return self.connection
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return _AgentLedger(self.connection)
+
+    def kernel_messages(self) -> list[str]:
+        return self.connection.ask("kernel_messages", _Lines).lines
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
+        answer = self.connection.ask(
+            "run",
+            _Ran,
+            argv=list(argv),
+            input=input,
+            timeout_s=timeout_s,
+            env=dict(env or {}),
+            within_s=timeout_s,
+        )
+        if answer.timeout:
+            raise CommandFailed(
+                f"`{command_line(argv)}` on the {self.name} did not end within {timeout_s:g} s"
+            )
+        completed = Completed(
+            argv=tuple(argv),
+            status=answer.status,
+            stdout=answer.stdout,
+            stderr=answer.stderr,
+            seconds=answer.seconds,
+        )
+        return completed.require_success() if check else completed
+
+    @contextlib.contextmanager
+    def daemon(
+        self,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        ready: Callable[[], bool],
+        deadline_s: float,
+        env: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Iterator[Daemon]:
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(contextlib.closing(runner.Bounded(log)))
+            out = None if output is None else stack.enter_context(output.open("ab", buffering=0))
+            number, answers = stack.enter_context(
+                self.connection.request(
+                    "spawn",
+                    streams={"out": (out or errors).write, "err": errors.write},
+                    argv=list(argv),
+                    env=dict(env or {}),
+                )
+            )
+            self.connection.answer(answers, _Done, deadline_s)
+            ended = stack.enter_context(self._stopping(number, answers))
+            await_condition(
+                lambda: ended() or ready(),
+                deadline_s=deadline_s,
+                what=f"`{command_line(argv)}` on the {self.name} to become ready",
+            )
+            if ended():
+                raise CommandFailed(
+                    f"`{command_line(argv)}` on the {self.name} ended while it started: {tail(log)}"
+                )
+            yield _Spawned(self.connection, number, ended)
+
+    @contextlib.contextmanager
+    def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:
+        """Yields whether the program has ended; stops it when the context ends."""
+        last: list[bytes | None] = []
+
+        def ended() -> bool:
+            with contextlib.suppress(queue.Empty):
+                last.append(answers.get_nowait())
+            if None in last:
+                raise self.connection.gone()
+            return bool(last)
+
+        try:
+            yield ended
+        finally:
+            # A host that is lost ends its daemons by itself.
+            with contextlib.suppress(HostLost):
+                if not ended():
+                    self.connection.tell("stop", of=number)
+                    self.connection.answer(answers, _Done, DEFAULT_TIMEOUT_S)
+
+    def clock_offset_ns(self) -> int:
+        return self.connection.ask("clock", _Clock).offset_ns
+
+    def read_files(self, paths: Sequence[str]) -> list[str]:
+        texts = self.connection.ask("read", _Texts, paths=list(paths)).texts
+        return [*texts, *[""] * len(paths)][: len(paths)]
+
+    def write_secret(self, path: Path, text: str) -> None:
+        self.connection.ask("write", _Done, path=str(path), text=text)
+
+    @contextlib.contextmanager
+    def reach(self, path: Path) -> Iterator[Path]:
+        with contextlib.ExitStack() as stack:
+            # Its mode is 0700: nobody else reaches what listens on the host.
+            near = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-")), path.name)
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                listener.bind(str(near))
+            except OSError as error:
+                raise UsageError(
+                    f"no socket could be made in {near.parent}: {error}", hint="set TMPDIR to a shorter path"
+                ) from error
+            listener.listen()
+            relays: list[_Relay] = []
+
+            def accept() -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        relays.append(_Relay(self.connection, listener.accept()[0], path))
+
+            accepting = threading.Thread(target=accept, daemon=True)
+            accepting.start()
+            try:
+                yield near
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)  # which wakes accept()
+                accepting.join()
+                for relay in relays:
+                    relay.end()
+
+
+class _Relay:
+    """A connection made here, carried through the agent to a unix socket there.
+
+    Each end sends ``RELAY_WINDOW`` chunks, then one for each that the other has taken. So what waits is
+    bounded, and an end that does not read holds up its own connection alone.
+    """
+
+    def __init__(self, connection: Connection, near: socket.socket, far: Path) -> None:
+        self._connection = connection
+        self._near = near
+        self._far = far
+        self._window = threading.Semaphore(RELAY_WINDOW)
+        self._inbox: queue.Queue[bytes] = queue.Queue()
+        self._over = False
+        self._carrying = threading.Thread(target=self._carry, daemon=True)
+        self._carrying.start()
+
+    def end(self) -> None:
+        """Close it at this end. It is not waited for long: the connection to the host may hang."""
+        self._shut()
+        self._carrying.join(RELAY_END_S)
+
+    def _shut(self) -> None:
+        with contextlib.suppress(OSError):
+            self._near.shutdown(socket.SHUT_RDWR)
+        self._over = True
+        self._window.release()
+
+    def _carry(self) -> None:
+        with (
+            self._near,
+            contextlib.suppress(HostLost),
+            self._connection.request("relay", path=str(self._far)) as (number, answers),
+        ):
+            opened = answers.get()
+            if opened is None or self._connection.understand(opened, _Done).error is not None:
+                return
+            reader = threading.Thread(target=self._read, args=(number, answers), daemon=True)
+            writer = threading.Thread(target=self._write, args=(number,), daemon=True)
+            reader.start()
+            writer.start()
+            while (line := answers.get()) and not (
+                answer := self._connection.understand(line, _Relayed)
+            ).closed:
+                if not answer.data:
+                    self._window.release()
+                elif self._inbox.qsize() <= RELAY_WINDOW:
+                    self._inbox.put(answer.data)
+                else:
+                    raise self._connection.given_up("it sent more than it was asked for")
+            self._inbox.put(b"")
+            writer.join()
+            reader.join()
+
+    def _read(self, number: int, answers: Answers) -> None:
+        with contextlib.suppress(OSError):
+            while not self._over and (data := self._near.recv(RELAY_CHUNK_BYTES)):
+                self._window.acquire()
+                self._tell("relayed", of=number, data=base64.b64encode(data).decode())
+        self._tell("relayed", of=number, data="")
+        # What still comes has nobody to go to.
+        answers.put(None)
+
+    def _write(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._inbox.get():
+                self._near.sendall(data)
+                self._tell("taken", of=number)
+        self._shut()
+
+    def _tell(self, do: str, **fields: Any) -> None:
+        with contextlib.suppress(HostLost):
+            self._connection.tell(do, **fields)
+
+
+@contextlib.contextmanager
+def connect(
+    address: Address,
+    *,
+    role: str,
+    name: str,
+    run_id: str,
+    log: Path,
+    private: Sequence[str] = (),
+    ssh_options: Mapping[str, str] | None = None,
+) -> Iterator[AgentHost]:
+    """A host, for the length of the context; all that is still up there is taken down at the end.
+
+    ``role`` (target, initiator) decides which runs exclude each other: one machine can have both. Each of the
+    folders ``private`` that the machine has is an empty one in memory, for what is run there.
+    Raises RequirementError if it cannot be reached or lacks rights, BusyError if another run has it.
+    """
+    command = launch_command(len(programs.source(__package__, "agent").encode()))
+    argv = command if address.is_local else ssh_command(address, command, ssh_options or {})
+    connection = Connection(name, argv, log)
+    with contextlib.ExitStack() as stack:
+        stack.callback(connection.close)
+        connection.await_hello()
+        begun = connection.ask(
+            "begin",
+            _Begun,
+            role=role,
+            run_id=run_id,
+            private=[str(PRIVATE), *private],
+            deadman_s=DEADMAN_S,
+            within_s=120,
+        )
+        if begun.busy is not None:
+            owner = printable(runner.last_lines(begun.busy))
+            raise BusyError(
+                f"the {name} ({address.text}) is in use by run {owner}",
+                hint="wait for it; if its harness was killed, it is free within half a minute",
+            )
+        yield AgentHost(
+            name=name,
+            connection=connection,
+            address=address.text,
+            ssh_peer=(begun.ssh.split() + [""] * 4)[2],
+            recovered=(begun.removed, begun.failed),
+        )

@@ -1,0 +1,307 @@
+"""The one place that starts programs: argument lists only, C.UTF-8, standard input never the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from harness.hosts import signals
+from harness.model.errors import CommandFailed, RequirementError
+
+DEFAULT_TIMEOUT_S = 30.0
+LONGEST_WORD_SHOWN = 300
+LONGEST_LINE_SHOWN = 500
+LARGEST_LOG_BYTES = 16 << 20
+"""What is kept of what a program says that comes from another machine, which may never stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """A program that has ended: exit ``status`` (negative: killed by that signal), output as text."""
+
+    argv: tuple[str, ...]
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    def require_success(self) -> Completed:
+        """Return itself, or raise CommandFailed with the replayable command line and its last words."""
+        if self.status == 0:
+            return self
+        words = last_lines(self.stderr.strip() or self.stdout.strip() or "it printed nothing")
+        raise CommandFailed(f"`{command_line(self.argv)}` ended with status {self.status}: {words}")
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """A command as a person would type it; a whole program among its arguments is cut short."""
+    return shlex.join(word if len(word) <= LONGEST_WORD_SHOWN else f"{word[:20]}..." for word in argv)
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment every program gets: the caller's, with the C locale so that output parses."""
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
+    env["PATH"] = f"{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
+    return {**env, **(extra or {})}
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    input: str | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    check: bool = True,
+    env: Mapping[str, str] | None = None,
+) -> Completed:
+    """Run a program to its end.
+
+    Raises CommandFailed if it fails (with ``check``) or outlives ``timeout_s``, RequirementError if
+    it does not exist or may not be executed. What is interrupted is killed with all that it started.
+    """
+    started = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=environment(env),
+            start_new_session=True,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise missing(argv[0]) from error
+    try:
+        stdout, stderr = process.communicate(input, timeout=timeout_s)
+    except BaseException as error:
+        _kill(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise CommandFailed(f"`{command_line(argv)}` did not end within {timeout_s:g} s") from error
+        raise
+    completed = Completed(
+        argv=tuple(argv),
+        status=process.returncode,
+        stdout=stdout,
+        stderr=stderr,
+        seconds=time.monotonic() - started,
+    )
+    return completed.require_success() if check else completed
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a program and what it started in its session, and wait for it, but not for ever."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=5)
+
+
+def missing(program: str) -> RequirementError:
+    """What to say of a program that could not be started."""
+    return RequirementError(
+        f"the program {program} was needed and is not installed, or may not be executed",
+        hint="`harness doctor` lists all that is missing and the command that installs it",
+    )
+
+
+@contextlib.contextmanager
+def daemon(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    ready: Callable[[], bool],
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+    output: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Keep a program running for the length of the context; what it prints is appended to ``log``.
+
+    ``output`` takes its standard output apart from its standard error.
+
+    It is entered when ``ready()`` first answers true; CommandFailed if the program ends before
+    that or ``deadline_s`` passes. On exit it is asked to stop, then killed.
+    """
+    with log.open("ab") as errors, (output or log).open("ab") as out:
+        try:
+            # In a session of its own: iscsid signals its whole process group when it ends.
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                env=environment(env),
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            raise missing(argv[0]) from error
+    try:
+        await_condition(
+            lambda: process.poll() is not None or ready(),
+            deadline_s=deadline_s,
+            what=f"`{command_line(argv)}` to become ready",
+        )
+        if process.poll() is not None:
+            raise CommandFailed(
+                f"`{command_line(argv)}` ended with status {process.returncode} while it started: {tail(log)}"
+            )
+        yield process
+    finally:
+        signals.surely(lambda: stop(process))
+
+
+@contextlib.contextmanager
+def piped(
+    argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in a session of its own, all it prints led through a pipe and appended to ``output``.
+
+    Leaving the context kills it, if it has not ended by itself.
+    """
+    with output.open("ab") as out:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment(env),
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+        # cat(1) copies while we do other things, and lives to see the last words of a killed program.
+        copier = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
+        if process.stdout is not None:
+            process.stdout.close()
+
+        def end() -> None:
+            process.kill()
+            process.wait()
+            copier.wait(timeout=5)
+
+        try:
+            yield process
+        finally:
+            signals.surely(end)
+
+
+class Dialogue:
+    """A program that is talked with, in a session of its own: ``input`` and ``output`` are pipes.
+
+    What it says on standard error is appended to ``log``, up to LARGEST_LOG_BYTES. RequirementError if it
+    cannot be started.
+    """
+
+    def __init__(self, argv: Sequence[str], log: Path) -> None:
+        self._log = log
+        errors = Bounded(log)
+        self._log_begins = errors.begins
+        try:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                start_new_session=True,
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            errors.close()
+            raise missing(argv[0]) from error
+        self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+        says = cast(IO[bytes], self.process.stderr)
+        self._logging = threading.Thread(target=_log_all, args=(says, errors), daemon=True)
+        self._logging.start()
+
+    def said(self) -> str:
+        """What it has printed on standard error."""
+        return self._log.read_bytes()[self._log_begins :].decode("utf-8", "replace").strip()
+
+    def end(self, within_s: float) -> None:
+        """End what it reads, and kill it if it has not ended by then."""
+        with contextlib.suppress(OSError):
+            self.input.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(within_s)
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        # Its last words may still be under way; but what it started may hold the pipe for ever.
+        self._logging.join(1)
+
+
+class Bounded:
+    """A log that grows no further than LARGEST_LOG_BYTES from where it ``begins``: the rest is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self.begins = self._file.tell()
+        self._left = LARGEST_LOG_BYTES
+
+    def write(self, data: bytes) -> None:
+        if self._left > 0:
+            whole = len(data) <= self._left
+            self._file.write(data if whole else data[: self._left] + b"\n(the rest was left out)\n")
+            self._left -= len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _log_all(says: IO[bytes], log: Bounded) -> None:
+    with says, contextlib.closing(log):
+        while data := os.read(says.fileno(), 1 << 16):
+            # What finds no room has to be taken all the same, or who says it hangs.
+            with contextlib.suppress(OSError):
+                log.write(data)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask a child of ours to end, and kill it if it has not after 5 s."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired as error:
+                raise CommandFailed(f"process {process.pid} could not be killed") from error
+
+
+def await_condition(
+    condition: Callable[[], bool], *, deadline_s: float, what: str, interval_s: float = 0.02
+) -> None:
+    """Poll until ``condition()`` is true; CommandFailed naming ``what`` once ``deadline_s`` has passed."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise CommandFailed(f"waited {deadline_s:g} s in vain for {what}")
+        time.sleep(interval_s)
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log on one line, for an error message."""
+    return last_lines(log.read_text(encoding="utf-8", errors="replace") if log.exists() else "")
+
+
+def last_lines(text: str, count: int = 3) -> str:
+    """The last lines of what was said on one line, none of them endless, for an error message."""
+    lines = [line.strip() for line in text.strip().splitlines()[-count:]]
+    shown = (f"{line[:LONGEST_LINE_SHOWN]}..." if len(line) > LONGEST_LINE_SHOWN else line for line in lines)
+    return " / ".join(shown) or "its log is empty"

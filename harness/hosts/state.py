@@ -1,0 +1,140 @@
+"""Where the harness keeps what must outlive a killed run: the lock with its owner, and the journals.
+
+One folder for each user, on a file system that a reboot empties, and one on a disk for what a reboot leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from harness.model.errors import BusyError, RequirementError
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who holds the testbed."""
+
+    pid: int
+    run_id: str
+    since: str
+
+
+def state_folder() -> Path:
+    """The user's folder, made if absent: /run/harness for root, else one in /tmp, or where none can be made
+    there in /dev/shm or $TMPDIR.
+
+    Raises RequirementError if somebody else owns a folder of that name: it could name anything for removal.
+    """
+    # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron have to find each other.
+    uid = os.geteuid()
+    own = f"harness-{uid}"
+    places = [Path("/run/harness")] if uid == 0 else []
+    places += [Path(folder, own) for folder in ("/tmp", "/dev/shm")]  # noqa: S108
+    if asked := os.environ.get("TMPDIR"):
+        places.append(Path(asked, own))
+    refused = []
+    for place in places:
+        try:
+            if os.access(own_folder(place), os.W_OK):
+                return place
+            refused.append(f"{place} (read-only)")
+        except OSError as error:
+            refused.append(f"{place} ({error.strerror})")
+    raise RequirementError(
+        f"a folder for the lock and the journals was expected, but none could be made: {', '.join(refused)}",
+        hint="make room in one of them, or set TMPDIR to a folder that you may write to",
+    )
+
+
+def lasting_folder() -> Path:
+    """The user's folder on a disk, perhaps not made yet: /var/lib/harness for root, else one in /var/tmp."""
+    # Root of a user namespace may not write there either.
+    is_root = os.access("/var/lib", os.W_OK)
+    return Path("/var/lib/harness" if is_root else f"/var/tmp/harness-{os.geteuid()}")  # noqa: S108
+
+
+def own_folder(folder: Path) -> Path:
+    """A folder that only this user may write to, made if absent; RequirementError if it is anything else."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise RequirementError(
+            f"{folder} was expected to be a folder that only its owner, uid {os.geteuid()}, may write to",
+            hint=f"look at what it is, then remove it: rm -r {folder}",
+        )
+    return folder
+
+
+@contextlib.contextmanager
+def exclusive(run_id: str) -> Iterator[Path]:
+    """Hold the testbed for one run; yields the state folder. BusyError names the holder.
+
+    The kernel drops the lock with its process, so a killed run never blocks the next. Afterwards the
+    folder goes, unless a journal in it still names something.
+    """
+    folder = state_folder()
+    path = folder / "lock"
+    with locked(path) as file:
+        owner = Owner(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"))
+        file.truncate(0)
+        file.write(msgspec.json.encode(owner))
+        file.flush()
+        try:
+            yield folder
+        finally:
+            path.unlink()
+            # What is left may be places that a testbed mounted something on. Journals keep the folder. To
+            # remove a place would also take away what an agent has mounted there in its own namespace.
+            if not any(folder.glob("*.lock")):
+                for place in (*folder.iterdir(), folder):
+                    with contextlib.suppress(OSError):
+                        place.rmdir()
+
+
+def locked(path: Path) -> BinaryIO:
+    """A file, open and locked; made if absent. BusyError if somebody else has it."""
+    while True:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            file = path.open("a+b")
+        except FileNotFoundError:
+            continue  # its last holder has just removed the folder
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise BusyError(
+                f"the testbed is in use by {_describe_owner(path)}",
+                hint="wait for it, or end that process; two runs at once would measure each other",
+            ) from None
+        # Its holder may have removed the file between our open and our lock: then it locks nobody out.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        file.close()
+
+
+def _describe_owner(path: Path) -> str:
+    try:
+        owner = msgspec.json.decode(path.read_bytes(), type=Owner)
+    except (OSError, msgspec.DecodeError):
+        return "another run that has only just begun"
+    return f"run {owner.run_id} (process {owner.pid}, since {owner.since})"
+
+
+def sync(folder: Path) -> None:
+    """Have the names in a folder written to its disk: fsync(2) of a file does not do that."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

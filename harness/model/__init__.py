@@ -1,0 +1,563 @@
+"""The types that every other module speaks in, and the schema of all that is written to ``results/``.
+
+Every field that carries a quantity has its unit in its name. Bandwidths are derived from
+``bytes`` and ``runtime_ns`` and never stored rounded. ``docs/results.md`` describes the files.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from harness.model.beside import Beside, Others
+from harness.model.probing import Probe
+from harness.model.ranges import Amount, Count, Figure
+
+SCHEMA_VERSION = 1
+"""Version of the records below; a reader refuses records of a later version."""
+
+
+End = Literal["initiator", "target"]
+ENDS: tuple[End, End] = ("initiator", "target")
+"""Of a link, the initiator's first."""
+
+
+class Status(enum.StrEnum):
+    """What came of a cell. The four stay distinct everywhere; only ``OK`` has a number."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    INVALID = "invalid"
+
+
+class TestbedKind(enum.StrEnum):
+    """Where a run was measured."""
+
+    __test__ = False
+
+    LAB = "lab"
+    HOST = "host"
+    MACHINES = "machines"
+
+
+class BackingKind(enum.StrEnum):
+    """What the target exports: brd through iblock, a write-through file, or a device of the user's."""
+
+    RAMDISK = "ramdisk"
+    FILE = "file"
+    BLOCK = "block"
+
+
+class Duplex(enum.StrEnum):
+    FULL = "full"
+    HALF = "half"
+
+
+class IpsecMode(enum.StrEnum):
+    """RFC 4301, section 3.2."""
+
+    TRANSPORT = "transport"
+    TUNNEL = "tunnel"
+
+
+class IkeAuth(enum.StrEnum):
+    """How the two charons prove themselves: a secret or certificates, both made fresh for the run."""
+
+    PSK = "psk"
+    CERT = "cert"
+
+
+class LabKernel(enum.StrEnum):
+    """Which kernel the lab boots: of the package user-mode-linux, or built by ``testbeds.lab.kernel``."""
+
+    DEBIAN = "debian"
+    OWN = "own"
+
+
+class Clock(enum.StrEnum):
+    """``virtual``: time passes only while everything waits; the processor costs nothing."""
+
+    REAL = "real"
+    VIRTUAL = "virtual"
+
+
+class Security(enum.StrEnum):
+    """What protects the air: WPA2 with a pre-shared key, WPA3 (SAE, management frames protected), nothing."""
+
+    WPA2 = "wpa2"
+    WPA3 = "wpa3"
+    OPEN = "open"
+
+
+IPSEC_OFF = "off"
+UNENCRYPTED = "not encrypted"
+"""What every table says of ESP whose proposal does not encrypt, in place of "IPsec"."""
+
+NO_CIPHER = "ecb(cipher_null)"
+"""What /proc/crypto calls the cipher that is none (RFC 2410)."""
+
+LINK_LOCAL = "local"
+Standard = Literal["802.11n", "802.11ac", "802.11ax"]
+
+
+class HopKind(enum.StrEnum):
+    """What passes packets on between the ends of a link."""
+
+    SWITCH = "switch"
+    ROUTER = "router"
+    PPPOE = "pppoe"
+    """Two routers, the one a PPPoE client of the other."""
+    OPENFLOW = "openflow"
+
+
+class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How an OpenFlow switch decides: by flows that its controller installs, or by asking for each packet.
+
+    ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are of the controller's own link, the profile
+    ``controller``; ``cpu_percent`` is the switch's share of one processor, None: all that it can get.
+    """
+
+    controller: str
+    flows: bool = False
+    rate_bit_s: int | None = None
+    delay_us: float = 0.0
+    frame_overhead_bytes: int = 24
+    cpu_percent: int | None = None
+
+
+class PppAuth(enum.StrEnum):
+    """How a PPPoE client proves who it is: RFC 1994, or RFC 1334, which sends the secret itself."""
+
+    CHAP = "chap"
+    PAP = "pap"
+
+
+class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is between the ends of a link: ``count`` hops, of which there may be ``least`` to ``most``.
+
+    Each takes a packet in whole before it sends it on at the link's rate, and ``delay_us`` beside that.
+    ``auth`` is of PPPoE alone, None for CHAP.
+    """
+
+    kind: HopKind
+    count: int
+    least: int
+    most: int
+    delay_us: float = 0.0
+    openflow: OpenFlow | None = None
+    auth: PppAuth | None = None
+
+
+class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A link as data (``profiles/links/*.toml``).
+
+    ``rate_bit_s`` is the rate on the medium, shared by both directions if ``duplex`` is half;
+    None means unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
+    ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
+    payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
+    ``tcp_window_bytes`` is the most that TCP may have under way in each direction; None: the hosts decide.
+    ``radio``: real 802.11 of that standard (``harness.network.wifi``) where the lab has its own kernel.
+    ``hops``: the link is a path of several such segments in a row (``harness.network.paths``); delay, jitter
+    and loss are then of the whole path, and each hop adds its own delay.
+
+    With ``interface`` it is no profile but a real link: the initiator's network interface of that name, as
+    it is, to the target's address ``portal`` (None: the one in the interface's network).
+    """
+
+    name: str
+    title: str
+    emulated: bool
+    description: str = ""
+    source: str = ""
+    rate_bit_s: int | None = None
+    delay_us: float = 0.0
+    jitter_us: float = 0.0
+    loss_percent: float = 0.0
+    mtu_bytes: int = 1500
+    duplex: Duplex = Duplex.FULL
+    frame_overhead_bytes: int = 24
+    tcp_window_bytes: int | None = None
+    radio: Standard | None = None
+    hops: Hops | None = None
+    interface: str | None = None
+    portal: str | None = None
+
+    @property
+    def path_delay_us(self) -> float:
+        """From end to end, each way, without the time that sending takes."""
+        return self.delay_us + (self.hops.count * self.hops.delay_us if self.hops is not None else 0.0)
+
+
+class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's words.
+
+    ``kernel_algorithms`` are the names by which /proc/crypto knows what the kernel must use;
+    ``charon_plugins`` what charon needs beyond its base list to negotiate it.
+    """
+
+    name: str
+    title: str
+    esp: str
+    ike: str
+    kernel_algorithms: tuple[str, ...]
+    encrypts: bool = True
+    description: str = ""
+    charon_plugins: tuple[str, ...] = ()
+
+
+class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A disk of ``pages_at_once`` chips, each of which reads or writes ``page_bytes`` in ``page_us``.
+
+    So one small command takes ``page_us``, and the whole disk moves pages_at_once * page_bytes in that time.
+    """
+
+    page_bytes: int
+    page_us: float
+    pages_at_once: int
+
+
+class MovingParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An arm and a platter. ``average_seek_us`` is the mean over all pairs of places on the disk.
+
+    ``rate_bytes_s`` is what passes below the head, in the zone where the volume lies, which is at the
+    beginning of the disk; ``capacity_bytes`` is that of the disk, of which the volume is a part.
+    """
+
+    rpm: int
+    rate_bytes_s: int
+    command_us: float
+    track_seek_us: float
+    average_seek_us: float
+    capacity_bytes: int
+    read_ahead_bytes: int
+
+
+class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A disk as data (``profiles/disks/*.toml``).
+
+    With neither ``flash`` nor ``moving`` it is memory that takes no time of its own.
+    """
+
+    name: str
+    title: str
+    description: str = ""
+    source: str = ""
+    flash: Flash | None = None
+    moving: MovingParts | None = None
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One section of a fio job file: its name, and the options of [global] and section merged."""
+
+    name: str
+    options: tuple[tuple[str, str | None], ...]
+
+
+class Column(msgspec.Struct, frozen=True, order=True):
+    """One column of the matrix: a link, what protects it, and how many initiators use it at once."""
+
+    link: str
+    ipsec: str = IPSEC_OFF
+    initiators: int = 1
+
+    @property
+    def label(self) -> str:
+        """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``, ``wired.x2``."""
+        name = self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
+        return name if self.initiators == 1 else f"{name}.x{self.initiators}"
+
+    def shown(self, *, is_unencrypted: bool) -> str:
+        """The label for people, who are to know if ESP leaves the data readable."""
+        return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label
+
+
+def is_unencrypted(encrypts: bool | None, esp: Mapping[str, str]) -> bool:
+    """Whether ESP leaves data readable, by a record's ``encrypts``, or else by the algorithms agreed on."""
+    return encrypts is False or (encrypts is None and NO_CIPHER in esp.get("algorithm", "").split(" + "))
+
+
+class Backing(msgspec.Struct, frozen=True, kw_only=True):
+    """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
+
+    ``destroy`` is what the user typed in consent to losing what a device bears.
+    """
+
+    kind: BackingKind
+    size_bytes: int
+    path: str | None = None
+    destroy: str | None = None
+
+
+class Machines(msgspec.Struct, frozen=True, kw_only=True):
+    """Real machines: ``local`` or ``ssh://[USER@]HOST[:PORT]`` for each; see ``remote.parse_address``."""
+
+    target: str
+    initiators: tuple[str, ...]
+
+
+class Cell(msgspec.Struct, frozen=True, order=True):
+    """One measurement to be made: a workload on a column, for the repeat-th time (from 1)."""
+
+    column: Column
+    workload: str
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        """File name stem of the cell's record, unique in its run."""
+        return f"{self.column.label}.{self.workload}.r{self.repeat}"
+
+
+class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """When a cell has been measured often enough.
+
+    ``width``: the largest ``stats.Summary.spread`` that will do (0.05: 5 % of the median to either side).
+    ``max_s`` is the time of all cells of the run together, by the clock that they are measured by.
+    """
+
+    width: float
+    max_repeats: int
+    max_s: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a run needs, resolved: nothing is looked up again inside the testbed.
+
+    Each cell is measured ``repeats`` times; with ``stop`` that is the fewest, and it is repeated until the
+    rule is met. One that others disturbed is measured again up to ``retries`` times.
+    ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives
+    the lab's hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column
+    ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
+
+    ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
+    With ``probing`` it is these that are made, each on every column, and no workload is.
+    ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
+    ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
+    ``iscsi`` are parameters that both ends of every session are to agree on (``harness.storage.iscsi``).
+    ``hops`` are the addresses, as of ``machines``, of what is between the ends and only looked at.
+    """
+
+    run_id: str
+    testbed: TestbedKind
+    columns: tuple[Column, ...]
+    workloads: tuple[Workload, ...]
+    repeats: int
+    seed: int
+    backing: Backing
+    links: dict[str, LinkProfile]
+    proposals: dict[str, Proposal]
+    ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
+    ike_auth: IkeAuth = IkeAuth.PSK
+    machines: Machines | None = None
+    hops: tuple[str, ...] = ()
+    kernels_apart: bool = False
+    local_device: Backing | None = None
+    shared_lun: bool = False
+    lab_kernel: LabKernel | None = None
+    virtual_time: bool = False
+    disk: DiskProfile | None = None
+    wifi_security: Security = Security.WPA2
+    iscsi: dict[str, str] = {}
+    probes: bool = False
+    probing: tuple[Probe, ...] = ()
+    profile: str = "document"
+    runtime_s: float | None = None
+    stop: StoppingRule | None = None
+    retries: int = 2
+    created_unix_s: float = 0.0
+    harness_version: str = ""
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def tag(self) -> str:
+        """The run's short id: it is in the name of all that a run brings up."""
+        return self.run_id.rpartition("-")[2]
+
+    @property
+    def most_repeats(self) -> int:
+        return self.repeats if self.stop is None else self.stop.max_repeats
+
+    @property
+    def clock(self) -> Clock:
+        return Clock.VIRTUAL if self.virtual_time else Clock.REAL
+
+    def encrypts(self, column: Column) -> bool | None:
+        """Whether a column's ESP encrypts; None without IPsec."""
+        return None if column.ipsec == IPSEC_OFF else self.proposals[column.ipsec].encrypts
+
+    def shown(self, column: Column) -> str:
+        """The name of a column for people."""
+        return column.shown(is_unencrypted=self.encrypts(column) is False)
+
+    def has_radio(self, link: LinkProfile) -> bool:
+        """Whether a link is 802.11 over simulated radios: its own kernel has them, Debian's has none."""
+        return link.radio is not None and self.lab_kernel is LabKernel.OWN
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency of completed I/Os, submission to completion; what fio did not report is None."""
+
+    mean_ns: Amount | None = None
+    min_ns: Amount | None = None
+    max_ns: Amount | None = None
+    stddev_ns: Amount | None = None
+    p50_ns: Amount | None = None
+    p99_ns: Amount | None = None
+    p99_9_ns: Amount | None = None
+
+
+class Io(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction of one measurement: bytes and I/Os completed within ``runtime_ns``."""
+
+    bytes: Count
+    ios: Count
+    runtime_ns: Count
+    latency: Latency
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes * 1e9 / self.runtime_ns if self.runtime_ns else 0.0
+
+    @property
+    def iops(self) -> float:
+        return self.ios * 1e9 / self.runtime_ns if self.runtime_ns else 0.0
+
+
+class AirProof(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence that a cell's bytes went through the air, protected as its network says.
+
+    Station bytes are what the 802.11 stack counted for the other end, both directions added up. A radio that
+    takes no part heard ``protected_frames_sampled`` encrypted data frames (one in ``sampling`` is looked at)
+    and ``clear_frames`` others (of all).
+    """
+
+    key_management: str
+    cipher: str
+    station_bytes_initiator: Count
+    station_bytes_target: Count
+    protected_frames_sampled: Count
+    clear_frames: Count
+    sampling: Count
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence that a cell's bytes took the path its column names.
+
+    ``esp_bytes`` is the smaller of the two ends' ESP payload counters, both directions added up and over all
+    security associations; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
+    link saw outside ESP; ``esp_packets_sampled`` the ESP packets in that capture (one in
+    ``esp_sampling``), of which ``esp_packets_due`` had to be there. ``control_frames`` is IKE, ARP and their
+    like in the captures, ``other_frames`` what is neither. ``unaccounted_frames`` and ``unaccounted_bytes``
+    are what an interface carried beyond all of that, at the end and in the direction where it was most.
+    Interface counters are of the link, both directions added up.
+    """
+
+    link_bytes_initiator: Count
+    link_bytes_target: Count
+    esp_bytes: Count = 0
+    esp_bytes_initiator: Count = 0
+    esp_bytes_target: Count = 0
+    esp_packets_sampled: Count = 0
+    esp_packets_due: Count = 0
+    esp_sampling: Count = 1
+    cleartext_segments: Count = 0
+    control_frames: Count = 0
+    other_frames: Count = 0
+    unaccounted_frames: Count = 0
+    unaccounted_bytes: Count = 0
+    rekeys: Count = 0
+    tcp_retransmits: Count | None = None
+    air: AirProof | None = None
+
+
+class WifiState(msgspec.Struct, frozen=True, kw_only=True):
+    """A station's association at one moment, as iw(8) tells it; what it does not tell is None.
+
+    Rates are the PHY's of the last frame each way; ``unix_s`` is when it was looked at.
+    """
+
+    unix_s: Amount
+    bssid: str | None = None
+    ssid: str | None = None
+    frequency_mhz: Amount | None = None
+    channel: Count | None = None
+    width_mhz: Count | None = None
+    signal_dbm: Figure | None = None
+    tx_bit_s: Amount | None = None
+    tx_mode: str | None = None
+    rx_bit_s: Amount | None = None
+    rx_mode: str | None = None
+
+
+class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one initiator contributed to a cell that several measured at once.
+
+    ``started_unix_s`` is when its fio began to do I/O.
+    """
+
+    initiator: str
+    status: Status
+    reason: str | None = None
+    read: Io | None = None
+    write: Io | None = None
+    started_unix_s: Amount | None = None
+    proof: Proof | None = None
+    wifi: tuple[WifiState, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell and repeat: ``results/<run id>/cells/<key>.json``.
+
+    ``encrypts`` says it of the column's ESP proposal; None without IPsec, and in records of before.
+
+    With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their total,
+    its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
+    ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
+    ``order`` is the cell's place in the randomised sequence of its run, from 0.
+    ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
+    ``beside`` is what was measured beside it, None where nothing was.
+    """
+
+    run_id: str
+    testbed: TestbedKind
+    workload: str
+    link: str
+    ipsec: str
+    repeat: Count
+    order: Count
+    status: Status
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    read: Io | None = None
+    write: Io | None = None
+    sync_latency: Latency | None = None
+    started_unix_s: Amount = 0.0
+    wall_ns: Count = 0
+    fio_ns: Count = 0
+    block_bytes: Count | None = None
+    emulated: bool = False
+    link_title: str = ""
+    ipsec_mode: str | None = None
+    encrypts: bool | None = None
+    proof: Proof | None = None
+    session: dict[str, str] = {}
+    esp: dict[str, str] = {}
+    raw: tuple[str, ...] = ()
+    initiators: Count = 1
+    clients: tuple[ClientPart, ...] = ()
+    wifi: tuple[WifiState, ...] = ()
+    clock: Clock = Clock.REAL
+    lab_kernel: LabKernel | None = None
+    disk: str = ""
+    beside: Beside | None = None
+    source: str = "harness"
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def others(self) -> tuple[Others, ...]:
+        """What others took meanwhile; empty where that is not known."""
+        return self.beside.others if self.beside is not None else ()

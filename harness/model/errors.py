@@ -1,0 +1,81 @@
+"""The few kinds of errors a user can meet. Each message is one sentence and ends with what to try."""
+
+from __future__ import annotations
+
+
+class HarnessError(Exception):
+    """Something a user can cause or mend.
+
+    ``message`` says what was expected and what was found, ``hint`` what to try; the command line
+    prints both and exits with ``exit_code``, never with a traceback.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message} ({self.hint})"
+
+
+class UsageError(HarnessError):
+    """Wrong input: an option, a name, a file that the user gave."""
+
+
+class RequirementError(HarnessError):
+    """Programs, kernel features or rights are missing; all of them are named at once."""
+
+
+class BusyError(HarnessError):
+    """Another run holds the testbed or the device."""
+
+
+class DeviceRefused(HarnessError):
+    """The device guard will not write to this device."""
+
+
+class CommandFailed(HarnessError):
+    """A program that the harness started ended with an error; the message replays its command line."""
+
+    exit_code = 1
+
+
+class TestbedError(HarnessError):
+    """The testbed could not be brought up, or was lost while it was in use."""
+
+    exit_code = 1
+    __test__ = False  # pytest: the name begins with "Test", but this is no test class
+
+
+class HostLost(HarnessError):
+    """The connection to a host is gone; it undoes by itself what was brought up there."""
+
+    exit_code = 1
+
+
+class HopLost(HarnessError):
+    """A machine between the ends does not answer any more: what it counted is not known, and that is all."""
+
+    exit_code = 1
+
+
+class CellInvalid(HarnessError):
+    """A measurement was made, but something shows that its number must not be used."""
+
+    exit_code = 1
+
+
+class Interrupted(BaseException):
+    """The user, his terminal or the machine wants the command to end; see ``harness.hosts.signals``.
+
+    Not KeyboardInterrupt, which click would take for its own and say nothing of. ``hint`` says how to go on,
+    ``left`` what could not be taken down: a phrase for each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hint: str | None = None
+        self.left: tuple[str, ...] = ()

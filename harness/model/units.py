@@ -1,0 +1,169 @@
+"""Sizes, times and names as people type them, and the sentences that refuse what they cannot mean."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+
+LARGEST = 2**63 - 1
+"""The largest size, in bytes, and the largest time, in nanoseconds: what a signed 64-bit integer holds."""
+
+_NUMBER = r"([0-9]{1,30}(?:\.[0-9]{1,30})?)"
+_SIZE = re.compile(_NUMBER + r" ?(?:([KMGTP]?)|([KMGTP])iB|B)", re.ASCII | re.IGNORECASE)
+_DECIMAL_SIZE = re.compile(_NUMBER + r" ?([KMGTP])B", re.ASCII | re.IGNORECASE)
+_DURATION = re.compile(_NUMBER + r" ?(us|ms|s|m|h|d)?")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_SECONDS = {
+    "us": Fraction(1, 1_000_000),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
+
+
+def shown(text: str) -> str:
+    """``text`` for an error message: quoted, at most 60 characters, unable to drive a terminal."""
+    return f"'{printable(text[:60])}{'…' if len(text) > 60 else ''}'"
+
+
+def parse_size(text: str, *, what: str = "size") -> int:
+    """Bytes meant by ``128M``, ``4k``, ``1.5G``, ``64MiB`` or ``4096``.
+
+    K, M, G, T and P are powers of 1024, as fio reads them; ``KiB`` and so on say the same. ``KB`` is
+    refused: fio takes it for 1024 bytes and the SI for 1000. UsageError for that, for what is not a
+    positive whole number of bytes, and above 2**63 - 1; ``what`` names the quantity in its sentence.
+    """
+    if decimal := _DECIMAL_SIZE.fullmatch(text.strip(" ")):
+        number, prefix = decimal[1], decimal[2].upper()
+        raise UsageError(
+            f"{what}: {shown(text)} could mean powers of 1000 or of 1024",
+            hint=f"write {number}{prefix} or {number}{prefix}iB for powers of 1024",
+        )
+    match = _SIZE.fullmatch(text.strip(" "))
+    if match is None:
+        raise UsageError(
+            f"{what}: expected a number of bytes, found {shown(text)}",
+            hint="try 4096, 256K, 128M or 1.5G, where K, M and G are powers of 1024",
+        )
+    prefix = (match[2] or match[3] or "").upper()
+    size = Fraction(match[1]) * 1024 ** " KMGTP".index(prefix or " ")
+    if size.denominator != 1:
+        raise UsageError(
+            f"{what}: {shown(text)} is not a whole number of bytes", hint="use a smaller unit, such as 1536K"
+        )
+    if not 0 < size <= LARGEST:
+        raise UsageError(
+            f"{what}: expected more than 0 and at most 2^63 - 1 bytes, found {shown(text)}",
+            hint="try 128M",
+        )
+    return int(size)
+
+
+def parse_duration_s(text: str, *, what: str = "time") -> float:
+    """Seconds meant by ``1.5s``, ``250ms``, ``2m``, ``1h``, ``1d``, ``20us`` or ``90`` (seconds).
+
+    UsageError for anything else, for zero, and above 2**63 - 1 nanoseconds (292 years).
+    """
+    match = _DURATION.fullmatch(text.strip(" "))
+    if match is None:
+        raise UsageError(
+            f"{what}: expected a number of seconds or a number and its unit, found {shown(text)}",
+            hint="try 1.5s, 250ms, 2m or 1h",
+        )
+    seconds = Fraction(match[1]) * _SECONDS[match[2] or "s"]
+    if not 0 < seconds * 10**9 <= LARGEST:
+        raise UsageError(
+            f"{what}: expected more than 0 and at most 292 years, found {shown(text)}", hint="try 1.5s or 2m"
+        )
+    return float(seconds)
+
+
+def parse_percent(text: str, *, what: str = "part") -> float:
+    """The part meant by ``5%``: 0.05. UsageError for anything else, for 0 % and from 100 % on."""
+    match = re.fullmatch(_NUMBER + r" ?%", text.strip(" "), re.ASCII)
+    part = Fraction(match[1]) / 100 if match else None
+    if part is None or not 0 < part < 1:
+        raise UsageError(
+            f"{what}: expected a percentage above 0% and below 100%, found {shown(text)}", hint="try 5%"
+        )
+    return float(part)
+
+
+def format_size(size_bytes: float) -> str:
+    """``128 MiB``, ``1.5 GiB``, ``512 B``; four significant digits. ValueError if negative or not finite."""
+    value = _finite(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        # What would round up to 1024 of this unit is 1 of the next.
+        if value < 1023.5:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} PiB"
+
+
+def format_duration(seconds: float) -> str:
+    """``250 us``, ``1.5 s``, ``2 min 5 s``, ``3 h 0 min``. ValueError if negative or not finite."""
+    value = _finite(seconds)
+    if value == 0:
+        return "0 s"
+    if value < 1e-3:
+        return f"{value * 1e6:.3g} us"
+    if value < 0.9995:
+        return f"{value * 1e3:.3g} ms"
+    if value < 59.5:
+        return f"{value:.3g} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(value / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _finite(value: float) -> float:
+    """Quantities to be shown come from the program, not from the user: a bad one is a defect."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"cannot show {value!r} as a quantity")
+    return float(value)
+
+
+def check_name(kind: str, text: str) -> str:
+    """``text`` if it is fit to be a name of runs, links, workloads and so on; else UsageError.
+
+    Names become parts of file names, job files and command lines, so they are 1 to 64 characters of
+    a-z, 0-9, ``.``, ``_`` and ``-``, and begin with a letter or digit.
+    """
+    if _NAME.fullmatch(text):
+        return text
+    raise UsageError(
+        f"{kind} name: expected 1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit, "
+        f"found {shown(text)}",
+        hint=f"try {slug(text, fallback='my-name')}",
+    )
+
+
+def slug(text: str, *, fallback: str) -> str:
+    """The nearest thing to ``text`` that ``check_name`` takes, or ``fallback`` if nothing is left of it."""
+    words = re.sub(r"[^a-z0-9._-]+", "-", text.lower())
+    return words.strip("-._")[:64] or fallback
+
+
+def closest(text: str, known: Iterable[str]) -> str | None:
+    """The one of ``known`` that ``text`` may be a slip of; None if nothing is near."""
+    return next(iter(difflib.get_close_matches(text, sorted(known), n=1, cutoff=0.5)), None)
+
+
+def unknown_name(kind: str, text: str, known: Iterable[str]) -> UsageError:
+    """The error for a ``kind`` called ``text`` that is none of ``known``: what there is, and the closest."""
+    names = sorted(known)
+    there = f"there are {', '.join(names)}" if names else "there are none at all"
+    near = closest(text, names)
+    return UsageError(
+        f"there is no {kind} {shown(text)}", hint=f"did you mean {near}? {there}" if near else there
+    )

@@ -1,0 +1,549 @@
+"""Real links: interfaces of the user's, found and used as they are. Nothing is taken up, down or renumbered.
+
+Where a host has several interfaces in one network, the kernel would answer for any address on any of them
+and send through whichever route comes first. For as long as a link is up, two things then hold the traffic
+between its two addresses to the interfaces that were named: a routing rule for just these two addresses
+(ip-rule(8)), and ARP that keeps to its interface (arp_ignore and arp_announce in
+Documentation/networking/ip-sysctl.rst). The rule lets strict reverse path filtering pass as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model import LinkProfile
+from harness.model.errors import RequirementError, UsageError
+from harness.network.links import LinkPath
+from harness.network.wireless import is_wireless
+from harness.parse import ethtool
+
+TABLE = 48_000
+"""The first of our routing tables; a path has two, one for each side."""
+
+PRIORITY = 1_000
+"""Of the first of our routing rules: behind strongSwan's (220), before those of VPNs (5210, 32764)."""
+
+ARP = {"arp_ignore": (1, "1"), "arp_announce": (2, "2")}
+"""The least effective value that will do, and what is set where it is less."""
+
+UNCHANGED = "the harness brings no interface up and changes no address: have it ready before the run"
+
+
+# What the kernel has
+
+
+class _AddressInfo(msgspec.Struct):
+    family: str = ""
+    local: str = ""
+    address: str | None = None  # the peer's, of a point-to-point link
+    prefixlen: int = 32
+    secondary: bool = False
+
+
+class _LinkInfo(msgspec.Struct):
+    info_kind: str = ""
+    info_slave_kind: str = ""
+
+
+class _Counters(msgspec.Struct):
+    rx: dict[str, int] = {}
+    tx: dict[str, int] = {}
+
+
+class _Device(msgspec.Struct):
+    """What ``ip -d -s -j address`` and ``link`` say of a device; old versions leave some of it out."""
+
+    ifname: str = ""
+    flags: list[str] = []
+    link_type: str = ""
+    operstate: str = ""
+    mtu: int | None = None
+    master: str | None = None
+    linkinfo: _LinkInfo = msgspec.field(default_factory=_LinkInfo)
+    addr_info: list[_AddressInfo] = []
+    stats64: _Counters = msgspec.field(default_factory=_Counters)
+
+
+class _Route(msgspec.Struct):
+    dev: str = ""
+    gateway: str | None = None
+    prefsrc: str | None = None
+
+
+class _Rule(msgspec.Struct):
+    priority: int = 0
+    table: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """An IPv4 address of an interface, and the network that is reached through it."""
+
+    local: str
+    network: ipaddress.IPv4Network
+
+    def __str__(self) -> str:
+        return f"{self.local}/{self.network.prefixlen}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """A network interface as the kernel has it. ``port_of`` is the bridge or bond that it is a port of."""
+
+    name: str
+    kind: str
+    is_loopback: bool
+    is_up: bool
+    has_carrier: bool
+    port_of: str | None
+    addresses: tuple[Address, ...]
+
+    def address_in(self, other: str) -> Address | None:
+        """Its address whose network ``other`` is in."""
+        there = ipaddress.IPv4Address(other)
+        return next((address for address in self.addresses if there in address.network), None)
+
+
+def _interface(device: _Device) -> Interface:
+    # A VRF is a master as well, but its ports keep their addresses.
+    is_port = device.master is not None and device.linkinfo.info_slave_kind != "vrf"
+    return Interface(
+        name=device.ifname,
+        kind=device.linkinfo.info_kind,
+        is_loopback="LOOPBACK" in device.flags,
+        is_up="UP" in device.flags,
+        # DORMANT: a station that is associated but not let in yet (Documentation/networking/operstates.rst).
+        has_carrier="LOWER_UP" in device.flags and device.operstate != "DORMANT",
+        port_of=device.master if is_port else None,
+        addresses=tuple(
+            Address(
+                local=info.local,
+                network=ipaddress.IPv4Network((info.address or info.local, info.prefixlen), strict=False),
+            )
+            for info in device.addr_info
+            if info.family == "inet" and not info.secondary
+        ),
+    )
+
+
+T = TypeVar("T")
+
+
+def _ask_ip(host: Host, words: Sequence[str], type_: type[T], *, check: bool = True) -> list[T]:
+    """What ``ip -j`` answers; without ``check`` an error counts as an empty answer."""
+    done = host.run(["ip", "-d", "-j", *words], check=check)
+    if done.status != 0:
+        return []
+    try:
+        return msgspec.json.decode(done.stdout or "[]", type=list[type_])  # type: ignore[valid-type]
+    except msgspec.DecodeError as error:
+        raise RequirementError(
+            f"expected JSON from `ip -j {' '.join(words)}` on the {host.name}, found {done.stdout[:40]!r}",
+            hint="it takes iproute2 4.17 (2018) or later",
+        ) from error
+
+
+def read_interfaces(host: Host) -> list[Interface]:
+    """All interfaces of a host. Of several addresses in a network the first counts, which the kernel uses."""
+    return [_interface(device) for device in _ask_ip(host, ["address"], _Device) if device.ifname]
+
+
+# Which interfaces and addresses a link is made of
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """One side of a link: what is sent from ``address`` to ``peer`` goes out through ``iface``.
+
+    ``siblings`` are other interfaces of the host in the same network. ``is_routed`` is whether the
+    kernel's own routing chooses ``iface`` already.
+    """
+
+    host: Host
+    iface: str
+    address: str
+    peer: str
+    gateway: str | None
+    siblings: tuple[str, ...]
+    is_routed: bool
+
+
+def check(initiator: Host, target: Host, profile: LinkProfile) -> None:
+    """UsageError or RequirementError if a link cannot be brought up, and why. Nothing is changed."""
+    _find_ends(initiator, target, profile)
+
+
+def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End, End]:
+    name = profile.interface or ""
+    near, far = read_interfaces(initiator), read_interfaces(target)
+    iface = next((one for one in near if one.name == name), None)
+    if iface is None:
+        raise UsageError(
+            f"the {initiator.name} has no interface {name}, but {', '.join(one.name for one in near)}",
+            hint=f"choose one of them: --link {profile.name}=IFACE",
+        )
+    _require_usable(initiator, iface, profile)
+    portal = profile.portal or _portal(initiator, near, iface, target, far, profile)
+    portal_iface = next((one for one in far if _has(one, portal)), None)
+    if portal_iface is None:
+        raise UsageError(
+            f"expected an IPv4 address of the {target.name} for link {profile.name}, found {portal}; "
+            f"it has {_listed(far)}",
+            hint=f"try --link {profile.name}={name}@ADDRESS with one of them",
+        )
+    _require_usable(target, portal_iface, profile)
+    _require_different(initiator, near, target, portal)
+    route = _route_through(initiator, name, portal)
+    if route.prefsrc is None:
+        raise RequirementError(f"the {initiator.name} has no address to reach {portal} from through {name}")
+    _require_different(target, far, initiator, route.prefsrc)
+    back = _route_through(target, portal_iface.name, route.prefsrc)
+    return (
+        _end(initiator, near, iface, route.prefsrc, portal, route.gateway),
+        _end(target, far, portal_iface, portal, route.prefsrc, back.gateway),
+    )
+
+
+def _has(iface: Interface, address: str) -> bool:
+    return any(one.local == address for one in iface.addresses)
+
+
+def _listed(interfaces: Sequence[Interface]) -> str:
+    """The addresses by which others can reach a host."""
+    words = [
+        f"{address} on {iface.name}"
+        for iface in interfaces
+        if not iface.is_loopback
+        for address in iface.addresses
+    ]
+    return ", ".join(words) or "no IPv4 address"
+
+
+def _require_usable(host: Host, iface: Interface, profile: LinkProfile) -> None:
+    what = f"{iface.name} of the {host.name}"
+    if iface.is_loopback:
+        raise UsageError(
+            f"link {profile.name}: {what} is the loopback, which leads to no other machine",
+            hint="name a network interface; `ip -br address` lists them",
+        )
+    if iface.port_of is not None:
+        raise UsageError(
+            f"link {profile.name}: {what} is a port of {iface.port_of}, which has the addresses",
+            hint=f"name {iface.port_of} instead",
+        )
+    if not iface.is_up:
+        raise RequirementError(f"link {profile.name}: {what} is down", hint=UNCHANGED)
+    if not iface.has_carrier:
+        raise RequirementError(
+            f"link {profile.name}: {what} has no carrier: no cable, or not associated", hint=UNCHANGED
+        )
+    if not iface.addresses:
+        raise RequirementError(f"link {profile.name}: {what} has no IPv4 address", hint=UNCHANGED)
+
+
+def _require_different(host: Host, interfaces: Sequence[Interface], other: Host, address: str) -> None:
+    """What one side sends to the other's address must not stay inside it."""
+    own = next((one for one in interfaces if _has(one, address)), None)
+    if own is not None:
+        raise UsageError(
+            f"{address} of the {other.name} is an address of the {host.name} too ({own.name}), "
+            "so nothing sent to it would leave by an interface",
+            hint="initiator and target have to be two machines (or network namespaces)",
+        )
+
+
+def _portal(
+    initiator: Host,
+    near: Sequence[Interface],
+    iface: Interface,
+    target: Host,
+    far: Sequence[Interface],
+    profile: LinkProfile,
+) -> str:
+    """The one address of the target in a network of the initiator's interface."""
+    found = {
+        address.local: one.name
+        for one in far
+        if not one.is_loopback
+        for address in one.addresses
+        if iface.address_in(address.local) is not None
+    }
+    # One that both have, such as Docker's, leads nowhere; it is told of only if there is no other.
+    own = {address.local for one in near for address in one.addresses}
+    others = {address: name for address, name in found.items() if address not in own}
+    if not found:
+        raise UsageError(
+            f"{iface.name} of the {initiator.name} ({', '.join(map(str, iface.addresses))}) and the "
+            f"{target.name} ({_listed(far)}) have no IPv4 network in common",
+            hint=f"if routers lead to it, name its address: --link {profile.name}={iface.name}@ADDRESS",
+        )
+    if len(others) > 1:
+        raise UsageError(
+            f"the {target.name} has several addresses that {iface.name} of the {initiator.name} reaches: "
+            f"{', '.join(f'{address} ({name})' for address, name in others.items())}",
+            hint=f"name one: --link {profile.name}={iface.name}@{next(iter(others))}",
+        )
+    return next(iter(others or found))
+
+
+def _route_through(host: Host, iface: str, destination: str) -> _Route:
+    """The route to an address through one interface; RequirementError if there is none."""
+    # Of an interface that was asked for, the kernel assumes that everything is on its link
+    # (ip_route_output_key_hash_rcu() in net/ipv4/route.c). Only fibmatch tells whether a route says so.
+    asked = [destination, "oif", iface]
+    if not _ask_ip(host, ["route", "get", "fibmatch", *asked], _Route, check=False):
+        raise RequirementError(
+            f"the {host.name} has no route to {destination} through {iface}",
+            hint=f"try `ip route get {destination}` there, and name the interface it says",
+        )
+    return _ask_ip(host, ["route", "get", *asked], _Route)[0]
+
+
+def _chosen(host: Host, address: str, peer: str) -> str:
+    """The interface through which the kernel sends from one address to another, "" if through none."""
+    routes = _ask_ip(host, ["route", "get", peer, "from", address], _Route, check=False)
+    return routes[0].dev if routes else ""
+
+
+def _end(
+    host: Host,
+    interfaces: Sequence[Interface],
+    iface: Interface,
+    address: str,
+    peer: str,
+    gateway: str | None,
+) -> End:
+    network = next((one.network for one in iface.addresses if one.local == address), None)
+    return End(
+        host=host,
+        iface=iface.name,
+        address=address,
+        peer=peer,
+        gateway=gateway,
+        siblings=tuple(
+            one.name
+            for one in interfaces
+            if one.name != iface.name
+            and one.is_up
+            and not one.is_loopback
+            and any(network is not None and other.network.overlaps(network) for other in one.addresses)
+        ),
+        is_routed=_chosen(host, address, peer) == iface.name,
+    )
+
+
+# Holding the traffic to them
+
+
+class SourceRoute(msgspec.Struct, frozen=True):
+    """A rule and a table of its own for what goes from ``address`` to ``peer``, and for nothing else."""
+
+    address: str
+    peer: str
+    iface: str
+    gateway: str | None
+    table: int
+    priority: int
+
+    @property
+    def _rule(self) -> tuple[str, ...]:
+        return (
+            *("from", f"{self.address}/32", "to", f"{self.peer}/32"),
+            *("lookup", str(self.table), "priority", str(self.priority)),
+        )
+
+    @property
+    def _route(self) -> tuple[str, ...]:
+        via = ("via", self.gateway) if self.gateway else ()
+        return (f"{self.peer}/32", *via, "dev", self.iface, "src", self.address, "table", str(self.table))
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "route", "add", *self._route])
+        host.run(["ip", "rule", "add", *self._rule])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (
+            Step(("ip", "rule", "del", *self._rule), absent=("No such file or directory",)),
+            Step(
+                ("ip", "route", "del", *self._route),
+                absent=("No such process", "FIB table does not exist", "Cannot find device"),
+            ),
+        )
+
+
+class Sysctl(msgspec.Struct, frozen=True):
+    """A file below /proc/sys that has another value meanwhile; ``old`` is what it had before."""
+
+    path: str
+    value: str
+    old: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["tee", self.path], input=self.value)
+
+    def undo(self) -> tuple[Step, ...]:
+        # Absent if its interface has gone.
+        return (Step(("tee", self.path), input=self.old, absent=("No such file or directory",)),)
+
+
+@dataclass
+class _Shared:
+    stack: contextlib.ExitStack
+    users: int = 0
+
+
+_shared: dict[tuple[object, str | None, str], _Shared] = {}
+"""Sysctls that are held now, by kernel, network namespace and path. Columns of a run come and go in any
+order: the first that needs a value sets it, the last puts the old one back."""
+
+
+@contextlib.contextmanager
+def _sysctl(journal: Journal, host: Host, sysctl: Sysctl) -> Iterator[None]:
+    key = (host.kernel, host.netns, sysctl.path)
+    if key not in _shared:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(journal.hold(host, sysctl))
+            _shared[key] = _Shared(stack.pop_all())
+    shared = _shared[key]
+    shared.users += 1
+    try:
+        yield
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            del _shared[key]
+            shared.stack.close()
+
+
+def _arp_sysctls(end: End) -> list[Sysctl]:
+    """What keeps ARP to its interface, for each that does not do so already."""
+    wanted = []
+    for name, (least, value) in ARP.items():
+        folders = ["all", end.iface, *end.siblings]
+        paths = [f"/proc/sys/net/ipv4/conf/{folder}/{name}" for folder in folders]
+        # By a program: below /proc/sys/net are the values of the reader's network namespace.
+        everywhere, *old = end.host.run(["cat", *paths]).stdout.split()
+        for path, found in zip(paths[1:], old, strict=True):
+            # The larger of the two counts.
+            held = (end.host.kernel, end.host.netns, path) in _shared
+            if held or max(int(everywhere), int(found)) < least:
+                wanted.append(Sysctl(path, value, found))
+    return wanted
+
+
+def _require_free(host: Host, table: int, priority: int) -> None:
+    rules = _ask_ip(host, ["rule"], _Rule)
+    taken = [rule for rule in rules if rule.priority == priority or rule.table == str(table)]
+    routes = _ask_ip(host, ["route", "show", "table", str(table)], _Route, check=False)
+    if taken or routes:
+        raise RequirementError(
+            f"routing table {table} and rule {priority} of the {host.name} were expected to be free, "
+            "but are in use",
+            hint="if a killed run left them, `harness clean` or the next run removes them; see `ip rule`",
+        )
+
+
+@contextlib.contextmanager
+def bring_up(
+    journal: Journal, initiator: Host, target: Host, profile: LinkProfile, *, index: int, port: int
+) -> Iterator[LinkPath]:
+    """Find the ``index``-th link of a run and hold its traffic to it; yields it, ready for traffic.
+
+    Raises what ``check`` raises, and RequirementError if the traffic cannot be held to the interfaces.
+    """
+    ends = _find_ends(initiator, target, profile)
+    near, far = ends
+    with contextlib.ExitStack() as stack:
+        for side, end in enumerate(ends):
+            if end.siblings or not end.is_routed:
+                table, priority = (first + 2 * index + side for first in (TABLE, PRIORITY))
+                _require_free(end.host, table, priority)
+                route = SourceRoute(end.address, end.peer, end.iface, end.gateway, table, priority)
+                stack.enter_context(journal.hold(end.host, route))
+                _require_chosen(end)
+            for sysctl in _arp_sysctls(end) if end.siblings else ():
+                stack.enter_context(_sysctl(journal, end.host, sysctl))
+        if near.siblings or far.siblings:
+            for end in ends:
+                # An entry from before may name the wrong interface. Asking anew also tells the one asked
+                # (RFC 826: who receives a request updates what he knows of its sender).
+                end.host.run(["ip", "neigh", "flush", "to", end.gateway or end.peer, "dev", end.iface])
+        yield LinkPath(
+            profile=profile,
+            index=index,
+            port=port,
+            is_shared=True,
+            initiator=initiator,
+            target=target,
+            initiator_iface=near.iface,
+            target_iface=far.iface,
+            initiator_address=near.address,
+            target_address=far.address,
+        )
+
+
+def _require_chosen(end: End) -> None:
+    chosen = _chosen(end.host, end.address, end.peer)
+    if chosen != end.iface:
+        raise RequirementError(
+            f"what the {end.host.name} sends from {end.address} to {end.peer} was expected to leave through "
+            f"{end.iface}, but goes {f'through {chosen}' if chosen else 'nowhere'}",
+            hint="a routing rule in front of the harness's sends it there; see `ip rule`, and stop that VPN",
+        )
+
+
+# What an interface is
+
+
+KINDS = ("bridge", "bond", "vlan")
+
+
+def describe(host: Host, iface: str) -> dict[str, object]:
+    """An interface as the kernel, and ethtool(8) where it is installed, have it now.
+
+    ``kind`` (ethernet, wifi, bridge, bond, vlan, virtual), ``mtu_bytes``, ``errors`` (counters since the
+    interface exists), ``speed_mbit_s``, ``duplex`` (full, half), ``driver``, ``firmware``, ``offloads`` (by
+    name: on, off). What is not told is left out. Raises CommandFailed if there is no such interface.
+    """
+    found: dict[str, object] = {}
+    for device in _ask_ip(host, ["-s", "link", "show", "dev", iface], _Device):
+        wifi = is_wireless(host, iface)
+        found |= {"kind": "wifi" if wifi else _kind(device), "mtu_bytes": device.mtu}
+        found["errors"] = _errors(device.stats64)
+    found |= ethtool.settings(_ethtool(host, iface))
+    found |= ethtool.driver(_ethtool(host, "-i", iface))
+    found["offloads"] = ethtool.offloads(_ethtool(host, "-k", iface))
+    return {name: value for name, value in found.items() if value not in (None, {})}
+
+
+def _kind(device: _Device) -> str:
+    kind = device.linkinfo.info_kind
+    if not kind and device.link_type == "ether":
+        return "ethernet"
+    return kind if kind in KINDS else "virtual"
+
+
+def _errors(counters: _Counters) -> dict[str, int]:
+    no_errors = ("bytes", "packets", "multicast")
+    return {
+        f"{direction}_{name}": value
+        for direction, values in (("rx", counters.rx), ("tx", counters.tx))
+        for name, value in values.items()
+        if name not in no_errors
+    }
+
+
+def _ethtool(host: Host, *words: str) -> str:
+    """What it prints; nothing if it is not installed, or cannot tell."""
+    with contextlib.suppress(RequirementError):
+        return host.run(["ethtool", *words], check=False).stdout
+    return ""

@@ -1,0 +1,261 @@
+"""Links: how initiator and target reach each other. One context manager yields one ``LinkPath``.
+
+A link of the lab or of this machine is a veth pair into a namespace of its own for the target, shaped
+by netem (tc-netem(8)) as its profile says. Full duplex shapes each end's egress, as a NIC does. Half
+duplex leads what the target's end sends and receives through one ifb, so that both directions share one
+airtime budget.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from harness.hosts import Host, NamespaceHost
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model import Duplex, LinkProfile
+from harness.model.errors import RequirementError
+from harness.storage.iscsi.target import PORT
+
+NETWORK = "198.18"
+"""First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""
+
+BENCHMARK_BLOCK = "198.18.0.0/15"
+
+ETHERNET_HEADER_BYTES = 14
+
+QUEUE_PACKETS = 10_000
+"""Depth of netem's queue: deeper than any window used here, so that only ``loss_percent`` drops."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkPath:
+    """A link that is up: the interface and address at both ends, and the host behind each.
+
+    ``index`` tells the paths of a run apart. The portal listens on the target's ``port``. Where
+    ``is_shared``, other traffic has the same addresses, and only the portal's may be touched.
+    ``hops`` are the routers and switches between the ends, from the initiator's side on, and ``agreed`` what
+    these negotiated among themselves, for the record.
+    """
+
+    profile: LinkProfile
+    index: int
+    port: int = PORT
+    is_shared: bool = False
+    initiator: Host
+    target: Host
+    initiator_iface: str
+    target_iface: str
+    initiator_address: str
+    target_address: str
+    hops: tuple[Host, ...] = ()
+    agreed: Mapping[str, str] = field(default_factory=dict)
+
+
+class NetworkNamespace(msgspec.Struct, frozen=True):
+    """A network namespace under /run/netns (ip-netns(8))."""
+
+    name: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "netns", "add", self.name])
+        host.run(["ip", "-n", self.name, "link", "set", "lo", "up"])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "netns", "del", self.name), absent=("No such file or directory",)),)
+
+
+class VethPair(msgspec.Struct, frozen=True):
+    """``iface`` on the host, its peer in ``peer_netns``; removing either end removes both."""
+
+    iface: str
+    peer_iface: str
+    peer_netns: str
+    mtu_bytes: int
+
+    def acquire(self, host: Host) -> None:
+        host.run(
+            ["ip", "link", "add", self.iface, "mtu", str(self.mtu_bytes), "type", "veth"]
+            + ["peer", "name", self.peer_iface, "netns", self.peer_netns, "mtu", str(self.mtu_bytes)]
+        )
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
+
+
+def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
+    """The netem parameters of a profile, or None if it shapes nothing.
+
+    netem takes a GSO super-packet of up to 64 KB for one frame and would charge the overhead of one for
+    44 frames, 1.6 % too little on Ethernet. So the overhead is taken off the rate, in the proportion it
+    has to a full frame: exact for full frames, whether they come alone or as a super-packet; a small
+    frame is charged up to ``frame_overhead_bytes`` too little, 0.2 us at 1 Gbit/s. (Forbidding
+    super-packets would be exact for all, but costs the lab's processor a fifth of the throughput it is
+    to measure.) Where the processor costs nothing, in virtual time, they are forbidden: ``frame_by_frame``.
+    """
+    words: list[str] = []
+    if profile.delay_us or profile.jitter_us:
+        words += ["delay", f"{profile.delay_us:g}us"]
+        if profile.jitter_us:
+            words += [f"{profile.jitter_us:g}us", "distribution", "normal"]
+    if profile.loss_percent:
+        words += ["loss", "random", f"{profile.loss_percent:g}%"]
+    if profile.rate_bit_s is not None:
+        frame_bytes = profile.mtu_bytes + ETHERNET_HEADER_BYTES
+        share = frame_bytes / (frame_bytes + profile.frame_overhead_bytes)
+        if frame_by_frame:
+            words += ["rate", f"{profile.rate_bit_s}bit", f"{profile.frame_overhead_bytes}"]
+        else:
+            words += ["rate", f"{round(profile.rate_bit_s * share)}bit"]
+    return " ".join(["limit", str(QUEUE_PACKETS), *words]) if words else None
+
+
+def shape(host: Host, iface: str, parameters: str) -> None:
+    """Have an interface send as ``netem`` says."""
+    host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
+
+
+class Airtime(msgspec.Struct, frozen=True):
+    """The medium of a half-duplex link: an ifb in which all packets wait that ``end`` sends or receives.
+
+    What redirects them goes with the interface ``end``, which is the link's own.
+    """
+
+    iface: str
+    end: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "link", "add", self.iface, "up", "type", "ifb"])
+        filters = (
+            f"filter add dev {self.end} {way} matchall action mirred egress redirect dev {self.iface}\n"
+            for way in ("egress", "ingress")
+        )
+        host.run(["tc", "-batch", "-"], input="".join((f"qdisc add dev {self.end} clsact\n", *filters)))
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
+
+
+@contextlib.contextmanager
+def ready(
+    journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = False, prefix_bits: int = 24
+) -> Iterator[LinkPath]:
+    """Give both ends of a link that is there their addresses, and shape it as its profile says."""
+    ends = (
+        (path.initiator, path.initiator_iface, path.initiator_address),
+        (path.target, path.target_iface, path.target_address),
+    )
+    for host, iface, address in ends:
+        host.run(
+            ["ip", "-batch", "-"],
+            input=f"link set dev {iface} up\naddress add {address}/{prefix_bits} dev {iface}\n"
+            + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
+            + _window(path.profile, iface, f"{address}/{prefix_bits}"),
+        )
+    if path.profile.tcp_window_bytes is not None:
+        # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows lifts the route's.
+        # The initiator's does not grow: open-iscsi sets its size. The target's host is the run's own.
+        room = 2 * path.profile.tcp_window_bytes
+        path.target.run(
+            ["sh", "-euc", 'echo "$1" > /proc/sys/net/ipv4/tcp_rmem', "sh", f"4096 {room} {room}"]
+        )
+    with contextlib.ExitStack() as stack:
+        queues = [(host, iface) for host, iface, _ in ends]
+        if path.profile.duplex is Duplex.HALF:
+            airtime = Airtime(f"h{tag}a{path.index}", path.target_iface)
+            queues = [(path.target, stack.enter_context(journal.hold(path.target, airtime)).iface)]
+        parameters = netem(path.profile, frame_by_frame=frame_by_frame)
+        if parameters is not None:
+            for host, iface in queues:
+                shape(host, iface, parameters)
+        yield path
+
+
+def _window(profile: LinkProfile, iface: str, end: str) -> str:
+    """What holds the window down that this end tells its peer (RTAX_WINDOW); the route goes with the link."""
+    if profile.tcp_window_bytes is None:
+        return ""
+    of_end = ipaddress.ip_interface(end)
+    return (
+        f"route replace {of_end.network} dev {iface} proto kernel scope link src {of_end.ip} "
+        f"window {profile.tcp_window_bytes}\n"
+    )
+
+
+@contextlib.contextmanager
+def bring_up(
+    journal: Journal,
+    initiator: Host,
+    profile: LinkProfile,
+    *,
+    tag: str,
+    index: int,
+    frame_by_frame: bool = False,
+) -> Iterator[LinkPath]:
+    """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
+
+    ``tag`` is the run's short id; every name and address made here carries it or ``index``.
+    """
+    near, far = f"h{tag}i{index}", f"h{tag}t{index}"
+    path = LinkPath(
+        profile=profile,
+        index=index,
+        initiator=initiator,
+        target=NamespaceHost(name="target", netns=f"harness-{tag}-{index}"),
+        initiator_iface=near,
+        target_iface=far,
+        initiator_address=f"{NETWORK}.{index}.1",
+        target_address=f"{NETWORK}.{index}.2",
+    )
+    refuse_used_network(initiator, index)
+    with contextlib.ExitStack() as stack:
+        netns = stack.enter_context(journal.hold(initiator, NetworkNamespace(f"harness-{tag}-{index}"))).name
+        stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
+        yield stack.enter_context(ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))
+
+
+def refuse_used_network(host: Host, index: int) -> None:
+    """RequirementError if the host has a route into the network of the ``index``-th link."""
+    ours = ipaddress.ip_network(f"{NETWORK}.{index}.0/24")
+    # Of the whole block, because some VPNs use all of it: their route is wider than our network.
+    routes = host.run(["ip", "route", "show", "root", BENCHMARK_BLOCK]).stdout.splitlines()
+    for route in routes:
+        # "198.18.0.0/16 dev tun0 …", or "blackhole 198.18.0.0/16"
+        found = re.search(r"198\.1[89]\.[\d./]+", route)
+        if found is not None and ours.overlaps(ipaddress.ip_network(found[0])):
+            raise RequirementError(
+                f"the benchmark network {ours} was expected to be free, "
+                f"but there is a route: {route.strip()}",
+                hint="remove that route, or run in the lab with --testbed lab",
+            )
+
+
+def describe(path: LinkPath) -> dict[str, str]:
+    """The link as the kernel has it, its ends and its hops: what ip(8) and tc(8) print of them."""
+    ends = {
+        f"{end}_{what}": host.run(argv).stdout
+        for end, host, iface in (
+            ("initiator", path.initiator, path.initiator_iface),
+            ("target", path.target, path.target_iface),
+        )
+        for what, argv in (
+            ("interface", ["ip", "-d", "address", "show", "dev", iface]),
+            ("qdisc", ["tc", "-s", "qdisc", "show", "dev", iface]),
+        )
+    }
+    hops = {
+        f"{hop.name}_{what}": hop.run(argv).stdout
+        for hop in path.hops
+        for what, argv in (
+            ("interfaces", ["ip", "-d", "address"]),
+            ("qdiscs", ["tc", "-s", "qdisc"]),
+            ("routes", ["ip", "route"]),
+        )
+    }
+    return {**ends, **hops, **path.agreed}

@@ -1,0 +1,92 @@
+"""Links that are paths: switches and routers between the ends, each a network namespace of its own.
+
+Between two hops there is a veth pair shaped as any link's. Its rate makes each hop store a frame before it
+forwards it, and the profile says what a hop takes beside that. What passes packets on is the real thing: the
+kernel's bridge and router, pppd with pppoe-server, Open vSwitch with a controller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.hosts import Host, packages
+from harness.hosts.journal import Journal
+from harness.model import HopKind, LinkProfile, PppAuth
+from harness.network.links import LinkPath
+from harness.network.paths import chain, openflow, pppoe, routers, switches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folders:
+    """``private``: for sockets and secrets, gone with the testbed; ``logs``: for what the programs say."""
+
+    private: Path
+    logs: Path
+
+
+@contextlib.contextmanager
+def bring_up(
+    journal: Journal,
+    initiator: Host,
+    profile: LinkProfile,
+    *,
+    tag: str,
+    index: int,
+    folders: Folders,
+    frame_by_frame: bool = False,
+) -> Iterator[LinkPath]:
+    """Build the ``index``-th link of a run (0 to 255), which has hops, and yield it, ready for traffic.
+
+    RequirementError if a program is missing that this kind of hop needs; CommandFailed with the reason of
+    the program concerned if something on the way does not come up in time.
+    """
+    if profile.hops is None:
+        raise AssertionError(f"{profile.name} has no hops")
+    kind, count = profile.hops.kind, profile.hops.count
+    packages.require(kind)
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(
+            chain.build(
+                journal,
+                initiator,
+                profile,
+                _names(kind, count),
+                tag=tag,
+                index=index,
+                is_routed=kind in (HopKind.ROUTER, HopKind.PPPOE),
+                frame_by_frame=frame_by_frame,
+            )
+        )
+        if kind is HopKind.SWITCH:
+            switches.start(path.hops, profile.mtu_bytes)
+        elif kind is HopKind.ROUTER:
+            routers.start(path)
+        elif kind is HopKind.PPPOE:
+            auth = profile.hops.auth or PppAuth.CHAP
+            session = pppoe.session(path, auth, private=folders.private, logs=folders.logs)
+            path = dataclasses.replace(path, agreed=stack.enter_context(session))
+        elif profile.hops.openflow is not None:
+            stack.enter_context(
+                openflow.switch(
+                    journal,
+                    path,
+                    profile.hops.openflow,
+                    tag=tag,
+                    private=folders.private,
+                    logs=folders.logs,
+                )
+            )
+        yield path
+
+
+def _names(kind: HopKind, count: int) -> list[str]:
+    """How people know the hops, from the initiator's side on."""
+    if kind is HopKind.PPPOE:
+        return ["pppoe-client", "access-concentrator"]
+    if kind is HopKind.OPENFLOW:
+        return ["switch"]
+    return [f"{kind}{number}" for number in range(1, count + 1)]

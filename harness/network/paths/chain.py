@@ -1,0 +1,89 @@
+"""What all paths are built of: hops in a row, each with an interface to either side, and shaped segments."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from harness.hosts import Host, NamespaceHost
+from harness.hosts.journal import Journal
+from harness.model import LinkProfile
+from harness.network import links
+from harness.network.links import NETWORK, LinkPath, NetworkNamespace, VethPair
+
+NEAR, FAR = "near", "far"
+"""The interfaces of a hop: towards the initiator, and towards the target. It has a namespace to itself."""
+
+
+@contextlib.contextmanager
+def build(
+    journal: Journal,
+    initiator: Host,
+    profile: LinkProfile,
+    names: Sequence[str],
+    *,
+    tag: str,
+    index: int,
+    is_routed: bool,
+    frame_by_frame: bool,
+) -> Iterator[LinkPath]:
+    """Segments between the initiator, a hop for each of ``names``, and the target; the ends have addresses.
+
+    Each interface of a hop is up and sends at the profile's rate, after the delay of a hop. Where
+    ``is_routed``, each segment is a network of its own (``address``).
+    """
+    if profile.hops is None:
+        raise AssertionError(f"{profile.name} has no hops")
+    # A super-packet would be stored at each hop before it goes on, as no frame of 64 KB ever is.
+    frame_by_frame = frame_by_frame or (profile.rate_bit_s is not None and bool(names))
+    netns = f"harness-{tag}-{index}"
+    hops = tuple(NamespaceHost(name=name, netns=f"{netns}-{number}") for number, name in enumerate(names, 1))
+    path = LinkPath(
+        profile=profile,
+        index=index,
+        initiator=initiator,
+        target=NamespaceHost(name="target", netns=netns),
+        initiator_iface=f"h{tag}i{index}",
+        target_iface=f"h{tag}t{index}",
+        initiator_address=address(index, 0, 1),
+        target_address=address(index, len(hops), 2) if is_routed else address(index, 0, 2),
+        hops=hops,
+    )
+    links.refuse_used_network(initiator, index)
+    with contextlib.ExitStack() as stack:
+        for host in (path.target, *hops):
+            stack.enter_context(journal.hold(initiator, NetworkNamespace(host.netns or "")))
+        left = [(initiator, path.initiator_iface), *((hop, FAR) for hop in hops)]
+        right = [*((hop, NEAR) for hop in hops), (path.target, path.target_iface)]
+        for (host, iface), (peer, peer_iface) in zip(left, right, strict=True):
+            pair = VethPair(iface, peer_iface, peer.netns or "", profile.mtu_bytes)
+            stack.enter_context(journal.hold(host, pair))
+        stack.enter_context(
+            links.ready(
+                journal, path, tag=tag, frame_by_frame=frame_by_frame, prefix_bits=30 if is_routed else 24
+            )
+        )
+        segment = msgspec.structs.replace(
+            profile, delay_us=profile.hops.delay_us, jitter_us=0.0, loss_percent=0.0
+        )
+        parameters = links.netem(segment, frame_by_frame=frame_by_frame)
+        for hop in hops:
+            for iface in (NEAR, FAR):
+                hop.run(["ip", "link", "set", "dev", iface, "up"])
+                if parameters is not None:
+                    links.shape(hop, iface, parameters)
+        yield path
+
+
+def address(index: int, segment: int, end: int) -> str:
+    """IPv4 address of the ``end`` (1: the initiator's side, 2) of a segment, of which a path has up to 64.
+
+    The networks have 30 bits, and all of a path are in its 198.18.INDEX.0/24.
+    """
+    return f"{NETWORK}.{index}.{4 * segment + end}"
+
+
+def network(index: int, segment: int) -> str:
+    return f"{address(index, segment, 0)}/30"

@@ -1,0 +1,185 @@
+"""An OpenFlow switch: Open vSwitch with its datapath in user space, and ovs-testcontroller as its controller.
+
+All of it is the run's own: database, sockets and logs in private folders, nothing of the system's service.
+The switch is a network namespace, its controller another one, at the end of a shaped link of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model import LinkProfile, OpenFlow
+from harness.model.errors import CommandFailed, HarnessError, RequirementError
+from harness.network import links
+from harness.network.links import LinkPath, NetworkNamespace, VethPair
+from harness.network.paths.chain import FAR, NEAR, address
+
+SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+BRIDGE = "switch"
+CONTROL = "control"
+PORT = 6653
+"""IANA's for OpenFlow."""
+
+CONTROL_SEGMENT = 63
+"""Of the path's network, behind all that a packet can go through."""
+
+DEADLINE_S = 20.0
+CGROUPS = "/sys/fs/cgroup"
+PERIOD_US = 100_000
+
+FLOODING = ("--hub", "--noflow")
+"""Each packet that comes in is sent back to be flooded, and the flow table stays empty."""
+
+INSTALLING = ("--hub", "--wildcards", "--max-idle=permanent")
+"""The first packet that comes in has a flow installed that floods it and all like it, for good."""
+
+
+class CpuShare(msgspec.Struct, frozen=True):
+    """A control group whose processes get so much of one processor (cgroup v2, cpu.max)."""
+
+    name: str
+    percent: int
+
+    @property
+    def folder(self) -> str:
+        return f"{CGROUPS}/{self.name}"
+
+    def acquire(self, host: Host) -> None:
+        # The lab has nobody who mounted it.
+        script = (
+            'test -e "$1/cgroup.controllers" || mount -t cgroup2 none "$1" || exit 1\n'
+            'grep -qw cpu "$1/cgroup.subtree_control" || echo +cpu > "$1/cgroup.subtree_control" || exit 1\n'
+            'mkdir "$2" && echo "$3" > "$2/cpu.max"'
+        )
+        quota = f"{self.percent * PERIOD_US // 100} {PERIOD_US}"
+        done = host.run(["sh", "-c", script, "sh", CGROUPS, self.folder, quota], check=False)
+        if done.status != 0:
+            raise RequirementError(
+                f"the kernel was expected to limit the switch's processor time by a control group: "
+                f"{done.stderr.strip()}",
+                hint="leave :cpu=N out, or use the lab",
+            )
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("rmdir", self.folder), absent=("No such file or directory",)),)
+
+
+@contextlib.contextmanager
+def switch(
+    journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str, private: Path, logs: Path
+) -> Iterator[None]:
+    """Have the one hop of a path forward as its controller says, for the length of the context.
+
+    CommandFailed with the switch's last words if it is not connected with its controller in time.
+    """
+    (hop,) = path.hops
+    with contextlib.ExitStack() as stack:
+        controller = stack.enter_context(_controller(journal, path, settings, tag=tag))
+        for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
+            # A switch in user space gets packets as they were sent, and has no adapter to fill in a checksum.
+            host.run(["ethtool", "-K", iface, "tx", "off"])
+        hop.run(["mkdir", "-p", "-m", "700", str(private)])
+        env = dict.fromkeys(("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"), str(private))
+        own = address(path.index, CONTROL_SEGMENT, 2)
+        stack.enter_context(
+            controller.daemon(
+                ["ovs-testcontroller", f"ptcp:{PORT}:{own}", *(INSTALLING if settings.flows else FLOODING)]
+                + [f"--unixctl={private}/controller.ctl"],
+                log=logs / "controller.log",
+                ready=lambda: f":{PORT}" in controller.run(["ss", "-ltnH"]).stdout,
+                deadline_s=DEADLINE_S,
+                env=env,
+            )
+        )
+        database, socket = private / "conf.db", f"unix:{private}/db.sock"
+        hop.run(["ovsdb-tool", "create", str(database), SCHEMA], env=env)
+        stack.enter_context(
+            hop.daemon(
+                ["ovsdb-server", str(database), f"--remote=p{socket}", f"--unixctl={private}/ovsdb.ctl"],
+                log=logs / "ovsdb-server.log",
+                ready=lambda: hop.run(["test", "-S", f"{private}/db.sock"], check=False).status == 0,
+                deadline_s=DEADLINE_S,
+                env=env,
+            )
+        )
+        starting = ["ovs-vswitchd", socket, f"--unixctl={private}/vswitchd.ctl"]
+        if settings.cpu_percent is not None:
+            share = CpuShare(f"harness-{tag}-{path.index}", settings.cpu_percent)
+            stack.enter_context(journal.hold(path.initiator, share))
+            enter = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
+            starting = ["sh", "-c", enter, "sh", share.folder, *starting]
+        log = logs / "ovs-vswitchd.log"
+        stack.enter_context(
+            hop.daemon(
+                starting,
+                log=log,
+                ready=lambda: hop.run(["test", "-S", f"{private}/vswitchd.ctl"], check=False).status == 0,
+                deadline_s=DEADLINE_S,
+                env=env,
+            )
+        )
+        ask = ["ovs-vsctl", f"--db={socket}", f"--timeout={DEADLINE_S:.0f}"]
+        hop.run([*ask, *_configuration(own)], env=env)
+
+        def is_connected() -> bool:
+            return hop.run([*ask, "get", "controller", BRIDGE, "is_connected"], env=env).stdout == "true\n"
+
+        try:
+            runner.await_condition(
+                is_connected, deadline_s=DEADLINE_S, what="the switch to reach its controller", interval_s=0.1
+            )
+        except CommandFailed as error:
+            raise CommandFailed(f"{error}: {runner.tail(log)}", hint=f"its log is {log.name}") from error
+        stack.callback(_keep_flows, hop, private, logs / "flows.txt")
+        yield
+
+
+def _keep_flows(hop: Host, private: Path, file: Path) -> None:
+    """Write down the flow table as it is at the end, which shows whether packets were the controller's."""
+    with contextlib.suppress(HarnessError):
+        file.write_text(hop.run(["ovs-ofctl", "dump-flows", f"unix:{private}/{BRIDGE}.mgmt"]).stdout)
+
+
+def _configuration(controller: str) -> list[str]:
+    """ovs-vsctl(8)'s words for the bridge: in user space, of no use without its controller."""
+    return [
+        *("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
+        *("other_config:disable-in-band=true", "--", "add-port", BRIDGE, NEAR, "--", "add-port", BRIDGE, FAR),
+        *("--", "set-controller", BRIDGE, f"tcp:{controller}:{PORT}"),
+        *("--", "set", "controller", BRIDGE, "connection_mode=out-of-band"),
+    ]
+
+
+@contextlib.contextmanager
+def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str) -> Iterator[Host]:
+    """The host of the controller, and the link between it and the switch, up and shaped."""
+    (hop,) = path.hops
+    controller = NamespaceHost(name="controller", netns=f"harness-{tag}-{path.index}-c")
+    link = LinkProfile(
+        name=settings.controller,
+        title=settings.controller,
+        emulated=True,
+        rate_bit_s=settings.rate_bit_s,
+        delay_us=settings.delay_us,
+        frame_overhead_bytes=settings.frame_overhead_bytes,
+    )
+    with contextlib.ExitStack() as stack:
+        netns = stack.enter_context(journal.hold(path.initiator, NetworkNamespace(controller.netns or "")))
+        stack.enter_context(journal.hold(hop, VethPair(CONTROL, CONTROL, netns.name, link.mtu_bytes)))
+        for end, host in enumerate((hop, controller), 1):
+            own = address(path.index, CONTROL_SEGMENT, end)
+            host.run(
+                ["ip", "-batch", "-"],
+                input=f"link set dev {CONTROL} up\naddress add {own}/30 dev {CONTROL}\n",
+            )
+            parameters = links.netem(link)
+            if parameters is not None:
+                links.shape(host, CONTROL, parameters)
+        yield controller

@@ -1,0 +1,143 @@
+"""PPPoE between two routers (RFC 2516): pppd as client, pppoe-server with a pppd of its own as concentrator.
+
+Discovery is the programs' own; the packets of the session are the kernel's (pppoe.ko) on both ends. CHAP or
+PAP proves the client, with a secret made for the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.hosts import Host, programs
+from harness.model import PppAuth
+from harness.model.errors import CommandFailed
+from harness.model.escape import printable
+from harness.network.links import LinkPath
+from harness.network.paths import routers
+from harness.network.paths.chain import FAR, NEAR, address
+from harness.parse import pppd
+
+PPPD = "/usr/sbin/pppd"
+CONFIGURATION = Path("/etc/ppp")
+"""pppd looks for its secrets here and nowhere else: the run has a folder of its own in its place."""
+
+SECRETS = {PppAuth.CHAP: "chap-secrets", PppAuth.PAP: "pap-secrets"}
+"""Their names in there. A line of either: client, server, secret, addresses."""
+
+OVERHEAD_BYTES = 8
+"""PPPoE's header is 6 bytes, PPP's protocol 2."""
+
+LARGEST_MTU_BYTES = 1492
+"""RFC 2516, section 7; pppoe-server does not know of RFC 4638, which allows more."""
+
+DEADLINE_S = 20.0
+"""Discovery, LCP, proof and IPCP take 2 s in the lab. An unanswered PADI is sent again after 5 s, twice."""
+
+CLAMP = ("-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-j", "TCPMSS", "--clamp-mss-to-pmtu")
+
+
+def mtu_bytes(ethernet_mtu_bytes: int) -> int:
+    """The largest IP packet of a session."""
+    return min(LARGEST_MTU_BYTES, ethernet_mtu_bytes - OVERHEAD_BYTES)
+
+
+@contextlib.contextmanager
+def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iterator[dict[str, str]]:
+    """Have the two hops of a path forward, through a session of theirs, for the length of the context.
+
+    Yields what they agreed on. CommandFailed with what the client and the concentrator said last if no
+    session comes about in time, or the client was proved by something else than ``auth``.
+    """
+    client, concentrator = path.hops
+    user, mtu = f"client-{path.index}", mtu_bytes(path.profile.mtu_bytes)
+    # pppd keeps its process number in /run by this name, and ppp0 may be somebody's.
+    ours, theirs = f"harness-c{path.index}", f"harness-s{path.index}"
+    client.run(["mkdir", "-p", "-m", "700", str(private)])
+    routers.add_address(client, NEAR, address(path.index, 0, 2))
+    routers.add_address(concentrator, FAR, address(path.index, 2, 1))
+    for hop in path.hops:
+        routers.forward(hop)
+        # Its lock would otherwise be left in /run.
+        lock = {"XTABLES_LOCKFILE": str(private / "xtables.lock")}
+        hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP], env=lock)
+    # What the distribution installs is setuid and closed to others; the copy needs neither.
+    program = private / "pppd"
+    client.run(["install", "-D", "-m", "755", PPPD, str(program)])
+    starter = programs.path(__package__, "pppoe_session.sh")
+    client.run(["install", "-m", "755", str(starter), str(private / starter.name)])
+    client.write_secret(CONFIGURATION / "options", "")
+    # Both ends read one file: client, server, secret, and the addresses that the client may have.
+    client.write_secret(CONFIGURATION / SECRETS[auth], f'{user} concentrator "{secrets.token_hex(16)}" *\n')
+    server_log, client_log = logs / "pppd-concentrator.log", logs / "pppd-client.log"
+    client.write_secret(
+        private / "options",
+        f"auth\nrequire-{auth}\nname concentrator\nremotename {user}\nnodefaultroute\nnoipv6\ndebug\n"
+        f"ifname {theirs}\nlogfile {server_log}\n",
+    )
+    near, far = address(path.index, 1, 1), address(path.index, 1, 2)
+    discovery = ["pppoe-server", "-F", "-I", NEAR, "-C", "harness", "-N", "1", "-L", far, "-R", near]
+    discovery += ["-O", str(private / "options"), "-q", str(private / starter.name)]
+    call = [str(program), "plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", ours, "nodetach", "logfd", "2"]
+    call += ["debug", "user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
+    call += ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            concentrator.daemon(
+                discovery,
+                log=logs / "pppoe-server.log",
+                ready=lambda: _hears_discovery(concentrator),
+                deadline_s=DEADLINE_S,
+                env={"PPPD": str(program), "MTU": str(mtu)},
+            )
+        )
+        try:
+            stack.enter_context(
+                client.daemon(
+                    call,
+                    log=client_log,
+                    ready=lambda: _is_up(client, ours) and _is_up(concentrator, theirs),
+                    deadline_s=DEADLINE_S,
+                )
+            )
+        except CommandFailed as error:
+            raise CommandFailed(
+                f"a PPPoE session was expected within {DEADLINE_S:g} s, but the client said: "
+                f"{_last_words(client_log)}; and the concentrator: {_last_words(server_log)}",
+                hint=f"the whole story is in {client_log.name} and {server_log.name}",
+            ) from error
+        routers.connect(path)
+        yield {"pppoe_authentication": _proved(auth, client_log)}
+
+
+def _proved(auth: PppAuth, client_log: Path) -> str:
+    """By what the client was proved, as pppd names it; CommandFailed if that is not what was asked for."""
+    found = pppd.authentication(client_log.read_text(encoding="utf-8", errors="replace"))
+    if found.agreed is None or found.protocol != auth or not found.succeeded:
+        raise CommandFailed(
+            f"the PPPoE client was to be proved by {auth.upper()}, but its log tells of "
+            f"{printable(found.agreed or 'nothing')}, {'and' if found.succeeded else 'without'} success",
+            hint=f"the whole story is in {client_log.name}",
+        )
+    return found.agreed
+
+
+def _last_words(log: Path) -> str:
+    """What a pppd said of itself last, without the packets that it logs to make its point."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    words = [line for line in text.splitlines() if line and not line.startswith(("sent [", "rcvd [", " "))]
+    return " / ".join(words[-4:]) or "nothing"
+
+
+def _hears_discovery(concentrator: Host) -> bool:
+    """Whether somebody listens for PPPoE discovery (its EtherType, in packet(7)'s list of sockets)."""
+    (sockets,) = concentrator.read_files(["/proc/net/packet"])
+    return " 8863 " in sockets
+
+
+def _is_up(host: Host, iface: str) -> bool:
+    """Whether the session's interface has its two addresses."""
+    done = host.run(["ip", "-o", "-4", "address", "show", "dev", iface], check=False)
+    return " peer " in done.stdout

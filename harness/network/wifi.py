@@ -1,0 +1,438 @@
+"""802.11 for real: mac80211 over simulated radios, hostapd as access point, wpa_supplicant as station.
+
+mac80211_hwsim hands frames from radio to radio. All above the radio is the kernel's own: beacons, scanning,
+authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to nl80211. What
+it does not have is airtime: a frame takes none, at whatever rate. So the link profile says how much air there
+is, and ``share_airtime`` makes both directions wait for it. It needs the lab's own kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model import AirProof, LinkProfile, Security, Standard
+from harness.model.errors import CommandFailed, DeviceRefused
+from harness.network import links
+from harness.network.links import LinkPath, NetworkNamespace
+
+MODULE = "mac80211_hwsim"
+DEADLINE_S = 20
+"""How long an access point may take to send beacons, and a station to be associated."""
+
+REGULATORY_DOMAIN = "US"
+"""Where the simulated radios are: where the 5 GHz channels below may be used without radar detection."""
+
+CIPHER = "CCMP"
+
+PCAP_HEADER_BYTES = 24
+SAMPLING = 16
+"""Of so many encrypted frames the sniffer keeps one."""
+
+ENOUGH_FRAMES = 32
+"""So many samples are to be expected before it proves something that there is none."""
+
+
+CHANNELS: dict[Standard, tuple[int, str]] = {
+    "802.11n": (2437, "hw_mode=g\nchannel=6\n"),
+    "802.11ac": (
+        5180,
+        "hw_mode=a\nchannel=36\nht_capab=[HT40+][SHORT-GI-40]\nieee80211ac=1\n"
+        "vht_capab=[SHORT-GI-80]\nvht_oper_chwidth=1\nvht_oper_centr_freq_seg0_idx=42\n",
+    ),
+    "802.11ax": (
+        5180,
+        "hw_mode=a\nchannel=36\nht_capab=[HT40+][SHORT-GI-40]\nieee80211ac=1\nieee80211ax=1\n"
+        "vht_oper_chwidth=1\nvht_oper_centr_freq_seg0_idx=42\n"
+        "he_oper_chwidth=1\nhe_oper_centr_freq_seg0_idx=42\n",
+    ),
+}
+"""Primary frequency in MHz, and hostapd.conf(5)'s words for it: 20 MHz at 2.4 GHz, 80 MHz at 5 GHz."""
+
+KEY_MANAGEMENT = {Security.WPA2: "WPA-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
+"""In the words of both configurations."""
+
+AGREED = {Security.WPA2: "WPA2-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
+"""The same as wpa_cli(8) tells it of an association."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What both ends of a wireless network have to know. The secret is made fresh and kept out of sight."""
+
+    ssid: str
+    standard: Standard
+    security: Security
+    secret: str = field(repr=False, default_factory=lambda: secrets.token_hex(32))
+
+    @property
+    def frequency_mhz(self) -> int:
+        return CHANNELS[self.standard][0]
+
+    def access_point_conf(self, iface: str, control: Path) -> str:
+        """hostapd.conf(5). 64 hexadecimal digits are the key itself, so no passphrase has to be stretched."""
+        text = (
+            f"interface={iface}\ndriver=nl80211\nctrl_interface={control}\nssid={self.ssid}\n"
+            f"country_code={REGULATORY_DOMAIN}\nwmm_enabled=1\nieee80211n=1\n{CHANNELS[self.standard][1]}"
+        )
+        if self.security is Security.OPEN:
+            return text
+        text += f"wpa=2\nwpa_key_mgmt={KEY_MANAGEMENT[self.security]}\nrsn_pairwise={CIPHER}\n"
+        if self.security is Security.WPA3:
+            return f"{text}ieee80211w=2\nsae_password={self.secret}\n"
+        return f"{text}wpa_psk={self.secret}\n"
+
+    def station_conf(self, control: Path) -> str:
+        """wpa_supplicant.conf(5)."""
+        words = [f'ssid="{self.ssid}"', f"scan_freq={self.frequency_mhz}"]
+        words.append(f"key_mgmt={KEY_MANAGEMENT[self.security]}")
+        if self.security is not Security.OPEN:
+            words += ["proto=RSN", f"pairwise={CIPHER}", f"group={CIPHER}"]
+        if self.security is Security.WPA2:
+            words.append(f"psk={self.secret}")
+        elif self.security is Security.WPA3:
+            words += ["ieee80211w=2", f'sae_password="{self.secret}"']
+        lines = "".join(f"    {word}\n" for word in words)
+        return f"ctrl_interface={control}\ncountry={REGULATORY_DOMAIN}\nnetwork={{\n{lines}}}\n"
+
+
+class Association(msgspec.Struct, frozen=True, kw_only=True):
+    """What a station and its access point agreed on, as wpa_supplicant tells.
+
+    ``cipher`` protects data between the two, ``group_cipher`` broadcasts; both are NONE in an open network.
+    ``generation`` is the Wi-Fi Alliance's number: 4 is 802.11n, 5 ac, 6 ax.
+    """
+
+    ssid: str
+    bssid: str
+    frequency_mhz: int
+    key_management: str
+    cipher: str
+    group_cipher: str
+    generation: int | None = None
+    management_frames_protected: bool = False
+
+
+class Radios(msgspec.Struct, frozen=True):
+    """Radios of mac80211_hwsim, all on one medium; refused where the module is already in somebody's use."""
+
+    count: int
+
+    def acquire(self, host: Host) -> None:
+        # --first-time: to find it loaded is a failure too.
+        done = host.run(["modprobe", "--first-time", MODULE, f"radios={self.count}"], check=False)
+        if done.status != 0:
+            raise DeviceRefused(
+                f"the simulated radios of {MODULE} could not be made: {done.stderr.strip()}",
+                hint="real WiFi needs the lab's own kernel: make lab-kernel",
+            )
+        # 5 GHz is closed to access points until it is known where they are.
+        host.run(["iw", "reg", "set", REGULATORY_DOMAIN])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", MODULE)),)
+
+
+def radio_address(number: int) -> str:
+    """Of the ``number``-th radio: that is the fifth byte (mac80211_hwsim_new_radio())."""
+    return f"02:00:00:00:{number:02x}:00"
+
+
+def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
+    """Move the ``number``-th radio (from 0) to a network namespace, and name its interface ``iface``.
+
+    It comes back by itself when that namespace goes.
+    """
+    address = radio_address(number)
+    script = 'grep -lFx -- "$1" /sys/class/net/*/address'
+    found: list[str] = []
+
+    def is_here() -> bool:
+        # From the namespace of a column that has just been taken down it comes back in the kernel's own time.
+        found[:] = host.run(["sh", "-c", script, "sh", address], check=False).stdout.split("/")[4:5]
+        return bool(found)
+
+    what = f"radio {number} of {MODULE} to be free"
+    runner.await_condition(is_here, deadline_s=DEADLINE_S, what=what, interval_s=0.1)
+    # It may bear the addresses and the queue of a column before; with the link down nothing else stays.
+    host.run(["ip", "-batch", "-"], input=f"link set dev {found[0]} down\naddress flush dev {found[0]}\n")
+    host.run(["tc", "qdisc", "del", "dev", found[0], "root"], check=False)
+    if found[0] != iface:
+        host.run(["ip", "link", "set", "dev", found[0], "name", iface])
+    if netns is not None:
+        phy = host.run(["cat", f"/sys/class/net/{iface}/phy80211/name"]).stdout.strip()
+        host.run(["iw", "phy", phy, "set", "netns", "name", netns])
+
+
+@contextlib.contextmanager
+def access_point(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[None]:
+    """Keep hostapd running on an interface, sending beacons for the length of the context.
+
+    ``folder`` is for the secret and the control socket, and private; ``log`` gets what hostapd prints.
+    """
+    host.write_secret(folder / "hostapd.conf", network.access_point_conf(iface, folder / "hostapd"))
+
+    def enabled() -> bool:
+        done = host.run(["hostapd_cli", "-p", str(folder / "hostapd"), "-i", iface, "status"], check=False)
+        return "state=ENABLED" in done.stdout.splitlines()
+
+    with host.daemon(
+        ["hostapd", "-t", str(folder / "hostapd.conf")], log=log, ready=enabled, deadline_s=DEADLINE_S
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[Association]:
+    """Keep wpa_supplicant running on an interface, associated; yields what was agreed on.
+
+    CommandFailed if it is not associated in time, or not with the network and the cipher that were asked for.
+    """
+    host.write_secret(folder / "wpa_supplicant.conf", network.station_conf(folder / "wpa_supplicant"))
+    ask = ["wpa_cli", "-p", str(folder / "wpa_supplicant"), "-i", iface, "status"]
+
+    def associated() -> bool:
+        return "wpa_state=COMPLETED" in host.run(ask, check=False).stdout.splitlines()
+
+    argv = ["wpa_supplicant", "-t", "-D", "nl80211", "-i", iface, "-c", str(folder / "wpa_supplicant.conf")]
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(host.daemon(argv, log=log, ready=associated, deadline_s=DEADLINE_S))
+        except CommandFailed as error:
+            raise CommandFailed(
+                f"{iface} was expected to be associated with {network.ssid} within {DEADLINE_S} s, "
+                f"but: {runner.tail(log)}",
+                hint="the whole story is in its log and in hostapd's beside it",
+            ) from error
+        found = parse_association(host.run(ask).stdout)
+        require_agreed(found, network)
+        yield found
+
+
+def parse_association(text: str) -> Association:
+    """Read the output of ``wpa_cli status`` (lines ``key=value``) of an associated station."""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    generation = fields.get("wifi_generation")
+    return Association(
+        ssid=fields.get("ssid", ""),
+        bssid=fields.get("bssid", ""),
+        frequency_mhz=int(fields.get("freq", 0)),
+        key_management=fields.get("key_mgmt", ""),
+        cipher=fields.get("pairwise_cipher", ""),
+        group_cipher=fields.get("group_cipher", ""),
+        generation=int(generation) if generation else None,
+        management_frames_protected=fields.get("pmf", "0") != "0",
+    )
+
+
+def require_agreed(found: Association, network: Network) -> None:
+    """Raise CommandFailed if the ends agreed on anything else than what was asked for."""
+    cipher = "NONE" if network.security is Security.OPEN else CIPHER
+    wanted = (network.ssid, network.frequency_mhz, AGREED[network.security], cipher)
+    agreed = (found.ssid, found.frequency_mhz, found.key_management, found.cipher)
+    if agreed != wanted:
+        raise CommandFailed(
+            f"an association was asked for with {_words(wanted)}, but the ends agreed on {_words(agreed)}"
+        )
+
+
+def _words(what: tuple[str, int, str, str]) -> str:
+    return f"{what[0]}, {what[1]} MHz, {what[2]}, {what[3]}"
+
+
+@contextlib.contextmanager
+def bring_up(
+    journal: Journal,
+    initiator: Host,
+    profile: LinkProfile,
+    network: Network,
+    *,
+    tag: str,
+    index: int,
+    folder: Path,
+    logs: Path,
+    first_radio: int = 0,
+    frame_by_frame: bool = False,
+) -> Iterator[tuple[LinkPath, Association]]:
+    """Build the ``index``-th link of a run on the radio ``first_radio`` (the station's) and the next one.
+
+    The radios must be held for as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
+    ``folder`` is private; ``logs`` gets what hostapd and wpa_supplicant print.
+    """
+    netns = f"harness-{tag}-{index}"
+    path = LinkPath(
+        profile=profile,
+        index=index,
+        initiator=initiator,
+        target=NamespaceHost(name="target", netns=netns),
+        initiator_iface=f"h{tag}i{index}",
+        target_iface=f"h{tag}t{index}",
+        initiator_address=f"{links.NETWORK}.{index}.1",
+        target_address=f"{links.NETWORK}.{index}.2",
+    )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
+        place_radio(initiator, first_radio, path.initiator_iface, None)
+        place_radio(initiator, first_radio + 1, path.target_iface, netns)
+        # Now, for a column that was here before has left its route until its radio was placed.
+        links.refuse_used_network(initiator, index)
+        for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
+            host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
+        log = logs / "hostapd.log"
+        stack.enter_context(access_point(path.target, path.target_iface, network, folder=folder, log=log))
+        log = logs / "wpa_supplicant.log"
+        agreed = stack.enter_context(
+            station(initiator, path.initiator_iface, network, folder=folder, log=log)
+        )
+        ready = links.ready(journal, path, tag=tag, frame_by_frame=frame_by_frame)
+        yield stack.enter_context(ready), agreed
+
+
+@dataclass(kw_only=True)
+class Air:
+    """Data frames that were heard: encrypted ones (one in 16 is kept), and those in clear (all are)."""
+
+    protected: int = 0
+    clear: int = 0
+
+
+@dataclass(kw_only=True)
+class Sniffer:
+    """The growing capture of a third radio, and how far it has been read."""
+
+    file: Path
+    _offset: int = PCAP_HEADER_BYTES
+
+    def look(self) -> Air:
+        """Count what was heard since the last call."""
+        with self.file.open("rb") as stream:
+            stream.seek(self._offset)
+            data = stream.read()
+        air = Air()
+        self._offset += count_air(data, air)
+        return air
+
+
+def station_bytes(host: Host, iface: str) -> int:
+    """What the 802.11 stack of one end counts for the other: bytes sent and received, added up."""
+    text = host.run(["iw", "dev", iface, "station", "dump"]).stdout
+    return sum(map(int, re.findall(r"^\s*[rt]x bytes:\s*(\d+)", text, re.MULTILINE)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aloft:
+    """A link through the air: what its ends agreed on, and the radio that listens."""
+
+    path: LinkPath
+    association: Association
+    listener: Sniffer
+
+    def counters(self) -> tuple[int, int]:
+        """Station bytes at the initiator's and the target's end, up to now."""
+        path = self.path
+        return (
+            station_bytes(path.initiator, path.initiator_iface),
+            station_bytes(path.target, path.target_iface),
+        )
+
+
+@contextlib.contextmanager
+def proved(aloft: Aloft) -> Iterator[list[AirProof]]:
+    """Prove what goes through the air in the length of the context: the list then holds that one proof."""
+    aloft.listener.look()
+    before = aloft.counters()
+    found: list[AirProof] = []
+    yield found
+    after = aloft.counters()
+    air = aloft.listener.look()
+    found.append(
+        AirProof(
+            key_management=aloft.association.key_management,
+            cipher=aloft.association.cipher,
+            station_bytes_initiator=after[0] - before[0],
+            station_bytes_target=after[1] - before[1],
+            protected_frames_sampled=air.protected,
+            clear_frames=air.clear,
+            sampling=SAMPLING,
+        )
+    )
+
+
+def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
+    """What speaks against ``moved`` bytes having gone through the air, protected as it was agreed on."""
+    reasons = [
+        f"fio moved {moved} bytes, but the {end}'s station counted only {counted}"
+        for end, counted in (
+            ("initiator", found.station_bytes_initiator),
+            ("target", found.station_bytes_target),
+        )
+        if counted < moved
+    ]
+    is_open = found.cipher != CIPHER
+    if found.clear_frames and not is_open:
+        reasons.append(f"{found.clear_frames} data frames were on the air in clear")
+    heard = found.clear_frames if is_open else found.protected_frames_sampled * found.sampling
+    if not heard and moved > ENOUGH_FRAMES * found.sampling * mtu_bytes:
+        reasons.append("the radio that listens heard none of the data frames")
+    return reasons
+
+
+@contextlib.contextmanager
+def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Path) -> Iterator[Sniffer]:
+    """Listen with a radio that takes no part in anything: what it cannot read, nobody without the key can.
+
+    Only the network of ``bssid`` counts, which may have to share its channel with others.
+
+    ``iface`` is that radio's (``place_radio``); ``file`` becomes a pcap of IEEE 802.11 with radiotap headers.
+    """
+    host.run(["ip", "link", "set", "dev", iface, "down"])
+    host.run(["iw", "dev", iface, "set", "type", "monitor"])
+    host.run(["ip", "link", "set", "dev", iface, "up"])
+    host.run(["iw", "dev", iface, "set", "freq", str(frequency_mhz)])
+    # Of type data, and not one of the null subtypes, which carry none (IEEE Std 802.11-2020, table 9-1).
+    data = "wlan[0] & 0x4c = 0x08"
+    # The upper half of byte 22 is the lowest four bits of the sequence number.
+    clear, sample = "wlan[1] & 0x40 = 0", "wlan[22] & 0xf0 = 0"
+    # Sent to the access point, or by it.
+    ours = f"(wlan addr1 {bssid} or wlan addr2 {bssid})"
+    with host.daemon(
+        ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root", "-s", "96", "-w", "-"]
+        + ["-y", "IEEE802_11_RADIO", f"{data} and {ours} and ({clear} or {sample})"],
+        log=file.with_suffix(".log"),
+        output=file,
+        ready=lambda: file.exists() and file.stat().st_size >= PCAP_HEADER_BYTES,
+        deadline_s=DEADLINE_S,
+    ):
+        yield Sniffer(file=file)
+
+
+def count_air(data: bytes, air: Air) -> int:
+    """Count the whole pcap records in ``data`` (little-endian, 802.11 with radiotap); returns their bytes.
+
+    The radiotap header's length is its third and fourth byte (radiotap.org); the frame control field
+    that follows has the type in its first byte, and Protected Frame as bit 6 of its second
+    (IEEE Std 802.11-2020, 9.2.4.1).
+    """
+    position = 0
+    while position + 16 <= len(data):
+        (length,) = struct.unpack_from("<I", data, position + 8)
+        end = position + 16 + length
+        if end > len(data):
+            break
+        (radiotap,) = struct.unpack_from("<H", data, position + 18)
+        if data[position + 16 + radiotap + 1] & 0x40:
+            air.protected += 1
+        else:
+            air.clear += 1
+        position = end
+    return position

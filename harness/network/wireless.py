@@ -1,0 +1,227 @@
+"""WiFi: what a station's association is, as iw(8) tells it, and whether it stayed the same while measuring.
+
+iw has no machine-readable output and says that its text may change; what is not found in it is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.hosts import Host
+from harness.model import WifiState
+from harness.model.errors import RequirementError
+from harness.model.escape import printable
+
+# One look at the interface $1. Errors (it has gone) are for people who read the file; no look has them alone.
+_LOOK = """\
+look() {
+    echo "== at $(date +%s.%N)"
+    for what in link info 'station dump'; do
+        echo "== $what"
+        iw dev "$1" $what 2>&1
+    done
+}
+"""
+_LOOK_ONCE = f'{_LOOK}command -v iw >/dev/null || exit 127; look "$1"; exit 0'
+# A look is printed as a whole, so that the end cuts none; the trap ends a sleep at once.
+_LOOK_ON = f"""\
+{_LOOK}trap 'kill $pause 2>/dev/null; exit 0' TERM
+while :; do
+    sleep 1 & pause=$!
+    wait $pause
+    text=$(look "$1")
+    printf '%s\\n' "$text"
+done
+"""
+
+RATE_CHANGE = 1.25
+"""A bit rate that varied by this factor or more is worth a warning; one MCS makes a factor of 1.1 to 2."""
+
+SIGNAL_CHANGE_DB = 6.0
+"""A signal that varied by this much or more (a fourth of the power) is worth a warning."""
+
+
+def is_wireless(host: Host, iface: str) -> bool:
+    """Whether an interface belongs to an 802.11 radio (cfg80211 links it to its phy in sysfs)."""
+    (number,) = host.read_files([f"/sys/class/net/{iface}/phy80211/index"])
+    return bool(number.strip())
+
+
+def observe(host: Host, iface: str) -> WifiState:
+    """The association now. RequirementError if the host has no iw."""
+    (state,) = samples(_look(host, iface))
+    return state
+
+
+def _look(host: Host, iface: str) -> str:
+    done = host.run(["sh", "-c", _LOOK_ONCE, "sh", iface], check=False)
+    if done.status == 127:
+        raise RequirementError(
+            f"{iface} of the {host.name} is WiFi, and without the program iw nothing tells whether it roams",
+            hint=f"install the package iw on the {host.name}",
+        )
+    return done.require_success().stdout
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What was seen of an association so far; ``file`` keeps it as iw printed it."""
+
+    file: Path
+
+    def states(self) -> list[WifiState]:
+        """One state a look: before, every second meanwhile, and after once the watch has ended."""
+        return samples(self.file.read_text(encoding="utf-8", errors="replace"))
+
+
+@contextlib.contextmanager
+def watch(host: Host, iface: str, file: Path) -> Iterator[Watch]:
+    """Look at an association every second for the length of the context, and once before and after.
+
+    RequirementError if the host has no iw.
+    """
+    file.write_text(_look(host, iface), encoding="utf-8")
+    program = ["sh", "-c", _LOOK_ON, "sh", iface]
+    with host.daemon(program, log=file, output=file, ready=lambda: True, deadline_s=5):
+        yield Watch(file)
+    with file.open("a", encoding="utf-8") as end:
+        end.write(_look(host, iface))
+
+
+def samples(text: str) -> list[WifiState]:
+    """The states in what ``watch`` wrote, oldest first."""
+    return [_state(look) for look in re.split(r"^== at ", text, flags=re.MULTILINE)[1:]]
+
+
+def _state(look: str) -> WifiState:
+    at, *parts = re.split(r"^== .*\n", look, flags=re.MULTILINE)
+    link, info, stations = (*parts, "", "", "")[:3]
+    return parse(link, info, stations, unix_s=float(at))
+
+
+def parse(link: str, info: str, stations: str, *, unix_s: float) -> WifiState:
+    """A state from what ``iw dev IFACE link``, ``info`` and ``station dump`` printed.
+
+    An access point has no link: its own BSSID and network count, and the rates of its station if it has
+    just one. Where ``link`` leaves out a rate or the signal, the station's entry may have it.
+    """
+    joined = re.search(r"^(?:Connected to|Joined IBSS) (\S+)", link, re.MULTILINE)
+    is_access_point = re.search(r"^\s*type AP$", info, re.MULTILINE) is not None
+    if joined is None and not is_access_point:
+        return WifiState(unix_s=unix_s)
+    peers = re.split(r"^Station ", stations, flags=re.MULTILINE)[1:]
+    if joined is not None:
+        peers = [peer for peer in peers if peer.startswith(joined[1])]
+    texts = (link, peers[0] if len(peers) == 1 else "")
+    frequency_mhz, channel, width_mhz = _channel(link, info)
+    tx_bit_s, tx_mode = _rate("tx", texts)
+    rx_bit_s, rx_mode = _rate("rx", texts)
+    return WifiState(
+        unix_s=unix_s,
+        bssid=joined[1] if joined else _word(r"^\s*addr (\S+)", info),
+        ssid=_ssid(_word(r"^\s*SSID: (.+)$", link) or _word(r"^\s*ssid (.+)$", info)),
+        frequency_mhz=frequency_mhz,
+        channel=channel,
+        width_mhz=width_mhz,
+        signal_dbm=_signal(texts),
+        tx_bit_s=tx_bit_s,
+        tx_mode=tx_mode,
+        rx_bit_s=rx_bit_s,
+        rx_mode=rx_mode,
+    )
+
+
+def _word(pattern: str, text: str) -> str | None:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _channel(link: str, info: str) -> tuple[float | None, int | None, int | None]:
+    """Frequency in MHz, channel and width in MHz.
+
+    A station of several links (802.11be) lists them in any order, and has one channel for each that is
+    in use: the first of those counts.
+    """
+    channels = re.findall(r"^\s*channel (\d+) \(([\d.]+) MHz\)(?:, width: (\d+) MHz)?", info, re.MULTILINE)
+    frequencies = {float(mhz) for mhz in re.findall(r"^\s*freq: ([\d.]+)", link, re.MULTILINE)}
+    for channel, mhz, width in channels:
+        if not frequencies or float(mhz) in frequencies:
+            return float(mhz), int(channel), int(width) if width else None
+    return (frequencies.pop() if len(frequencies) == 1 else None), None, None
+
+
+def _signal(texts: Sequence[str]) -> float | None:
+    for text in texts:
+        # 0 dBm is what some drivers say for "unknown": nobody receives a milliwatt.
+        found = _word(r"^\s*signal:\s*(-[\d.]+)", text)
+        if found is not None:
+            return float(found)
+    return None
+
+
+def _rate(direction: str, texts: Sequence[str]) -> tuple[float | None, str | None]:
+    """Bit rate and what it is made of ("VHT-MCS 9 80MHz short GI VHT-NSS 2"; None for a legacy rate)."""
+    for text in texts:
+        # A driver that reports nonsense gets "(unknown)".
+        found = re.search(rf"^\s*{direction} bitrate:\s*([\d.]+) MBit/s *(.*)$", text, re.MULTILINE)
+        if found:
+            return round(float(found[1]) * 1e6), found[2].strip() or None
+    return None, None
+
+
+def _ssid(escaped: str | None) -> str | None:
+    r"""An SSID from iw's notation (``\xNN`` for all but printable ASCII); that itself if it is no text."""
+    if escaped is None:
+        return None
+    raw = re.sub(
+        rb"\\x([0-9a-f]{2})", lambda match: bytes.fromhex(match[1].decode()), escaped.encode("utf-8")
+    )
+    with contextlib.suppress(UnicodeDecodeError):
+        text = raw.decode("utf-8")
+        if text.isprintable():
+            return text
+    return escaped
+
+
+def judge(states: Sequence[WifiState]) -> tuple[list[str], list[str]]:
+    """What makes a measurement invalid (reasons), and what a reader should know (warnings).
+
+    ``states`` are those of a ``watch``. Of rates and signal only those in the middle count: before and
+    after, the last frame may have been a beacon.
+    """
+    if not states:
+        return ["nothing was seen of the WiFi association"], []
+    gone = sum(state.bssid is None for state in states)
+    if gone:
+        return [f"WiFi was not associated in {gone} of {len(states)} looks"], []
+    reasons = []
+    for what, values in (
+        ("WiFi roamed from one access point to another", [state.bssid for state in states]),
+        ("the network (SSID) changed", [state.ssid for state in states]),
+        ("the WiFi channel changed", [_channel_words(state) for state in states]),
+    ):
+        seen = list(dict.fromkeys(values))
+        if len(seen) > 1:
+            reasons.append(f"{what}: {', then '.join(printable(str(value)) for value in seen)}")
+    during = states[1:-1] or states[-1:]
+    warnings = []
+    for name, rates in (
+        ("transmit", [state.tx_bit_s for state in during]),
+        ("receive", [state.rx_bit_s for state in during]),
+    ):
+        told = [rate / 1e6 for rate in rates if rate is not None]
+        if told and max(told) >= min(told) * RATE_CHANGE:
+            warnings.append(f"the WiFi {name} rate went from {min(told):g} to {max(told):g} Mbit/s")
+    signals = [state.signal_dbm for state in during if state.signal_dbm is not None]
+    if signals and max(signals) - min(signals) >= SIGNAL_CHANGE_DB:
+        warnings.append(f"the WiFi signal went from {min(signals):g} to {max(signals):g} dBm")
+    return reasons, warnings
+
+
+def _channel_words(state: WifiState) -> str:
+    width = f", {state.width_mhz} MHz wide" if state.width_mhz is not None else ""
+    return f"{state.channel} ({state.frequency_mhz:g} MHz{width})" if state.frequency_mhz else "unknown"

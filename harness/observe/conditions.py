@@ -1,0 +1,98 @@
+"""What explains odd figures: a clock or a governor that changed meanwhile, a processor without rest.
+
+None of it makes a figure wrong: fio measures by a clock that nobody sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from harness.hosts import Host
+from harness.model.beside import ProcessorUse
+
+CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
+MOST_CPUS = 1024
+STEP_NS = 1_000_000
+"""A clock that was set. NTP's slewing is in both clocks, and they are read within microseconds."""
+
+
+SATURATED = 0.95
+"""The part of its time from which on a core limits what is measured."""
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """A host at one moment. ``clock_offset_ns``: of its time of day from its monotonic clock.
+
+    ``governors`` are those of its processors (cpufreq), by file; without frequency scaling there are none.
+    """
+
+    clock_offset_ns: int
+    clock_source: str
+    governors: Mapping[str, str]
+
+
+class Watch:
+    """Looks at hosts again and again; of those that are one kernel, at one."""
+
+    def __init__(self, hosts: Iterable[Host]) -> None:
+        self._hosts = list({host.kernel: host for host in hosts}.values())
+        self._governors = {host.name: _governor_files(host) for host in self._hosts}
+
+    def look(self) -> dict[str, Conditions]:
+        """Each host's conditions now, by its name."""
+        found = {}
+        for host in self._hosts:
+            files = self._governors[host.name]
+            source, *governors = host.read_files([CLOCK_SOURCE, *files])
+            found[host.name] = Conditions(
+                clock_offset_ns=host.clock_offset_ns(),
+                clock_source=source.strip(),
+                governors={
+                    file: text.strip() for file, text in zip(files, governors, strict=True) if text.strip()
+                },
+            )
+        return found
+
+
+def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -> list[str]:
+    """Warnings of what is no longer what it was, for hosts that are in both."""
+    found = []
+    for name in sorted(before.keys() & after.keys()):
+        was, now = before[name], after[name]
+        if abs(now.clock_offset_ns - was.clock_offset_ns) > STEP_NS:
+            found.append(f"clock changed: that of the {name} was set, or it slept, during the measurement")
+        if now.clock_source != was.clock_source:
+            found.append(
+                f"clock changed: its source on the {name} from {was.clock_source or 'none'} "
+                f"to {now.clock_source or 'none'} during the measurement"
+            )
+        if now.governors != was.governors:
+            found.append(
+                f"governor changed: on the {name} from {_named(was)} to {_named(now)} during the measurement"
+            )
+    return found
+
+
+def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
+    """A warning for each kernel with a core that had hardly a moment to spare."""
+    return [
+        f"CPU saturated: a core of the {use.whose} was busy for {SATURATED:.0%} of the time"
+        for use in uses
+        if use.hottest is not None and use.hottest >= SATURATED
+    ]
+
+
+def _named(conditions: Conditions) -> str:
+    return "/".join(sorted(set(conditions.governors.values()))) or "none"
+
+
+def _governor_files(host: Host) -> Sequence[str]:
+    """Those that there are, of all processors that there may be: ``0-7`` (sysfs, cpu/possible)."""
+    (possible,) = host.read_files(["/sys/devices/system/cpu/possible"])
+    last = possible.strip().rpartition("-")[2].rpartition(",")[2]
+    count = min(int(last) + 1, MOST_CPUS) if last.isdecimal() else 0
+    files = [GOVERNOR.format(number) for number in range(count)]
+    return [file for file, text in zip(files, host.read_files(files), strict=True) if text]

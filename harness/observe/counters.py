@@ -1,0 +1,326 @@
+"""What kernels count while something is measured: the time of processors, packets of interfaces, energy.
+
+Sources: proc(5), ``stat``; ``dev_seq_printf_stats()`` in net/core/net-procfs.c for /proc/net/dev;
+Documentation/power/powercap/powercap.rst and Documentation/hwmon/sysfs-interface.rst for energy.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from harness.hosts import Host, Watched
+from harness.model.beside import InterfaceUse, ProcessorUse
+from harness.model.errors import HopLost
+
+T = TypeVar("T")
+
+STAT, CPUINFO, NET_DEV = "/proc/stat", "/proc/cpuinfo", "/proc/net/dev"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+"""Of a kernel's life, made by chance (random(4))."""
+
+LOOPBACK = "lo"
+
+FIELDS = ("user", "nice", "system", "idle", "iowait", "interrupt", "softirq", "stolen")
+"""Of a processor's line in /proc/stat; what follows, guests' time, is in ``user`` already."""
+
+USER_MODE = "User Mode Linux"
+"""How a user-mode kernel names its processor. Its timer is a signal, which always meets it "in user mode"."""
+
+MICRO = 1e-6
+
+# Energy counters only: of a power that is told now and then nobody knows what was used between. A package's
+# zone has its cores' and memory's in it, and "psys" the packages': the packages alone are added up.
+_ENERGY = """
+for zone in /sys/class/powercap/*-rapl:[0-9] /sys/class/powercap/*-rapl:[0-9][0-9]; do
+    read -r name 2>/dev/null <"$zone/name" && [ "$name" != psys ] && [ -r "$zone/energy_uj" ] || continue
+    found=yes
+    echo "$zone/energy_uj"
+done
+[ "$found" ] && exit
+for f in /sys/class/hwmon/hwmon*/energy*_input; do
+    [ -r "$f" ] && echo "$f"
+done
+:
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """The counters of one interface at one moment; all 0 for one that is not there."""
+
+    rx_bytes: int = 0
+    rx_packets: int = 0
+    tx_bytes: int = 0
+    tx_packets: int = 0
+    drops: int = 0
+    errors: int = 0
+
+    def grown(self, later: Traffic, host: str, interface: str) -> InterfaceUse:
+        """What came on top until ``later``."""
+        return InterfaceUse(
+            host=host,
+            interface=interface,
+            rx_bytes=later.rx_bytes - self.rx_bytes,
+            tx_bytes=later.tx_bytes - self.tx_bytes,
+            rx_packets=later.rx_packets - self.rx_packets,
+            tx_packets=later.tx_packets - self.tx_packets,
+            drops=later.drops - self.drops,
+            errors=later.errors - self.errors,
+        )
+
+
+NOTHING = Traffic()
+
+
+_COUNT = re.compile("[0-9]{1,20}")
+"""What 64 bits can count to; a hop may say anything."""
+
+
+def traffic(proc_net_dev: str) -> dict[str, Traffic]:
+    """The counters of every interface in /proc/net/dev, by its name."""
+    found = {}
+    for line in proc_net_dev.splitlines():
+        name, colon, rest = line.rpartition(":")
+        fields = rest.split()
+        if colon and len(fields) >= 12 and all(map(_COUNT.fullmatch, fields)):
+            count = [int(field) for field in fields]
+            found[name.strip()] = Traffic(
+                rx_bytes=count[0],
+                rx_packets=count[1],
+                tx_bytes=count[8],
+                tx_packets=count[9],
+                errors=count[2] + count[10],
+                drops=count[3] + count[11],
+            )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processors:
+    """One kernel at one moment. ``ticks`` are by processor and field, ``total`` those of all processors."""
+
+    at_ns: int
+    total: dict[str, int]
+    ticks: tuple[dict[str, int], ...]
+    interrupts: int | None
+    context_switches: int | None
+    energy: tuple[int | None, ...] = ()
+
+
+def processors(proc_stat: str, at_ns: int, energy: Sequence[str] = ()) -> Processors:
+    """What /proc/stat and the texts of energy counters (in microjoules) tell."""
+    total: dict[str, int] = {}
+    each: list[dict[str, int]] = []
+    counts: dict[str, int] = {}
+    for line in proc_stat.splitlines():
+        name, _, rest = line.partition(" ")
+        values = [int(word) for word in rest.split() if _COUNT.fullmatch(word)]
+        if name == "cpu":
+            total = dict(zip(FIELDS, values, strict=False))
+        elif re.fullmatch(r"cpu[0-9]+", name):
+            each.append(dict(zip(FIELDS, values, strict=False)))
+        elif name in ("intr", "ctxt") and values:
+            counts[name] = values[0]
+    return Processors(
+        at_ns=at_ns,
+        total=total,
+        ticks=tuple(each),
+        interrupts=counts.get("intr"),
+        context_switches=counts.get("ctxt"),
+        energy=tuple(int(text) if _COUNT.fullmatch(text.strip()) else None for text in energy),
+    )
+
+
+def processor_use(
+    first: Processors, last: Processors, *, hosts: Sequence[str], counts_busy_as_one: bool
+) -> ProcessorUse:
+    """What the processors did between two moments.
+
+    Parts are None if no tick passed. A counter of energy that went backwards has wrapped around: None.
+    """
+    part = _parts(first.total, last.total)
+    cores = [_parts(a, b) for a, b in zip(first.ticks, last.ticks, strict=False)]
+    busiest = [busy for busy in map(_busy, cores) if busy is not None]
+    by_kind = {} if counts_busy_as_one else part
+    joules = [
+        (b - a) * MICRO if a is not None and b is not None and b >= a else None
+        for a, b in zip(first.energy, last.energy, strict=False)
+    ]
+    return ProcessorUse(
+        hosts=tuple(hosts),
+        wall_ns=last.at_ns - first.at_ns,
+        processors=len(last.ticks),
+        busy=_busy(part),
+        user=by_kind["user"] + by_kind.get("nice", 0.0) if "user" in by_kind else None,
+        system=by_kind.get("system"),
+        softirq=by_kind.get("softirq"),
+        interrupt=by_kind.get("interrupt"),
+        stolen=by_kind.get("stolen"),
+        idle=part["idle"] + part.get("iowait", 0.0) if "idle" in part else None,
+        hottest=max(busiest, default=None),
+        interrupts=_difference(first.interrupts, last.interrupts),
+        context_switches=_difference(first.context_switches, last.context_switches),
+        energy_j=sum(j for j in joules if j is not None) if joules and None not in joules else None,
+    )
+
+
+def _parts(first: dict[str, int], last: dict[str, int]) -> dict[str, float]:
+    # iowait may go backwards by a little (proc(5)).
+    grown = {field: max(0, last[field] - first.get(field, 0)) for field in last}
+    ticks = sum(grown.values())
+    return {field: value / ticks for field, value in grown.items()} if ticks else {}
+
+
+def _busy(part: dict[str, float]) -> float | None:
+    return max(0.0, 1 - part["idle"] - part.get("iowait", 0.0)) if "idle" in part else None
+
+
+def _difference(first: int | None, last: int | None) -> int | None:
+    return None if first is None or last is None else last - first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A kernel of the run: the hosts that it is, and where it counts energy. ``host`` is who is asked."""
+
+    host: Watched
+    names: tuple[str, ...]
+    counts_busy_as_one: bool
+    energy: tuple[str, ...]
+
+    def look(self) -> Processors:
+        stat, *energy = self.host.read_files([STAT, *self.energy])
+        return processors(stat, time.monotonic_ns(), energy)
+
+    def used(self, first: Processors, last: Processors) -> ProcessorUse:
+        """What its processors did between two looks."""
+        as_one = self.counts_busy_as_one
+        return processor_use(first, last, hosts=self.names, counts_busy_as_one=as_one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What was counted between two looks. ``interfaces`` are the hops' own; ``unseen``: why of a hop, by its
+    name, nothing is known.
+    """
+
+    processors: tuple[ProcessorUse, ...] = ()
+    interfaces: tuple[InterfaceUse, ...] = ()
+    unseen: Mapping[str, str] = field(default_factory=dict)
+
+
+class Observer:
+    """Looks at all kernels of a run, each once, and at the interfaces of the hops between its hosts.
+
+    ``energy``: with its counters, which a program looks for. A hop that is lost is in ``Counted.unseen`` from
+    then on, and ``tell`` is told once; a host that is lost raises HostLost.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host] = (),
+        hops: Sequence[Watched] = (),
+        *,
+        energy: bool = True,
+        tell: Callable[[str], object] = lambda _text: None,
+    ) -> None:
+        self._tell = tell
+        self._unseen: dict[str, str] = {}
+        self._hops: list[Watched] = []
+        by_kernel: dict[object, list[Watched]] = {}
+        places: set[object] = set()
+        # The hosts first: a kernel that is one of theirs is asked through its host.
+        for host in (*hosts, *hops):
+            found = self._try(partial(_identity, host, with_place=bool(hops)), [host.name])
+            if found is None:
+                continue
+            kernel, place = found
+            by_kernel.setdefault(kernel, []).append(host)
+            if host in hops and place not in places:
+                self._hops.append(host)
+            places.add(place)
+        tried = [
+            self._try(partial(_kernel, same, energy=energy), _names(same)) for same in by_kernel.values()
+        ]
+        self._kernels = [kernel for kernel in tried if kernel is not None]
+
+    def watch(self) -> Callable[[], Counted]:
+        """Begin to watch; what is returned says what was counted until it is called."""
+        # The hops first, and below last: the way to them is none of the time that the hosts are watched for.
+        traffics = [(hop, self._try(partial(_traffic, hop), [hop.name])) for hop in self._hops]
+        looks = [(kernel, self._try(kernel.look, kernel.names)) for kernel in reversed(self._kernels)]
+
+        def done() -> Counted:
+            uses: list[ProcessorUse] = []
+            interfaces: list[InterfaceUse] = []
+            for kernel, first in reversed(looks):
+                last = self._try(kernel.look, kernel.names)
+                if first is not None and last is not None:
+                    uses.append(kernel.used(first, last))
+            for hop, was in traffics:
+                now = self._try(partial(_traffic, hop), [hop.name])
+                if was is not None and now is not None:
+                    interfaces += _grown(hop.name, was, now)
+            return Counted(processors=tuple(uses), interfaces=tuple(interfaces), unseen=dict(self._unseen))
+
+        return done
+
+    def _try(self, look: Callable[[], T], names: Sequence[str]) -> T | None:
+        """What a look shows; None for a hop that is lost."""
+        try:
+            return look()
+        except HopLost as lost:
+            if not self._unseen.keys() >= set(names):
+                self._tell(f"{lost.message}; what it counts is n/a from now on")
+            self._unseen |= dict.fromkeys(names, lost.message)
+            return None
+
+
+def _names(hosts: Sequence[Watched]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host.name for host in hosts))
+
+
+def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
+    """What tells a host's kernel, and its interfaces, from others': one machine may have two names."""
+    (boot,) = host.read_files([BOOT_ID])
+    kernel: object = boot.strip() or host.kernel
+    if not with_place:
+        return kernel, None
+    namespace = host.run(["readlink", "/proc/self/ns/net"], check=False).stdout.strip()
+    return kernel, (kernel, namespace or host.name)
+
+
+def energy_files(host: Watched) -> tuple[str, ...]:
+    """Where a host counts energy, as far as who looks may read it."""
+    return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
+
+
+def _kernel(same: Sequence[Watched], *, energy: bool) -> Kernel:
+    host = same[0]
+    return Kernel(
+        host=host,
+        names=_names(same),
+        counts_busy_as_one=USER_MODE in host.read_files([CPUINFO])[0],
+        energy=energy_files(host) if energy else (),
+    )
+
+
+def _traffic(host: Watched) -> dict[str, Traffic]:
+    return traffic(host.read_files([NET_DEV])[0])
+
+
+def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic]) -> Iterator[InterfaceUse]:
+    """Of a hop's interfaces those that counted anything: nobody said which of them are on the path.
+
+    One that counts less than before was made anew meanwhile, and is left out.
+    """
+    for name in sorted(first.keys() & last.keys() - {LOOPBACK}):
+        use = first[name].grown(last[name], host, name)
+        counts = (use.rx_bytes, use.tx_bytes, use.rx_packets, use.tx_packets, use.drops, use.errors)
+        if any(counts) and min(counts) >= 0:
+            yield use

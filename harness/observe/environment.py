@@ -1,0 +1,107 @@
+"""What the hosts of a run are: kernel, processor, memory, tool versions; stored beside the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.hosts import Host, Watched
+from harness.model.errors import HopLost
+from harness.observe.counters import USER_MODE
+from harness.observe.hops import Hop
+
+TOOLS: dict[str, list[str]] = {
+    "fio": ["fio", "--version"],
+    "open-iscsi": ["iscsiadm", "--version"],
+    # swanctl(8) wants a charon before it tells its version; its help begins with it.
+    "strongswan": ["sh", "-c", "swanctl --help 2>/dev/null"],
+    "iproute2": ["ip", "-V"],
+    "tcpdump": ["tcpdump", "--version"],
+    "python3-rtslib-fb": ["dpkg-query", "-W", "-f=${Version}", "python3-rtslib-fb"],
+}
+
+FILES: dict[str, str] = {
+    "kernel": "/proc/version",
+    "kernel_command_line": "/proc/cmdline",
+    "uptime": "/proc/uptime",
+    "clocksource": "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "frequency_max_khz": "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq",
+    "congestion_control": "/proc/sys/net/ipv4/tcp_congestion_control",
+}
+
+
+def describe(hosts: Iterable[Host], hops: Iterable[Hop] = ()) -> dict[str, object]:
+    """``{"hosts": {name: {…}}}``: what each host says of itself; an absent file or tool is left out."""
+    return {
+        "hosts": {
+            **{host.name: describe_host(host) for host in hosts},
+            **{hop.name: describe_hop(hop) for hop in hops},
+        }
+    }
+
+
+def describe_host(host: Host) -> dict[str, object]:
+    """Kernel, processor, memory and tool versions of one host, as it reports them."""
+    versions = {name: version for name, argv in TOOLS.items() if (version := _version(host, argv))}
+    return {**_describe_kernel(host), "tools": versions}
+
+
+def describe_hop(hop: Hop) -> dict[str, object]:
+    """Where a hop is, its kernel, processor and memory; or why that is not known."""
+    try:
+        return {"address": hop.address, **_describe_kernel(hop)}
+    except HopLost as lost:
+        return {"address": hop.address, "unseen": lost.message}
+
+
+def describe_machine(machine: Watched) -> dict[str, object]:
+    """The machine below a lab, which knows nothing of it; without what says more of its owner than of
+    figures."""
+    found = _describe_kernel(machine)
+    return {name: fact for name, fact in found.items() if name not in ("kernel_command_line", "uptime")}
+
+
+def _describe_kernel(host: Watched) -> dict[str, object]:
+    more = ("/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/etc/os-release")
+    values = host.read_files([*FILES.values(), *more])
+    cpuinfo, meminfo, load, release = values[len(FILES) :]
+    facts: dict[str, object] = {
+        name: text.strip() for name, text in zip(FILES, values, strict=False) if text.strip()
+    }
+    # A user-mode kernel's processor is none, and each program that is started there takes its time.
+    seen = host.run(["lscpu"], check=False).stdout if USER_MODE not in cpuinfo else ""
+    mhz = [float(value) for value in _fields(cpuinfo, "cpu MHz") if value.replace(".", "").isdecimal()]
+    found: dict[str, object] = {
+        "frequency_mhz": round(sum(mhz) / len(mhz), 1) if mhz else "",
+        "hypervisor": _field(seen, "Hypervisor vendor") or ("none" if seen else ""),
+        "load": load.partition(" ")[0],
+        "distribution": _release(release),
+    }
+    return {
+        **facts,
+        **{name: value for name, value in found.items() if value != ""},
+        "cpu": _field(cpuinfo, "model name") or _field(seen, "Model name"),
+        "cpus": cpuinfo.count("processor\t:"),
+        "memory": _field(meminfo, "MemTotal"),
+    }
+
+
+def _release(text: str) -> str:
+    """The name in os-release(5): ``PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"``."""
+    lines = [line.partition("=")[2] for line in text.splitlines() if line.startswith("PRETTY_NAME=")]
+    return lines[0].strip("\"'") if lines else ""
+
+
+def _field(text: str, name: str) -> str:
+    return next(iter(_fields(text, name)), "")
+
+
+def _fields(text: str, name: str) -> list[str]:
+    parts = [line.partition(":") for line in text.splitlines()]
+    return [value.strip() for key, _, value in parts if key.strip() == name]
+
+
+def _version(host: Host, argv: list[str]) -> str:
+    # Through sh, so that an absent tool is an exit status and not an error of ours.
+    done = host.run(["sh", "-c", '"$@" 2>&1', "sh", *argv], check=False)
+    return done.stdout.strip().splitlines()[0] if done.status == 0 and done.stdout.strip() else ""

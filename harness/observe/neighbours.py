@@ -1,0 +1,402 @@
+"""Who else uses the machines of a run: looked at from outside of the lab, or on each machine itself.
+
+A lab knows nothing of the machine below it. So whoever booted it looks at its processes there, many times a
+second, and leaves the last look in a file of the run's folder, which the lab reads (``hostfs``). On real
+machines a program looks (``programs/neighbours.py``) whenever it is asked to.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import itertools
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis import disturbance
+from harness.analysis.disturbance import Core, Look
+from harness.hosts import Host, programs
+from harness.model import Plan, TestbedKind
+from harness.model.beside import Others
+from harness.model.errors import CommandFailed, RequirementError
+from harness.observe.counters import BOOT_ID
+from harness.observe.programs import neighbours as looks
+
+LIVE = "machine.live"
+"""The file in a run's folder that has the last looks, while a lab is up."""
+
+SLOTS = 64
+SLOT_BYTES = 4096
+"""The file is so many looks, of so many bytes each: one after the other is written over the oldest."""
+
+INTERVAL_S = 0.1
+"""Between two looks at a lab, each of which is less than a thousandth of a second's work."""
+
+PATIENCE_S = 2.0
+"""How long a look is waited for. Whoever looks has to get a processor as well."""
+
+MACHINES_PROC = Path("/run/harness/proc")
+"""Where the testbed ``host``, which has a process namespace of its own, finds the machine's processes."""
+
+
+class Watching(contextlib.AbstractContextManager["Watching"]):
+    """Watches who else uses the machines of a run for the length of a context. This one knows nothing."""
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.end()
+
+    def end(self) -> None:
+        """What is watched has come to its end."""
+
+    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+        """What others took of each machine; ``measured_ns`` is how long what counts took, which came last."""
+        del measured_ns
+        return ()
+
+
+Watch = Callable[[], Watching]
+
+
+def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
+    """What watches the machines of a run; ``folder`` is the run's."""
+    if plan.virtual_time:  # which stands still meanwhile
+        return Watching
+    if plan.testbed is TestbedKind.LAB:
+        names = tuple(dict.fromkeys(host.name for host in hosts))
+        return lambda: FromOutside(folder / LIVE, names)
+    proc = MACHINES_PROC if plan.testbed is TestbedKind.HOST else Path("/proc")
+    # Not before somebody is watched: hosts are asked which machines they are.
+    machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
+    return lambda: OnMachines(machines())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Machine:
+    """One machine of a run: who is asked, for all hosts that it is, and what programs there are the run's."""
+
+    host: Host
+    names: tuple[str, ...]
+    argv: tuple[str, ...]
+
+    def look(self) -> Look | None:
+        try:
+            told = self.host.run(self.argv, input=programs.source(__package__, "neighbours"), check=False)
+        except (CommandFailed, RequirementError):
+            return None  # what is not known of others is no reason to lose a figure
+        return _decode(told.stdout.encode()) if told.status == 0 else None
+
+
+def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
+    """The machines that hosts are: two may be one, with a process namespace of the run's for each."""
+    kernels: dict[object, list[Host]] = {}
+    for host in hosts:
+        (boot,) = host.read_files([BOOT_ID])
+        kernels.setdefault(boot.strip() or host.kernel, []).append(host)
+    for same in kernels.values():
+        asked = (host.run(["readlink", "/proc/self/ns/pid"], check=False).stdout.strip() for host in same)
+        yield _Machine(
+            host=same[0],
+            names=tuple(host.name for host in same),
+            argv=(programs.PYTHON, "-I", "-S", "-", str(proc), *dict.fromkeys(filter(None, asked))),
+        )
+
+
+class OnMachines(Watching):
+    """Asks each machine itself, by a program that runs there."""
+
+    def __init__(self, machines: Sequence[_Machine]) -> None:
+        self._machines = machines
+        self._looks: list[list[Look | None]] = []
+
+    def __enter__(self) -> OnMachines:
+        self._looks = [[machine.look() for machine in self._machines]]
+        return self
+
+    def end(self) -> None:
+        self._looks.append([machine.look() for machine in self._machines])
+
+    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+        del measured_ns  # it was looked at twice alone
+        if len(self._looks) < 2:
+            return ()
+        found = (
+            disturbance.between(first, last, machine.names)
+            for machine, first, last in zip(self._machines, *self._looks, strict=True)
+            if first is not None and last is not None
+        )
+        return tuple(use for use in found if use is not None)
+
+
+class FromOutside(Watching):
+    """Reads what whoever booted the lab sees of it. Nothing is known where nobody looks."""
+
+    def __init__(self, file: Path, hosts: tuple[str, ...]) -> None:
+        self._file, self._hosts = file, hosts
+        self._looks: list[Look] = []
+        self._began = 0.0
+
+    def __enter__(self) -> FromOutside:
+        self._looks = self._read()[-1:]
+        self._began = time.monotonic()
+        return self
+
+    def end(self) -> None:
+        if not self._looks:
+            return
+        (first,) = self._looks
+        # The two clocks are not the same, but as fast. The last look may be as old as the first was.
+        passed_s = time.monotonic() - self._began - INTERVAL_S
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            later = [look for look in self._read() if look.at_ns > first.at_ns]
+            if later and (later[-1].at_ns - first.at_ns) / 1e9 >= passed_s:
+                self._looks = [first, *later]
+                return
+            if time.monotonic() > deadline:
+                return
+            time.sleep(INTERVAL_S / 5)
+
+    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+        if not self._looks:
+            return ()
+        last = self._looks[-1]
+        # What counts ended somewhat before the last look.
+        begins_ns = last.at_ns - measured_ns - INTERVAL_S * 1e9 if measured_ns else self._looks[0].at_ns
+        before = [look for look in self._looks if look.at_ns <= begins_ns]
+        use = disturbance.between(before[-1] if before else self._looks[0], last, self._hosts)
+        return (use,) if use is not None else ()
+
+    def _read(self) -> list[Look]:
+        """The looks that are kept, the oldest first."""
+        try:
+            data = self._file.read_bytes()
+        except OSError:
+            return []
+        slots = (data[at : at + SLOT_BYTES] for at in range(0, len(data), SLOT_BYTES))
+        return sorted(
+            (look for slot in slots if (look := _decode(slot)) is not None), key=lambda look: look.at_ns
+        )
+
+
+def _decode(data: bytes) -> Look | None:
+    """A look; None for what is none, or was read while it was written."""
+    try:
+        look = msgspec.json.decode(data, type=Look)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return look if look.at_ns == look.until_ns else None
+
+
+@contextlib.contextmanager
+def looking(folder: Path) -> Iterator[None]:
+    """Look at the lab that this process boots for the length of the context, in a thread of its own: what the
+    run tells may have to wait for whoever reads it. ``folder`` is the run's."""
+    file = folder / LIVE
+    end = threading.Event()
+    sampler = Sampler()
+
+    def look_on() -> None:
+        # Never through a link that lies there, and never into what somebody else has open.
+        file.unlink(missing_ok=True)
+        live = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        try:
+            for slot in itertools.cycle(range(SLOTS)):
+                # Blanks up to the slot's end: what was there before may have been longer.
+                data = msgspec.json.encode(sampler.look()).ljust(SLOT_BYTES)
+                os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
+                if end.wait(INTERVAL_S):
+                    return
+        finally:
+            os.close(live)
+
+    def look_as_long_as_possible() -> None:
+        # A full disk, or a machine without these files, ends a run in a better place, or not at all.
+        with contextlib.suppress(OSError, ValueError):
+            look_on()
+
+    thread = threading.Thread(target=look_as_long_as_possible, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+@dataclass(kw_only=True)
+class _Bound:
+    """What programs that are bound to one processor have done by now."""
+
+    ran_ns: int = 0
+    waited_ns: int = 0
+
+
+class Pace:
+    """How fast a processor works, taken again and again: a piece of work that is always the same, by the
+    processor time that it needs. Whoever has the core's other hyperthread makes it need more.
+
+    The best pace is that of one in twenty: the very best was luck.
+    """
+
+    def __init__(self) -> None:
+        self.sum = 0.0
+        self._all: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def best(self) -> float:
+        """In pieces per nanosecond, as ``sum`` is; 0 as long as none was taken."""
+        return self._all[-1 - len(self._all) // 20] if self._all else 0.0
+
+    def take(self, processor: int) -> None:
+        """Take the pace of a processor, some 0.1 ms of work for it. OSError if it may not be used."""
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {processor})
+        try:
+            # The quickest of three: the first fills caches, and an interrupt may meet one.
+            pace = 1 / min(_piece_of_work_ns() for _ in range(3))
+        finally:
+            os.sched_setaffinity(0, allowed)
+        self.sum += pace
+        bisect.insort(self._all, pace)
+
+
+def _piece_of_work_ns() -> int:
+    """Its processor time: some 25 000, waits for the processor not included."""
+    began_ns = time.thread_time_ns()
+    total = 0
+    for number in range(1000):
+        total += number & 7
+    return max(1, time.thread_time_ns() - began_ns)
+
+
+class Sampler:
+    """Adds up what this process and all its descendants do: each ends sooner or later, with its counters.
+
+    Those that are bound to one processor are the lab's kernels, and what runs in them.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._cores: dict[int, _Bound] = {}
+        self._siblings: dict[int, tuple[int, ...]] = {}
+        # Below a hypervisor nobody tells whose hyperthread the other one of a core is. On a machine of one's
+        # own that is known, and a pace tells more of its clock, which follows what there is to do.
+        self._paces: dict[int, Pace] | None = {} if _is_virtual() else None
+        self._ours_ns = 0
+
+    def look(self) -> Look:
+        """The machine now."""
+        at_ns = time.monotonic_ns()
+        self._add_up()
+        ticks, count = looks.processors("/proc")
+        idle = [looks.TICK_NS * (times[3] + times[4]) for times in ticks]
+        stolen = [looks.TICK_NS * sum(times[7:8]) for times in ticks]
+        cores = [
+            self._core(number, bound, idle, stolen)
+            for number, bound in self._cores.items()
+            if number < len(ticks)
+        ]
+        return Look(
+            at_ns=at_ns,
+            processors=count,
+            idle_ns=sum(idle),
+            stolen_ns=(sum(stolen),),
+            ours_ns=self._ours_ns,
+            cores=tuple(cores),
+            pressure_ns=looks.pressure_ns(),
+            throttled_ns=looks.throttled_ns(),
+            until_ns=at_ns,
+        )
+
+    def _add_up(self) -> None:
+        """What has come on top since the last time, of all threads that there are now."""
+        seen = {}
+        me = str(os.getpid())
+        processes = [me]
+        for pid in processes:
+            bound = self._bound(pid) if pid != me else None
+            for thread in _threads(pid):
+                processes += looks.read(f"{thread}/children").split()
+                # Ran, waited, and how often it ran; a kernel without them has no such file.
+                values = [int(word) for word in looks.read(f"{thread}/schedstat").split()]
+                if len(values) != 3:
+                    continue
+                was = self._seen.get(thread, (0, 0))
+                now = seen[thread] = (values[0], values[1])
+                # Another of the same number began anew.
+                ran, waited = (b - a if now >= was else b for a, b in zip(was, now, strict=True))
+                self._ours_ns += ran
+                if bound is not None:
+                    core = self._cores.setdefault(bound, _Bound())
+                    core.ran_ns += ran
+                    core.waited_ns += waited
+        self._seen = seen
+
+    def _bound(self, pid: str) -> int | None:
+        """The one processor that a process may run on; None if there are several."""
+        try:
+            allowed = os.sched_getaffinity(int(pid))
+        except OSError:
+            return None
+        return next(iter(allowed)) if len(allowed) == 1 else None
+
+    def _core(self, number: int, bound: _Bound, idle: Sequence[int], stolen: Sequence[int]) -> Core:
+        if number not in self._siblings:
+            self._siblings[number] = _hyperthreads(number)
+        siblings = [n for n in self._siblings[number] if n < len(idle) and n not in self._cores]
+        pace = Pace()
+        if self._paces is not None:
+            pace = self._paces.setdefault(number, pace)
+            with contextlib.suppress(OSError):
+                pace.take(number)
+        return Core(
+            number=number,
+            idle_ns=idle[number],
+            stolen_ns=stolen[number],
+            ran_ns=bound.ran_ns,
+            waited_ns=bound.waited_ns,
+            siblings=len(siblings),
+            siblings_idle_ns=sum(idle[n] for n in siblings),
+            paces=len(pace),
+            pace_sum=pace.sum,
+            best_pace=pace.best,
+        )
+
+
+def _threads(pid: str) -> list[str]:
+    folder = f"/proc/{pid}/task"
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(folder)]  # noqa: PTH208 -- ten times a second
+    except OSError:  # it has ended
+        return []
+
+
+def _is_virtual() -> bool:
+    """Whether a hypervisor says that it is there (cpuid(4); arch/x86/include/asm/cpufeatures.h)."""
+    flags = re.search(r"^flags\s*:(.*)", looks.read("/proc/cpuinfo"), re.MULTILINE)
+    return flags is not None and "hypervisor" in flags[1].split()
+
+
+def _hyperthreads(number: int) -> tuple[int, ...]:
+    """The other hyperthreads of a processor's core, as far as a hypervisor tells: ``0,4`` or ``0-1``
+    (sysfs)."""
+    text = looks.read(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list").strip()
+    found: set[int] = set()
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return tuple(sorted(found - {number}))

@@ -1,0 +1,221 @@
+"""Files that others wrote: bytes of a bounded number, and a user's text and TOML.
+
+What is wrong is refused with the file, and of TOML with line and key. What is no regular file is not read at
+all: a pipe may never say anything, and a device never end.
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import errno
+import itertools
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.units import check_name, shown, unknown_name
+
+LARGEST_FILE_BYTES = 1 << 20
+"""No file that a person writes is larger; /dev/zero and disk images are."""
+
+LARGEST_DATA_BYTES = 256 << 20
+"""No record and no tool's output is larger: the longest, iperf3's of a whole day, has some 90 MB."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def kind_of(mode: int) -> str:
+    """What a file's mode (``st_mode``) says that it is, in words."""
+    return next((words for is_one, words in _KINDS if is_one(mode)), "a file")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Room:
+    """What the file system of a folder has left for its user; ``files`` is None if they are not counted."""
+
+    free_bytes: int
+    files: int | None
+
+    @classmethod
+    def of(cls, folder: Path | str) -> Room:
+        found = os.statvfs(folder)
+        # btrfs makes inodes as they are needed, and says that it has none.
+        return cls(
+            free_bytes=found.f_bavail * found.f_frsize, files=found.f_favail if found.f_files else None
+        )
+
+
+def read_bytes(
+    path: Path | str,
+    *,
+    kind: str = "",
+    most: int = LARGEST_DATA_BYTES,
+    first: int | None = None,
+    follow: bool = True,
+) -> bytes:
+    """The bytes of a regular file, ``most`` at most, or its ``first``; UsageError for all else and for none.
+
+    Without ``follow`` a symbolic link is none: whoever made a folder must not choose what is read elsewhere.
+    ``kind`` is for the sentence.
+    """
+    label = f"{kind} file {shown_path(path)}" if kind else shown_path(path)
+    # A pipe is not waited for, and no terminal becomes ours.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    found = "nothing there"
+    try:
+        descriptor = os.open(path, flags)
+        try:
+            state = os.fstat(descriptor)
+            if stat.S_ISREG(state.st_mode):
+                if first is not None:
+                    return _read_to_end(descriptor, min(first, state.st_size))
+                if state.st_size > most:
+                    raise UsageError(
+                        f"{label}: expected at most {most >> 20} MiB, found {state.st_size >> 20}",
+                        hint="is it the right file?",
+                    )
+                return _read_to_end(descriptor, state.st_size)
+            found = kind_of(state.st_mode)
+        finally:
+            os.close(descriptor)
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"'{shown_path(path)}' is no path", hint="name a file") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            found = "a symbolic link"
+        elif error.errno == errno.ENXIO:
+            found = "a socket or a device without a driver"
+        elif error.errno != errno.ENOENT:
+            raise UsageError(
+                f"{label} cannot be read: {error.strerror}", hint="check the path, who owns it and its mode"
+            ) from error
+    raise UsageError(f"{label}: expected a regular file, found {found}", hint="check the path")
+
+
+def _read_to_end(descriptor: int, size: int) -> bytes:
+    """What a file has by its own account: those of procfs, which may never end, have nothing."""
+    parts = []
+    while size > 0 and (part := os.read(descriptor, size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def read_text(path: Path, kind: str) -> str:
+    """The text of a file that a user wrote: regular, at most 1 MiB, UTF-8 without byte order mark or NUL.
+
+    UsageError, beginning with ``kind`` and the file's name, for every other file and for none.
+    """
+    label = f"{kind} file {shown_path(path)}"
+    data = read_bytes(path, kind=kind, most=LARGEST_FILE_BYTES)
+    marks = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    if data.startswith(marks):
+        raise UsageError(
+            f"{label}, line 1: expected plain UTF-8, found a byte order mark",
+            hint="save it as UTF-8 without BOM",
+        )
+    if b"\0" in data:
+        raise UsageError(
+            f"{label}, line {_line_at(data, data.index(0))}: expected text, found a NUL byte",
+            hint="is it a binary file, or UTF-16? Save it as UTF-8",
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{label}, line {_line_at(data, error.start)}: expected UTF-8, "
+            f"found the byte 0x{data[error.start]:02x}",
+            hint="is it Latin-1? Save it as UTF-8",
+        ) from error
+
+
+def shown_path(path: Path | str) -> str:
+    """``path`` whole, unable to drive a terminal."""
+    return printable(str(path))
+
+
+def _line_at(data: bytes, offset: int) -> int:
+    return data[:offset].count(b"\n") + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TomlFile:
+    """A file of a kind, and its text, to say where in it something is wrong."""
+
+    kind: str
+    path: Path
+    text: str
+
+    def refuse(self, key: str, message: str, hint: str) -> UsageError:
+        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]|\s*\[+\s*{re.escape(key)}\b")
+        lines = (n for n, line in enumerate(self.text.split("\n"), 1) if pattern.match(line))
+        where = [f"{self.kind} file {shown_path(self.path)}"]
+        where += [f"line {n}" for n in itertools.islice(lines, 1)]
+        return UsageError(f"{', '.join(where)}, {printable(key[:60])}: {message}", hint=hint)
+
+    def parse(self) -> dict[str, object]:
+        try:
+            return tomllib.loads(self.text)
+        # Beside its own error tomllib raises ValueError for integers of over 4300 digits.
+        except (ValueError, RecursionError) as error:
+            label = f"{self.kind} file {shown_path(self.path)}"
+            reason, hint = str(error), "compare it with a shipped file"
+            if found := re.search(r" \(at line ([0-9]+), column [0-9]+\)$", reason):
+                line = self.text.split("\n")[int(found[1]) - 1]
+                label += f", line {found[1]}, {shown(line.strip())}"
+                reason = reason[: found.start()]
+                if "overwrite" in reason:
+                    raise UsageError(f"{label}: the key is there twice", hint="remove one") from error
+            raise UsageError(f"{label}: no valid TOML ({printable(reason)})", hint=hint) from error
+
+    def load_named(self, cls: type[T], **given: object) -> T:
+        """``load`` of a ``cls`` whose ``name`` is that of the file."""
+        if "name" in self.parse():
+            raise self.refuse("name", "the name is that of the file", "remove the key, or rename the file")
+        return self.load(cls, name=check_name(self.kind, self.path.stem), **given)
+
+    def load(self, cls: type[T], **given: object) -> T:
+        """The file as a ``cls``: keys known, types right, text of one visible line.
+
+        ``given`` are fields that do not come from the file. UsageError names file, line and key.
+        """
+        data = self.parse()
+        fields = [field for field in cls.__struct_fields__ if field not in given]
+        for key in data:
+            if key not in fields:
+                error = unknown_name("key", key, fields)
+                raise self.refuse(key, error.message, error.hint or "")
+        try:
+            value = msgspec.convert({**data, **given}, cls)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).replace("`", "").partition(" - at $.")
+            missing = re.search(r"missing required field (\w+)", reason)
+            key = missing[1] if missing else re.split(r"[.\[]", where)[0]
+            hint = f"the documentation of {self.kind} files describes every key"
+            raise self.refuse(key, reason, hint) from error
+        for field in fields:
+            content = getattr(value, field)
+            if isinstance(content, str) and not content.isprintable():
+                raise self.refuse(
+                    field,
+                    f"expected one line of visible characters, found {shown(content)}",
+                    "remove line breaks and control characters",
+                )
+        return value

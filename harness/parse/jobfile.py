@@ -1,0 +1,487 @@
+"""fio job files: the user's read with suspicion, and one written for each cell.
+
+A job file can name any device and run any command. Options are therefore taken from a list of what
+can only shape I/O on the device that the harness chooses; all others are refused. Semantics are those
+of fio 3.33 (its HOWTO, ``init.c`` and ``parse.c``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness.model import Clock, Workload
+from harness.model.errors import UsageError
+from harness.model.units import LARGEST, check_name, closest, format_size, shown, slug, unknown_name
+from harness.parse.files import read_text, shown_path
+from harness.parse.profiles import data_folder
+
+SIZE_BOUND_CELL_S = 600.0
+"""Wall time granted to a cell whose job ends with its size, since no file says how long that takes."""
+
+LOG_INTERVAL_MS = 100
+MOST_LOGGED = 600
+"""Samples of bandwidth in a measurement of known length, about: longer ones have longer intervals."""
+
+DEFAULT_BLOCK_BYTES = 4096
+PERCENTILES = "50:90:95:99:99.9:99.99"
+
+_READS = ("read", "randread", "rw", "randrw")
+_WRITES = ("write", "randwrite", "rw", "randrw")
+_ENGINES = ("psync", "sync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio")
+
+_ALIASES = {
+    "readwrite": "rw",
+    "blocksize": "bs",
+    "blockalign": "ba",
+    "blocksize_range": "bsrange",
+    "blocksize_unaligned": "bs_unaligned",
+    "iodepth_batch_submit": "iodepth_batch",
+    "iodepth_batch_complete": "iodepth_batch_complete_min",
+    "io_limit": "io_size",
+    "fileoffset": "offset",
+    "timeout": "runtime",
+    "iomem": "mem",
+    "ratemin": "rate_min",
+    "ratecycle": "rate_cycle",
+    "wait_for_previous": "stonewall",
+    "disable_bw": "disable_bw_measurement",
+    "ss": "steadystate",
+    "ss_dur": "steadystate_duration",
+    "ss_ramp": "steadystate_ramp_time",
+}
+
+_ALONE = ("stonewall", "wait_for", "new_group", "exitall", "exit_what", "exitall_on_error", "startdelay")
+_OURS = ("group_reporting", "lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list")
+_DROPPED = {*_ALONE, *_OURS, "description"}
+"""Taken and left out: every cell runs alone, and what fio reports is settled by the harness."""
+
+_REASONS = {
+    "the harness alone chooses the device": """
+        filename filename_format directory opendir lockfile unique_filename nrfiles nr_files openfiles
+        file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
+        create_only create_on_open create_serialize create_fsync overwrite fallocate unlink
+        unlink_each_loop replay_redirect read_iolog merge_blktrace_file hostname port""",
+    "a job file may not run commands": "exec_prerun exec_postrun program arguments",
+    "it would write files beside the device": """
+        write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_avg_msec
+        log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save verify_state_load""",
+    "it would change the machine, not the I/O": "ioscheduler cgroup cgroup_weight uid gid",
+    "the seed is the run's, so that a run can be repeated": "randseed allrandrepeat",
+    "an I/O error has to end the measurement": "ignore_error continue_on_error",
+    "reads and writes are kept apart in the results": "unified_rw_reporting",
+    "fio has to report what it did": "stats",
+    "the testbed chooses the clock": "clocksource",
+    "sizes have to mean the same in every file": "kb_base unit_base",
+}
+_REFUSED = {option: reason for reason, options in _REASONS.items() for option in options.split()}
+
+_FIO_SIZE = re.compile(r"([0-9]{1,19})([kmgtp]?)b?", re.ASCII | re.IGNORECASE)
+_FIO_TIME = re.compile(r"([0-9]{1,19})(us|usec|ms|msec|s|sec|m|h|d)?", re.ASCII | re.IGNORECASE)
+_MICROSECONDS = {
+    "us": 1,
+    "usec": 1,
+    "ms": 1000,
+    "msec": 1000,
+    "s": 10**6,
+    "sec": 10**6,
+    "m": 60 * 10**6,
+    "h": 3600 * 10**6,
+    "d": 86400 * 10**6,
+}
+
+_Check = Callable[[str], str | None]
+"""Takes an option's value; returns what was expected instead, or None if it will do."""
+
+
+def _one_of(*words: str) -> _Check:
+    return lambda value: None if value in words else f"one of {', '.join(words)}"
+
+
+def _matching(pattern: str, expected: str) -> _Check:
+    return lambda value: None if re.fullmatch(pattern, value, re.ASCII) else expected
+
+
+def _count(low: int, high: int = 2**31 - 1) -> _Check:
+    def check(value: str) -> str | None:
+        fits = re.fullmatch(r"[0-9]{1,19}", value, re.ASCII) and low <= int(value) <= high
+        return None if fits else f"a whole number from {low} to {high}"
+
+    return check
+
+
+def _sizes(low: int, *, at_most: int = 1, empty: bool = False) -> _Check:
+    """Sizes separated by commas, for reads, writes and trims; ``empty`` ones mean the default."""
+
+    def check(value: str) -> str | None:
+        parts = value.split(",")
+        sizes = [_size(part) for part in parts if part or not empty]
+        if sizes and len(parts) <= at_most and all(s is not None and low <= s <= LARGEST for s in sizes):
+            return None
+        # parse.c takes Ki for 1000 and K for 1024, the reverse of the standard: nobody means 4000.
+        return f"a size of at least {low} bytes, such as 4k or 1M (powers of 1024; fio takes KiB for 1000)"
+
+    return check
+
+
+def _extent(low: int) -> _Check:
+    whole = _sizes(low)
+    percent = _matching(r"[1-9][0-9]?%|100%" if low else r"[0-9]{1,2}%", "")
+    return lambda value: None if percent(value) is None else whole(value)
+
+
+def _time(low_us: int) -> _Check:
+    """fio reads 1.5 as 1 and 00:00:02 as 0 without a word (seen with 3.33), so neither is taken."""
+
+    def check(value: str) -> str | None:
+        match = _FIO_TIME.fullmatch(value)
+        if match and low_us <= int(match[1]) * _MICROSECONDS[(match[2] or "s").lower()] <= LARGEST // 1000:
+            return None
+        return "a whole number of us, ms, s, m, h or d" + (" above 0, such as 1500ms" if low_us else "")
+
+    return check
+
+
+_FLAGS = (
+    *("time_based", "thread", "norandommap", "bs_unaligned", "zero_buffers", "refill_buffers", "hipri"),
+    *("fixedbufs", "registerfiles", "sqthread_poll", "userspace_reap"),
+)
+_SIZE_RANGE = r"[0-9]{1,19}[kKmMgG]?[bB]?[-:][0-9]{1,19}[kKmMgG]?[bB]?"
+
+_TABLE: tuple[tuple[_Check, str], ...] = (
+    (
+        _one_of("0", "1"),
+        """
+        direct buffered atomic invalidate randrepeat end_fsync fsync_on_close
+        scramble_buffers serialize_overlap dedupe_global do_verify verify_fatal rate_ignore_thinktime
+        latency_run gtod_reduce disable_lat disable_clat disable_slat disable_bw_measurement disk_util
+        nowait uncached """
+        + " ".join(_FLAGS),
+    ),
+    (_count(0), "fsync fdatasync write_barrier verify_backlog verify_backlog_batch"),
+    (_count(0, 65536), "iodepth_batch_complete_min sqthread_poll_cpu nonvectored"),
+    (_count(0, 100), "rwmixread rwmixwrite buffer_compress_percentage dedupe_percentage"),
+    (_count(0, 100), "dedupe_working_set_percentage hipri_percentage cmdprio_percentage"),
+    (_count(1), "number_ios loops thinktime_blocks rate_cycle verify_async"),
+    (_count(1, 4096), "numjobs"),
+    (_count(1, 65536), "iodepth iodepth_batch iodepth_batch_complete_max iodepth_low"),
+    (_sizes(0), "ba offset_align offset_increment verify_interval zoneskip"),
+    (_sizes(1), "io_size buffer_compress_chunk zonesize zonerange"),
+    (_sizes(1, at_most=3, empty=True), "bs rate rate_min"),
+    (_extent(0), "offset"),
+    (_extent(1), "size"),
+    (_time(0), "ramp_time thinktime thinktime_spin thinktime_iotime"),
+    (_time(0), "steadystate_duration steadystate_ramp_time"),
+    (_time(1), "runtime latency_target latency_window max_latency"),
+    (_matching(rf"{_SIZE_RANGE}([,/]{_SIZE_RANGE}){{0,2}}", "a range of sizes, such as 4k-64k"), "bsrange"),
+    (
+        _matching(
+            rf"({'|'.join(sorted({*_READS, *_WRITES, 'readwrite'}))})(:[0-9]{{1,9}}[kKmM]?)?",
+            "one of read, write, randread, randwrite, rw and randrw",
+        ),
+        "rw",
+    ),
+    (_one_of(*_ENGINES), "ioengine"),
+    (_one_of("malloc", "shm", "shmhuge", "mmap", "mmaphuge", "mmapshared"), "mem"),
+    (_one_of("none", "strided"), "zonemode"),
+    (
+        _matching(
+            r"[A-Za-z0-9_.,:/%+][A-Za-z0-9_.,:/%+-]{0,254}", "letters, digits and _ . , : / % + - alone"
+        ),
+        """
+        bssplit random_distribution percentage_random random_generator rw_sequencer rate_iops
+        rate_iops_min rate_process latency_percentile io_submit_mode thinktime_blocks_type buffer_pattern
+        verify verify_pattern cpus_allowed cpus_allowed_policy cpumask steadystate sync write_hint
+        fadvise_hint dedupe_mode""",
+    ),
+)
+_CHECKS = {option: check for check, options in _TABLE for option in options.split()}
+
+
+def load_workloads(spec: str) -> tuple[str, tuple[Workload, ...]]:
+    """The name of a profile and its workloads, in the order of its sections.
+
+    ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of
+    the user's, whose name is then made of the file's. UsageError names file, line and option.
+    """
+    folder = data_folder() / "profiles"
+    known = {file.stem for file in folder.glob("*.fio")}
+    path = folder / f"{spec}.fio" if spec in known else Path(spec)
+    if spec not in known and "/" not in spec and not spec.endswith(".fio"):
+        error = unknown_name("profile", spec, known)
+        raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
+    return slug(path.stem, fallback="profile"), parse_workloads(read_text(path, "profile"), shown_path(path))
+
+
+def parse_workloads(text: str, source: str) -> tuple[Workload, ...]:
+    """The sections of a job file as workloads, each with the [global] options above it merged in.
+
+    ``rw`` and ``bs`` are spelt out where fio would take its defaults. Flags are there or not: their
+    value is None. ``source`` names the file in errors. UsageError, with line and option, for options
+    and values that are not let through, duplicates, includes, text outside sections, and no section.
+    """
+    shared: dict[str, str] = {}
+    current: dict[str, str] | None = None
+    sections: dict[str, tuple[dict[str, str], int]] = {}
+    seen: set[str] = set()
+    for number, raw in enumerate(text.split("\n"), 1):
+        where = f"{source}, line {number}"
+        # parse.c ends a line at the first of these wherever it stands; there is no quoting.
+        line = re.split("[;#]", raw, maxsplit=1)[0].strip()
+        if not line:
+            continue
+        if line.startswith("["):
+            name = _section_name(line, where)
+            seen = set()
+            if name == "global":
+                current = shared
+                continue
+            if name in sections:
+                raise UsageError(
+                    f"{where}: there is a second section {shown(name)}", hint="give it another name"
+                )
+            current = dict(shared)
+            sections[name] = (current, number)
+            continue
+        if current is None:
+            raise UsageError(
+                f"{where}: {shown(line)} stands before the first section", hint="put [global] above it"
+            )
+        option, value = _option(line, where)
+        if option in seen:
+            raise UsageError(f"{where}: option {shown(option)} is in this section twice", hint="remove one")
+        seen.add(option)
+        if option not in _DROPPED:
+            current[option] = value
+    if not sections:
+        raise UsageError(
+            f"{source}: expected at least one section beside [global], found none",
+            hint="begin a job with its name in brackets, such as [rand-read-4k]",
+        )
+    return tuple(_workload(name, *section, source) for name, section in sections.items())
+
+
+def _section_name(line: str, where: str) -> str:
+    if not line.endswith("]"):
+        raise UsageError(f"{where}: expected [NAME], found {shown(line)}", hint="close the bracket")
+    name = line[1:-1]
+    # init.c compares six characters, so [globals] would be another [global].
+    if name != "global" and name.startswith("global"):
+        raise UsageError(
+            f"{where}: fio takes the section {shown(name)} for [global]", hint="let its name begin otherwise"
+        )
+    try:
+        return check_name("section", name)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
+
+
+def _option(line: str, where: str) -> tuple[str, str]:
+    """One line as an option's own name and its checked value; a flag without value is "1"."""
+    key, equals, value = (part.strip() for part in line.partition("="))
+    # init.c tells an include by how the line begins, before it looks for an option.
+    if line.startswith("include"):
+        raise UsageError(f"{where}: other files are not included", hint="copy their lines into this one")
+    option = _ALIASES.get(key, key)
+    if option in _DROPPED:
+        return option, value
+    if option in _REFUSED:
+        raise UsageError(f"{where}: option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
+    check = _CHECKS.get(option)
+    if check is None:
+        near = closest(key, _CHECKS)
+        raise UsageError(
+            f"{where}: option {shown(key)} is none that the harness passes on to fio",
+            hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is taken",
+        )
+    if option in _FLAGS and not equals:
+        value = "1"
+    if expected := check(value):
+        raise UsageError(
+            f"{where}, option {shown(key)}: expected {expected}, found {shown(value)}",
+            hint=f"'fio --cmdhelp={option}' describes it",
+        )
+    return option, value
+
+
+def check_workload(workload: Workload) -> None:
+    """UsageError for a workload that no job file gives: its name, or an option that is not let through."""
+    check_name("section", workload.name)
+    for option, value in workload.options:
+        check = _CHECKS.get(option)
+        if check is None or option in _DROPPED:
+            raise UsageError(
+                f"option {shown(option)} is none that the harness passes on to fio",
+                hint="profiles/README.md says what is taken",
+            )
+        expected = None if value is None and option in _FLAGS else check("" if value is None else value)
+        if expected:
+            raise UsageError(f"option {shown(option)}: expected {expected}, found {shown(value or '')}")
+
+
+def _workload(name: str, options: Mapping[str, str], line: int, source: str) -> Workload:
+    values: dict[str, str | None] = {"rw": "read"}
+    if not {"bsrange", "bssplit"} & options.keys():
+        values["bs"] = str(DEFAULT_BLOCK_BYTES)
+    for option, value in options.items():
+        if option not in _FLAGS:
+            values[option] = value
+        elif value == "1":
+            values[option] = None
+    workload = Workload(name=name, options=tuple(values.items()))
+    where = f"{source}, line {line}, section {shown(name)}"
+    if "time_based" in values and "runtime" not in values:
+        raise UsageError(f"{where}: time_based, but for how long?", hint="add runtime=1500ms")
+    if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
+        raise UsageError(
+            f"{where}: expected ramp_time to be at most runtime, found {shown(values['ramp_time'] or '')}",
+            hint="fio does not measure as asked otherwise: raise runtime or lower ramp_time",
+        )
+    return workload
+
+
+def job_file(
+    workload: Workload,
+    *,
+    device: str,
+    size_bytes: int,
+    seed: int,
+    runtime_s: float | None = None,
+    clock: Clock = Clock.REAL,
+    log: str | None = None,
+) -> str:
+    """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
+
+    ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size`` gets all of it
+    behind ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``); a profile's randrepeat=0
+    asks for fresh randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the
+    job run for that many seconds, whatever the profile says. In virtual time fio is told to ask the kernel
+    what time it is: its own clock is the processor's (tsc), which goes on while virtual time stands.
+    ``log`` is the beginning of the path of a file for the bandwidth over time (``parse.fiolog``), if any.
+
+    UsageError if the job reaches beyond the device, or if either argument is out of range.
+    """
+    options = dict(workload.options)
+    label = f"workload {shown(workload.name)}"
+    if not re.fullmatch(r"(?!.*/\.\.?(/|$))/[A-Za-z0-9_.:/+@-]{1,254}", device):
+        raise UsageError(f"expected the path of a device, found {shown(device)}", hint="try /dev/sdb")
+    if runtime_s is not None:
+        if not max(1e-6, _seconds(options, "ramp_time")) <= runtime_s <= LARGEST / 1e9:
+            raise UsageError(
+                f"{label}: expected a runtime above 0 and not below its ramp_time, found {runtime_s} s",
+                hint="try 2s",
+            )
+        options |= {"runtime": f"{round(runtime_s * 1e6)}us", "time_based": None}
+    reach = _bytes(options.get("offset"), size_bytes)
+    reach += _bytes(options.get("offset_increment"), size_bytes) * (int(options.get("numjobs") or 1) - 1)
+    size = _bytes(options["size"], size_bytes) if "size" in options else size_bytes - reach
+    if size < _largest_block(options) or reach + size > size_bytes:
+        raise UsageError(
+            f"{label}: expected blocks, offset and size to fit on {format_size(size_bytes)}, "
+            f"found {format_size(_largest_block(options))} blocks up to {format_size(reach + max(size, 0))}",
+            hint="use a larger backing, or lower size, offset or bs in the profile",
+        )
+    settings: dict[str, str | None] = {"filename": device.replace(":", "\\:"), **options, "size": str(size)}
+    if not {"direct", "buffered"} & options.keys():
+        settings["direct"] = "1"
+    if settings.setdefault("randrepeat", "1") == "1":
+        settings["randseed"] = str(seed)
+    # Blocks filled once and sent again and again could be compressed or deduplicated on their way.
+    if not {"zero_buffers", "buffer_pattern"} & options.keys():
+        settings["refill_buffers"] = None
+    # A device that went away stays away: fio would make a regular file of that name and measure it.
+    settings["allow_file_create"] = "0"
+    # It would be a file in whatever folder fio is started in, perhaps on somebody's machine.
+    settings["verify_state_save"] = "0"
+    # Threads of one process, which ends whole when it is killed; fio's job processes leave its session.
+    settings["thread"] = None
+    if clock is Clock.VIRTUAL:
+        settings["clocksource"] = "clock_gettime"
+    if log is not None:
+        # Of all jobs together, in the order in which they end.
+        interval_ms = max(LOG_INTERVAL_MS, round(1000 * _seconds(options, "runtime") / MOST_LOGGED))
+        settings |= {"write_bw_log": log, "log_avg_msec": str(interval_ms), "per_job_logs": "0"}
+    settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
+    lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
+    return "\n".join([f"[{workload.name}]", *lines, ""])
+
+
+def repeat_seed(seed: int, repeat: int, workload: str) -> int:
+    """The seed of one cell: another for each repeat and workload, the same whenever they are the same.
+
+    fio's default, randrepeat=1 with its own seed, would visit the same blocks in every repeat. From 1
+    to 2**31 - 1, which every version of fio reads.
+    """
+    digest = hashlib.blake2b(f"{seed}:{repeat}:{workload}".encode(), digest_size=8).digest()
+    return 1 + int.from_bytes(digest) % (2**31 - 1)
+
+
+def is_repeatable(workload: Workload) -> bool:
+    """Whether the job takes the seed it is given (randrepeat=0 asks for other offsets every time)."""
+    return dict(workload.options).get("randrepeat", "1") == "1"
+
+
+def block_bytes(workload: Workload) -> int | None:
+    """Bytes of every I/O of the workload; None if they differ."""
+    options = dict(workload.options)
+    if {"bsrange", "bssplit"} & options.keys():
+        return None
+    # One value stands for reads and writes; in a list, what is left out has fio's default.
+    parts = (options.get("bs") or "").split(",")
+    read, write = parts[0], parts[1] if len(parts) > 1 else parts[0]
+    used = [text for text, moves in ((read, moves_read), (write, moves_write)) if moves(workload)]
+    sizes = {_size(text) or DEFAULT_BLOCK_BYTES for text in used}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def moves_read(workload: Workload) -> bool:
+    """Whether the job itself reads (a verification after a write does not count)."""
+    return _direction(workload) in _READS
+
+
+def moves_write(workload: Workload) -> bool:
+    """Whether the job writes."""
+    return _direction(workload) in _WRITES
+
+
+def wall_estimate_s(workload: Workload, runtime_s: float | None = None) -> float:
+    """Seconds of wall time to allow one cell, fio's own start not counted; ramp_time counts.
+
+    ``runtime_s`` is what the job is told in place of its own runtime.
+    """
+    options = dict(workload.options)
+    if runtime_s is None and "runtime" not in options:
+        return SIZE_BOUND_CELL_S
+    measured = _seconds(options, "runtime") if runtime_s is None else runtime_s
+    return _seconds(options, "ramp_time") + measured
+
+
+def _direction(workload: Workload) -> str:
+    direction = (dict(workload.options).get("rw") or "read").partition(":")[0]
+    return "rw" if direction == "readwrite" else direction
+
+
+def _size(text: str) -> int | None:
+    match = _FIO_SIZE.fullmatch(text)
+    return int(match[1]) * 1024 ** " kmgtp".index(match[2].lower() or " ") if match else None
+
+
+def _bytes(text: str | None, whole: int) -> int:
+    """A checked size, or that percentage of ``whole``; 0 if there is none."""
+    if text is not None and text.endswith("%"):
+        return whole * int(text[:-1]) // 100
+    return _size(text or "0") or 0
+
+
+def _seconds(options: Mapping[str, str | None], option: str) -> float:
+    """A checked time; 0 if it is not set."""
+    match = _FIO_TIME.fullmatch(options.get(option) or "0")
+    return int(match[1]) * _MICROSECONDS[(match[2] or "s").lower()] / 1e6 if match else 0.0
+
+
+def _largest_block(options: Mapping[str, str | None]) -> int:
+    """The largest number in ``bs``, ``bsrange`` or ``bssplit``; the latter's percentages are never it."""
+    texts = (options.get(option) or "" for option in ("bs", "bsrange", "bssplit"))
+    return max(_size(part) or 0 for text in texts for part in re.split("[-:,/]", text))

@@ -1,0 +1,156 @@
+"""What follows a link's name after colons: ``wired:jumbo``, ``switched:3``, ``openflow:flows``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from harness.model import Duplex, HopKind, Hops, LinkProfile, OpenFlow, PppAuth
+from harness.model.errors import UsageError
+from harness.model.units import check_name, shown
+
+MTU_JUMBO = 9000
+MTU_RANGE = (576, 65535)
+
+_PATTERNS = {
+    "count": r"([0-9]{1,4})",
+    "controller": r"controller(?:=(.+))?",
+    "flows": r"flows()",
+    "auth": r"(pap|chap)",
+    "cpu": r"cpu=([0-9]{1,3})",
+    "unshaped": r"unshaped()",
+    "mtu": r"mtu=([0-9]{1,9})",
+}
+"""By what is changed; the group is its value."""
+
+_NOUNS = {HopKind.SWITCH: ("switch", "switches"), HopKind.ROUTER: ("router", "routers")}
+
+Load = Callable[[str], LinkProfile]
+"""The profile of a link's name, for the controller's own link."""
+
+
+def modify(profile: LinkProfile, spec: str, words: Sequence[str], load: Load) -> LinkProfile:
+    """The profile as its modifiers change it, named and titled for what it then is.
+
+    ``spec`` is all that was typed. UsageError for a modifier that this profile does not take, or twice.
+    """
+    asked = _read(profile, spec, words)
+    if profile.hops is not None:
+        profile = _with_hops(profile, profile.hops, asked, load)
+    if "unshaped" in asked:
+        profile = _unshaped(profile)
+    if "mtu" in asked:
+        mtu_bytes = int(asked["mtu"])
+        profile = msgspec.structs.replace(
+            profile,
+            name=f"{profile.name}-mtu{mtu_bytes}",
+            title=f"{profile.title}, MTU {mtu_bytes}",
+            mtu_bytes=mtu_bytes,
+        )
+    return profile
+
+
+def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, str]:
+    """The value of each modifier by what it changes."""
+    hops = profile.hops
+    low, high = MTU_RANGE
+    ranges = {"mtu": MTU_RANGE, "cpu": (1, 100)}
+    expected = {}
+    example = "jumbo"
+    if hops is not None and hops.least < hops.most:
+        ranges["count"] = (hops.least, hops.most)
+        expected["count"] = f"a number of {_NOUNS[hops.kind][1]} ({hops.least} to {hops.most})"
+        example = str(hops.most)
+    if hops is not None and hops.openflow is not None:
+        expected["controller"] = expected["flows"] = "'controller', 'controller=LINK' or 'flows'"
+        expected["cpu"] = "'cpu=N' (1 to 100 percent)"
+        example = "controller=fast-ethernet"
+    if hops is not None and hops.kind is HopKind.PPPOE:
+        expected["auth"] = "'pap' or 'chap'"
+        example = "pap"
+    expected["unshaped"] = "'unshaped'"
+    expected["mtu"] = f"'jumbo' or 'mtu=N' ({low} to {high})"
+    asked: dict[str, str] = {}
+    for word in words:
+        typed = f"mtu={MTU_JUMBO}" if word == "jumbo" else word
+        found = {key: match[1] or "" for key in expected if (match := re.fullmatch(_PATTERNS[key], typed))}
+        # `controller` and `flows` exclude each other.
+        is_taken = any(expected[key] == expected[other] for key in found for other in asked)
+        in_range = all(
+            ranges[key][0] <= int(value) <= ranges[key][1] for key, value in found.items() if key in ranges
+        )
+        if not found or is_taken or not in_range:
+            raise UsageError(
+                f"link {shown(spec)}: expected each of {', '.join(dict.fromkeys(expected.values()))} "
+                f"at most once after the name, found {shown(word)}",
+                hint=f"try {profile.name}:unshaped or {profile.name}:{example}",
+            )
+        asked |= found
+    return asked
+
+
+def _with_hops(profile: LinkProfile, hops: Hops, asked: Mapping[str, str], load: Load) -> LinkProfile:
+    """The profile with its hops as asked for. Their number is part of its name, default or not."""
+    name, title = profile.name, profile.title
+    if hops.least < hops.most:
+        hops = msgspec.structs.replace(hops, count=int(asked.get("count", hops.count)))
+        name, title = f"{name}-{hops.count}", f"{title}, {count_of(hops)}"
+    if "auth" in asked:
+        hops = msgspec.structs.replace(hops, auth=PppAuth(asked["auth"]))
+    if hops.auth is PppAuth.PAP:
+        name, title = f"{name}-pap", f"{title}, PAP"
+    if hops.openflow is not None:
+        openflow = _with_controller(hops.openflow, asked, load)
+        hops = msgspec.structs.replace(hops, openflow=openflow)
+        name += "-flows" if openflow.flows else "-controller"
+        title += ", flows" if openflow.flows else ", controller"
+        if asked.get("controller"):
+            name = check_name("link", f"{name}-{openflow.controller}")
+            title += f" over {openflow.controller}"
+        if openflow.cpu_percent is not None:
+            name, title = f"{name}-cpu{openflow.cpu_percent}", f"{title}, {openflow.cpu_percent}% CPU"
+    return msgspec.structs.replace(profile, name=name, title=title, hops=hops)
+
+
+def _with_controller(openflow: OpenFlow, asked: Mapping[str, str], load: Load) -> OpenFlow:
+    """What the switch does as asked for, and the rate and delay of its controller's link."""
+    link = load(asked.get("controller") or openflow.controller)
+    flows = openflow.flows if "controller" not in asked else False
+    return msgspec.structs.replace(
+        openflow,
+        controller=link.name,
+        flows=flows or "flows" in asked,
+        rate_bit_s=link.rate_bit_s,
+        delay_us=link.delay_us,
+        frame_overhead_bytes=link.frame_overhead_bytes,
+        cpu_percent=int(asked["cpu"]) if "cpu" in asked else openflow.cpu_percent,
+    )
+
+
+def count_of(hops: Hops) -> str:
+    """``3 switches``, ``1 router``."""
+    one, several = _NOUNS[hops.kind]
+    return f"{hops.count} {one if hops.count == 1 else several}"
+
+
+def _unshaped(profile: LinkProfile) -> LinkProfile:
+    hops = profile.hops
+    if hops is not None:
+        openflow = hops.openflow
+        if openflow is not None:
+            openflow = msgspec.structs.replace(openflow, rate_bit_s=None, delay_us=0.0)
+        hops = msgspec.structs.replace(hops, delay_us=0.0, openflow=openflow)
+    return msgspec.structs.replace(
+        profile,
+        name=f"{profile.name}-unshaped",
+        title=f"{profile.title}, unshaped",
+        rate_bit_s=None,
+        delay_us=0.0,
+        jitter_us=0.0,
+        loss_percent=0.0,
+        tcp_window_bytes=None,
+        duplex=Duplex.FULL,
+        hops=hops,
+    )

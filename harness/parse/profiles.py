@@ -1,0 +1,264 @@
+"""Links and ESP proposals by name: TOML files of the user's and of the project's, checked and typed.
+
+The keys of a file are the fields of its Struct in ``model``; its name is the name of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, HopKind, Hops, LinkProfile, Proposal
+from harness.model.errors import UsageError
+from harness.model.units import check_name, shown, unknown_name
+from harness.parse.files import TomlFile, read_text
+from harness.parse.modifiers import MTU_RANGE, modify
+
+DEFAULT_PROPOSAL = "aes128gcm16"
+"""What ``--ipsec on`` means."""
+
+_MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (IPSEC_OFF, DEFAULT_PROPOSAL)}
+
+_RANGES: dict[str, tuple[float, float, str]] = {
+    "rate_bit_s": (1_000, 10**12, "bit/s"),
+    "delay_us": (0, 60_000_000, "us"),
+    "jitter_us": (0, 60_000_000, "us"),
+    "loss_percent": (0, 100, "%"),
+    "mtu_bytes": (*MTU_RANGE, "bytes"),
+    "frame_overhead_bytes": (0, 1000, "bytes"),
+    # RFC 9293, section 3.7.1: a segment of the default size fits; RFC 7323, section 2.3: the largest.
+    "tcp_window_bytes": (536, 2**30, "bytes"),
+}
+
+
+def data_folder() -> Path:
+    """The folder that holds ``profiles/``, ``ipsec/`` and ``packages.txt``: as installed, or the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_data"
+    return installed if installed.is_dir() else package.parent
+
+
+def search_folders(*parts: str) -> tuple[Path, ...]:
+    """Where files of the kind ``parts`` are looked up, first match wins.
+
+    ``parts`` is a path below the data folder: ``("profiles", "links")`` or ``("ipsec",)``. The working
+    directory has the same layout; below ``$XDG_CONFIG_HOME/harness`` (or ``~/.config/harness``) only
+    its last part counts.
+    """
+    config = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
+    return (
+        Path(*parts),
+        Path(config, "harness", parts[-1]),
+        data_folder().joinpath(*parts),
+    )
+
+
+_REAL = re.compile(r"(?P<name>[^=:/.]+)=(?P<interface>[^@]+)(?:@(?P<portal>.+))?")
+_INTERFACE = re.compile(r"[^\s/:@]{1,15}", re.ASCII)
+"""dev_valid_name() of net/core/dev.c, and no modifiers."""
+
+
+def is_real(spec: str) -> bool:
+    """Whether ``spec`` names a real interface: ``wired=eth0``, ``wifi=wlan0@192.168.1.10``."""
+    return _REAL.fullmatch(spec) is not None
+
+
+def real_link(spec: str) -> LinkProfile:
+    """The link that ``NAME=INTERFACE[@ADDRESS]`` names: as it is, nothing about it is known or changed."""
+    match = _REAL.fullmatch(spec)
+    if match is None or not _INTERFACE.fullmatch(match["interface"]):
+        raise UsageError(
+            f"link {shown(spec)}: expected NAME=INTERFACE or NAME=INTERFACE@ADDRESS, such as wired=eth0; a "
+            "real interface is used as it is and takes no modifiers",
+            hint="`ip link` lists the interfaces",
+        )
+    name = check_name("link", match["name"])
+    if name == LINK_LOCAL:
+        raise UsageError(
+            f"link {shown(spec)}: '{LINK_LOCAL}' is the disk without a network", hint="choose another name"
+        )
+    if match["portal"]:
+        try:
+            ipaddress.IPv4Address(match["portal"])
+        except ValueError as error:
+            raise UsageError(
+                f"link {shown(spec)}: expected an IPv4 address of the target after @, "
+                f"found {shown(match['portal'])}",
+                hint=f"try {name}={match['interface']}@192.168.1.10",
+            ) from error
+    return LinkProfile(
+        name=name,
+        title=f"{name} ({match['interface']})",
+        emulated=False,
+        description="a real interface",
+        interface=match["interface"],
+        portal=match["portal"],
+    )
+
+
+def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
+    """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
+
+    ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
+    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.parse.modifiers``). The
+    profile returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
+    ``wired-unshaped-mtu9000``.
+
+    ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
+    treat it before they ask. UsageError for unknown names and modifiers, and for files that are wrong.
+    """
+    base, *modifiers = spec.split(":")
+    if Path(base).name in (LINK_LOCAL, f"{LINK_LOCAL}.toml"):
+        raise UsageError(
+            f"link {shown(spec)}: '{LINK_LOCAL}' is the disk without a network and has no profile to change",
+            hint=f"use plain '{LINK_LOCAL}', or put the modifiers on another link",
+        )
+    if folders is None:
+        folders = search_folders("profiles", "links")
+    path = Path(base) if base.endswith(".toml") else find("link", base, folders, known=(LINK_LOCAL,))
+    file = TomlFile("link", path, read_text(path, "link"))
+    # A profile is of an emulated link: real interfaces are named on the command line.
+    profile = file.load_named(LinkProfile, interface=None, portal=None)
+    check_link(profile, file.refuse)
+    return modify(profile, spec, modifiers, lambda name: load_link(name, folders))
+
+
+def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
+    """The ESP proposal of that name. ``folders`` replaces ``search_folders("ipsec")``.
+
+    UsageError for names that are unknown (the message lists what there is) and files that are wrong.
+    """
+    if folders is None:
+        folders = search_folders("ipsec")
+    path = find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
+    file = TomlFile("proposal", path, read_text(path, "proposal"))
+    proposal = file.load_named(Proposal)
+    check_proposal(proposal, file.refuse)
+    return proposal
+
+
+def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
+    """What ``--ipsec`` asks for, each once and in the order asked: ``off`` or names of proposals.
+
+    Takes one value or all values of a repeated option, each a comma list; ``on`` is
+    ``DEFAULT_PROPOSAL`` and ``both`` is ``off`` and that. UsageError for empty or impossible names;
+    whether a proposal exists is for ``load_proposal`` to say.
+    """
+    asked = [options] if isinstance(options, str) else options
+    names = [
+        name
+        for word in ",".join(asked).split(",")
+        for name in _MEANINGS.get(word.strip(" "), (check_name("proposal", word.strip(" ")),))
+    ]
+    return tuple(dict.fromkeys(names))
+
+
+def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -> Path:
+    """The first file ``NAME.toml`` in ``folders``; ``known`` are names that need no file."""
+    check_name(kind, name)
+    for folder in folders:
+        path = folder / f"{name}.toml"
+        # A folder that may not be entered, such as another user's configuration, holds nothing for us.
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                return path
+    there = {file.stem for folder in folders for file in folder.glob("*.toml")}
+    raise unknown_name(kind, name, there.union(known))
+
+
+Refuse = Callable[[str, str, str], UsageError]
+"""Of a key, a message and a hint: the error that names the file as well."""
+
+
+def check_link(profile: LinkProfile, refuse: Refuse) -> None:
+    """Raise what ``refuse`` makes of the first figure that no link can have."""
+    for key, (low, high, unit) in _RANGES.items():
+        value = getattr(profile, key)
+        # Written so that NaN, which compares false with everything, is refused too.
+        if value is not None and not low <= value <= high:
+            message = f"expected {low} to {high} {unit}, found {shown(str(value))}"
+            raise refuse(key, message, "mind the unit in the key's name")
+    if profile.jitter_us > profile.delay_us:
+        raise refuse(
+            "jitter_us",
+            f"expected at most delay_us, which is {profile.delay_us:g}, found {profile.jitter_us:g}",
+            "no packet arrives before it was sent: raise delay_us or lower jitter_us",
+        )
+    if profile.duplex is Duplex.HALF and profile.rate_bit_s is None:
+        raise refuse(
+            "duplex",
+            "half duplex shares rate_bit_s between both directions, and there is none",
+            'add rate_bit_s, or say duplex = "full"',
+        )
+    if profile.hops is not None:
+        _check_hops(profile, profile.hops, refuse)
+
+
+MOST_HOPS = 16
+_COUNTS = {
+    HopKind.SWITCH: (0, MOST_HOPS),
+    HopKind.ROUTER: (1, MOST_HOPS),
+    HopKind.PPPOE: (2, 2),
+    HopKind.OPENFLOW: (1, 1),
+}
+
+
+def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
+    low, high = _COUNTS[hops.kind]
+    if not low <= hops.least <= hops.count <= hops.most <= high:
+        raise refuse(
+            "hops",
+            f"expected {low} <= least <= count <= most <= {high} of the kind {hops.kind}, found "
+            f"{shown(str(hops.least))}, {shown(str(hops.count))} and {shown(str(hops.most))}",
+            "compare it with a shipped file, such as profiles/links/switched.toml",
+        )
+    if not 0 <= hops.delay_us <= _RANGES["delay_us"][1]:
+        raise refuse(
+            "hops", f"expected delay_us of 0 to 60000000, found {shown(str(hops.delay_us))}", "mind the unit"
+        )
+    if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
+        raise refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+    if hops.openflow is not None:
+        flow = hops.openflow
+        check_name("link", flow.controller)
+        for key in ("rate_bit_s", "delay_us", "frame_overhead_bytes"):
+            value, (least, most, unit) = getattr(flow, key), _RANGES[key]
+            if value is not None and not least <= value <= most:
+                message = f"expected {key} of {least} to {most} {unit}, found {shown(str(value))}"
+                raise refuse("hops", message, "mind the unit")
+        if flow.cpu_percent is not None and not 1 <= flow.cpu_percent <= 100:
+            raise refuse(
+                "hops",
+                f"expected cpu_percent of 1 to 100, found {shown(str(flow.cpu_percent))}",
+                "leave it out",
+            )
+    if hops.auth is not None and hops.kind is not HopKind.PPPOE:
+        raise refuse("hops", "auth goes with the kind pppoe alone", "leave it out")
+    if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+        raise refuse(
+            "tcp_window_bytes", "a window is held down where the ends are in one network", "leave one out"
+        )
+    if profile.duplex is Duplex.HALF or profile.radio is not None:
+        raise refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
+
+
+def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
+    """These words are written into charon's configuration: nothing else may come along with them."""
+    words = r"[a-z0-9_-]{1,64}"
+    for key, pattern, values in (
+        ("esp", words, (proposal.esp,)),
+        ("ike", words, (proposal.ike,)),
+        ("kernel_algorithms", r"[a-z0-9_(),-]{1,64}", proposal.kernel_algorithms or ("",)),
+        ("charon_plugins", words, proposal.charon_plugins),
+    ):
+        for value in values:
+            if not re.fullmatch(pattern, value):
+                raise refuse(
+                    key,
+                    f"expected names as strongSwan and the kernel spell them, found {shown(value)}",
+                    "compare it with a shipped file, such as ipsec/aes128gcm16.toml",
+                )

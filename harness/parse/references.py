@@ -1,0 +1,103 @@
+"""Published figures as data, ``profiles/references/*.toml``: of matrices, and of paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from harness.model.errors import UsageError
+from harness.model.units import shown
+
+
+class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One column as published; ``ipsec`` is "on" where the source names no algorithm."""
+
+    link: str
+    ipsec: str
+    title: str
+
+
+class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A published matrix: for each workload one value per column, in ``unit``."""
+
+    name: str
+    title: str
+    source: str
+    unit: Literal["MB/s"]
+    columns: tuple[ReferenceColumn, ...]
+    rows: dict[str, tuple[float, ...]]
+
+
+class PublishedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One set-up as published. ``values`` are by the keys of the view's columns, in their units."""
+
+    title: str
+    values: dict[str, float]
+
+
+class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Published figures of paths, for one of the views of ``harness table --view``."""
+
+    name: str
+    title: str
+    source: str
+    view: str
+    row: tuple[PublishedRow, ...]
+
+
+class _Kind(msgspec.Struct):
+    """What tells the two kinds of reference apart."""
+
+    view: str | None = None
+
+
+T = TypeVar("T")
+
+
+def names() -> list[str]:
+    """The names of all references."""
+    return sorted(file.stem for file in _folder().glob("*.toml"))
+
+
+def view_of(name: str) -> str | None:
+    """The view that a reference is for, None for a matrix. UsageError as ``load_reference``."""
+    return _decode(name, _Kind).view
+
+
+def load_path_reference(name: str) -> PathReference:
+    """The reference of that name, which has a view. UsageError as ``load_reference``."""
+    return _decode(name, PathReference)
+
+
+def load_reference(name: str) -> Reference:
+    """The matrix of that name; UsageError lists what there is, or says what is wrong with its file."""
+    reference = _decode(name, Reference)
+    file = _folder() / f"{name}.toml"
+    for workload, values in reference.rows.items():
+        if len(values) != len(reference.columns):
+            raise UsageError(
+                f"{file}, {workload}: expected {len(reference.columns)} values, found {len(values)}",
+                hint="give one value per column",
+            )
+    return reference
+
+
+def _decode(name: str, type: type[T]) -> T:
+    known = names()
+    if name not in known:
+        raise UsageError(f"there is no reference {shown(name)}", hint=f"there is: {', '.join(known)}")
+    file = _folder() / f"{name}.toml"
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=type)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{file} is no reference that can be read: {error}", hint="compare it with document-003.toml"
+        ) from error
+
+
+def _folder() -> Path:
+    from harness.parse.profiles import data_folder  # here: to render a table no data folder is needed
+
+    return data_folder() / "profiles" / "references"

@@ -1,0 +1,461 @@
+"""IPsec: strongSwan's charon on both ends, ESP in the kernel (RFC 4301, 4303), failing closed.
+
+A column that asks for IPsec first gets a *barrier*: xfrm policies on both ends that drop all traffic
+between the two addresses. charon's own policies stand before it, and its IKE sockets bypass both, so a
+packet leaves as ESP or not at all, also while no SA exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.undo import Step
+from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
+from harness.model.errors import CommandFailed, HarnessError
+from harness.network.links import LinkPath
+from harness.protection.ipsec.charon import Charon
+from harness.protection.ipsec.witness import REQID, Report
+from harness.storage.iscsi.target import PORT
+
+POLICY_PRIORITY = 10_000
+"""With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
+begin at 100 000 (a lower number comes first)."""
+
+CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
+
+BARRIER_PRIORITY = 20_000
+"""Behind the path's own policies, and before others': what these protected would pass for the path's."""
+
+PORTS_COVERED = 4
+"""On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
+the kernel keeps one policy for a selector, and the barrier has that of the very port."""
+
+IKE_PORT = PORT + PORTS_COVERED
+"""UDP, on the target: not 500, which the machine's own IKE daemon may have. Where neither end has 500, charon
+puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, not in UDP."""
+
+IKE_DEADLINE_S = 15
+
+
+class OfThePortal(msgspec.Struct, frozen=True):
+    """Policies on one end for all of a portal's traffic, in both directions (ip-xfrm(8)).
+
+    They name the portal's port: the kernel keeps one policy for a selector, whatever its priority, so
+    with charon's selector they would replace each other. An SSH connection is never covered.
+    """
+
+    end: End
+    initiator: str
+    target: str
+    port: int = PORT
+
+    ACTION: ClassVar[str]
+    PRIORITY: ClassVar[int]
+
+    def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
+        there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
+        back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
+        return (
+            (*there, "dport", str(self.port), "dir", outbound),
+            (*back, "sport", str(self.port), "dir", inbound),
+        )
+
+    def acquire(self, host: Host) -> None:
+        for policy in self._policies():
+            host.run(
+                ["ip", "xfrm", "policy", "add", *policy]
+                + ["action", self.ACTION, "priority", str(self.PRIORITY)]
+            )
+
+    def undo(self) -> tuple[Step, ...]:
+        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+
+
+class Barrier(OfThePortal, frozen=True):
+    """Drops what would leave or come in clear."""
+
+    ACTION = "block"
+    PRIORITY = BARRIER_PRIORITY
+
+
+class Clearance(OfThePortal, frozen=True):
+    """Lets it pass in clear, before policies that would protect it: for a path without IPsec between two
+    machines that are joined by IPsec of the user's own."""
+
+    ACTION = "allow"
+    PRIORITY = CLEARANCE_PRIORITY
+
+
+DELETE_LARVAL = """
+ip xfrm state list nokeys | awk -v source="$1" -v destination="$2" '
+    function tell() { if (spi != "") print spi; spi = "" }
+    $1 == "src" { tell(); between = $2 == source && $4 == destination }
+    between && $1 == "proto" && $2 == "esp" && $6 == 0 { spi = $4 }
+    $1 ~ /^(aead|enc|auth|auth-trunc|comp)$/ { spi = "" }
+    END { tell() }
+' | while read -r spi; do
+    ip xfrm state delete src "$1" dst "$2" proto esp spi "$spi" || exit
+done
+"""
+"""A charon killed while it negotiates leaves the SPIs it had reserved (XFRM_MSG_ALLOCSPI): states without a
+reqid and without an algorithm. Arguments: source and destination."""
+
+
+class SecurityAssociations(msgspec.Struct, frozen=True):
+    """Whatever states and policies charon made for the path ``index`` between two addresses, on one end.
+
+    charon takes its own away when it ends; this catches what a killed charon left. Acquired before
+    charon acts, so that the journal knows. ``is_shared`` says that somebody else's IKE may be at work
+    between the same two addresses.
+    """
+
+    local: str
+    remote: str
+    index: int
+    is_shared: bool
+
+    def acquire(self, host: Host) -> None:
+        """Nothing to do: charon makes them."""
+
+    def undo(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        for source, destination in ((self.local, self.remote), (self.remote, self.local)):
+            policies = ("src", f"{source}/32", "dst", f"{destination}/32")
+            states = ("src", source, "dst", destination, "proto", "esp")
+            # By our priority and reqid: selectors and SPIs are charon's to choose, other policies somebody's.
+            steps += [
+                Step(
+                    ("ip", "xfrm", "policy", "deleteall", *policies)
+                    + ("priority", str(POLICY_PRIORITY + self.index))
+                ),
+                Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
+            ]
+            # Larval states that may be another's are left to the kernel (net.core.xfrm_acq_expires, 30 s).
+            if not self.is_shared:
+                larval = ("sh", "-c", DELETE_LARVAL, "sh", source, destination)
+                steps.append(Step(larval, absent=("No such process",)))
+        return tuple(steps)
+
+
+def _delete_policy(selector: tuple[str, ...]) -> Step:
+    return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EspState:
+    """One xfrm state (an SA of one direction)."""
+
+    spi: str
+    source: str
+    destination: str
+    reqid: int
+
+    def is_of(self, path: LinkPath) -> bool:
+        """Whether the run made it for this path; where nobody else has the addresses, larval ones too."""
+        is_marked = self.reqid == REQID + path.index
+        return {self.source, self.destination} == {*_addresses(path)} and (is_marked or not path.is_shared)
+
+
+_STATE = re.compile(
+    r"^src (?P<source>\S+) dst (?P<destination>\S+)\n"
+    r"\s+proto esp spi (?P<spi>0x[0-9a-f]+)\S* reqid (?P<reqid>\d+)\b",
+    re.MULTILINE,
+)
+
+
+def parse_states(text: str) -> list[EspState]:
+    """Read the output of ``ip xfrm state list nokeys``."""
+    return [
+        EspState(
+            spi=match["spi"],
+            source=match["source"],
+            destination=match["destination"],
+            reqid=int(match["reqid"]),
+        )
+        for match in _STATE.finditer(text)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """One xfrm policy. ``text`` is its first line, with all of its selector."""
+
+    text: str
+    source: str
+    destination: str
+    direction: str
+    priority: int
+
+    def is_of(self, path: LinkPath) -> bool:
+        """Whether the run made it for this path."""
+        if {self.source, self.destination} != {f"{address}/32" for address in _addresses(path)}:
+            return False
+        of_the_portal = (
+            (BARRIER_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
+        )
+        return not path.is_shared or self.priority in (POLICY_PRIORITY + path.index, *of_the_portal)
+
+    def covers(self, path: LinkPath) -> bool:
+        """Whether it holds for traffic between the ends of a path, or some of it."""
+        source, destination = map(ipaddress.ip_network, (self.source, self.destination))
+        ends = [ipaddress.ip_address(address) for address in _addresses(path)]
+        return any(here in source and there in destination for here, there in (ends, ends[::-1]))
+
+
+_POLICY = re.compile(
+    r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*)\n"
+    r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
+    re.MULTILINE,
+)
+"""Those of sockets have no direction of this kind: they let an IKE daemon's own packets pass."""
+
+
+def parse_policies(text: str) -> list[Policy]:
+    """Read the output of ``ip xfrm policy list``."""
+    return [
+        Policy(
+            text=match["text"].strip(),
+            source=match["source"],
+            destination=match["destination"],
+            direction=match["direction"],
+            priority=int(match["priority"]),
+        )
+        for match in _POLICY.finditer(text)
+    ]
+
+
+def _policies(host: Host) -> list[Policy]:
+    # A kernel without IPsec says that it has none, and is right.
+    return parse_policies(host.run(["ip", "xfrm", "policy", "list"], check=False).stdout)
+
+
+def _addresses(path: LinkPath) -> tuple[str, str]:
+    return path.initiator_address, path.target_address
+
+
+def is_joined(host: Host, path: LinkPath) -> bool:
+    """Whether a host has IPsec policies of somebody else's for traffic between the ends of a path."""
+    ours = range(CLEARANCE_PRIORITY, BARRIER_PRIORITY + 1)
+    return any(policy.covers(path) and policy.priority not in ours for policy in _policies(host))
+
+
+def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
+    """What a host still has of the ESP states and policies of these paths; nothing of anybody else's."""
+    states = parse_states(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
+    policies = _policies(host)
+    return [
+        f"the ESP state src {state.source} dst {state.destination} spi {state.spi}"
+        for state in states
+        if any(state.is_of(path) for path in paths)
+    ] + [
+        f"the IPsec policy {policy.text} dir {policy.direction}"
+        for policy in policies
+        if any(policy.is_of(path) for path in paths)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What one end proves itself with, and whom it believes: PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+    authority: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """What the two ends prove themselves with: made for the run, held in memory and tmpfs alone.
+
+    Either a secret of both or a certificate for each.
+    """
+
+    psk: bytes = field(repr=False, default=b"")
+    certificates: dict[End, Certificate] = field(repr=False, default_factory=dict)
+
+
+def identity(end: str, index: int) -> str:
+    """How an end of the path ``index`` is called in IKE: by that the responder knows what is wanted."""
+    return f"{end}-{index}.harness"
+
+
+def make_credentials(host: Host, auth: IkeAuth, folder: Path, *, paths: int) -> Credentials:
+    """A fresh 256-bit secret, or a certificate authority and a certificate for each end, by pki(1).
+
+    ``paths`` is how many there are; a certificate holds the identities for all of them.
+    """
+    if auth is IkeAuth.PSK:
+        return Credentials(psk=secrets.token_bytes(32))
+    host.run(["sh", "-c", MAKE_CERTIFICATES, "sh", str(folder), str(paths)], timeout_s=60)
+    certificates = {}
+    for end in ENDS:
+        files = [str(folder / name) for name in (f"{end}.crt", f"{end}.key", "ca.crt")]
+        certificate, key, authority = host.read_files(files)
+        certificates[end] = Certificate(certificate=certificate, key=key, authority=authority)
+    return Credentials(certificates=certificates)
+
+
+MAKE_CERTIFICATES = """
+set -eu
+umask 077
+mkdir -p "$1"
+cd "$1"
+pki --gen --type ecdsa --size 256 --outform pem > ca.key
+pki --self --ca --in ca.key --type ecdsa --dn "CN=harness run authority" --lifetime 2 --outform pem > ca.crt
+for end in initiator target; do
+    pki --gen --type ecdsa --size 256 --outform pem > $end.key
+    pki --pub --in $end.key --type ecdsa > $end.pub
+    names=''
+    for index in $(seq 0 $(($2 - 1))); do names="$names --san $end-$index.harness"; done
+    pki --issue --in $end.pub --cacert ca.crt --cakey ca.key --dn "CN=$end.harness" $names \\
+        --lifetime 1 --outform pem > $end.crt
+done
+rm ca.key
+"""
+
+
+Message = dict[str, Any]
+"""Of VICI: a section, as swanctl.conf(5) calls it; it has strings, numbers, lists and further sections."""
+
+
+def _connection(
+    name: str, path: LinkPath, *, end: End, proposal: Proposal, mode: IpsecMode, credentials: Credentials
+) -> Message:
+    """One end's connection for a path, in the words of swanctl.conf(5)."""
+    peer = ENDS[1 - ENDS.index(end)]
+    addresses = {"initiator": path.initiator_address, "target": path.target_address}
+    # Where others share the addresses (an SSH connection!), nothing but the portal's traffic is touched.
+    ports = {"initiator": "", "target": ""}
+    if path.is_shared:
+        ports = {"initiator": "[tcp]", "target": f"[tcp/{path.port}-{path.port + PORTS_COVERED - 1}]"}
+    local: Message = {"id": identity(end, path.index), "auth": "psk"}
+    remote: Message = {"id": identity(peer, path.index), "auth": "psk"}
+    if own := credentials.certificates.get(end):
+        local |= {"auth": "pubkey", "certs": [own.certificate]}
+        remote |= {"auth": "pubkey", "cacerts": [own.authority]}
+    child = {
+        "mode": mode.value,
+        "esp_proposals": _words(proposal.esp),
+        "local_ts": [f"{addresses[end]}/32{ports[end]}"],
+        "remote_ts": [f"{addresses[peer]}/32{ports[peer]}"],
+        "reqid": REQID + path.index,
+        "priority": POLICY_PRIORITY + path.index,
+        "start_action": "none",
+    }
+    return {
+        "version": 2,
+        "local_addrs": [addresses[end]],
+        "remote_addrs": [addresses[peer]],
+        # Only the target can be called: the initiator's own port is any.
+        **({"remote_port": IKE_PORT} if end == "initiator" else {}),
+        "proposals": _words(proposal.ike),
+        "encap": "no",
+        "mobike": "no",
+        "local": local,
+        "remote": remote,
+        "children": {name: child},
+    }
+
+
+def _words(proposals: str) -> list[str]:
+    return [word.strip() for word in proposals.split(",")]
+
+
+def _secrets(
+    name: str, path: LinkPath, *, end: End, credentials: Credentials
+) -> Iterator[tuple[str, Message]]:
+    """What charon is told so that one end can prove itself: commands of VICI's and their messages."""
+    if own := credentials.certificates.get(end):
+        yield "load-cert", {"type": "X509", "flag": "CA", "data": own.authority}
+        yield "load-key", {"type": "any", "data": own.key}
+    else:
+        owners = [identity(each, path.index) for each in ENDS]
+        yield "load-shared", {"id": name, "type": "IKE", "data": credentials.psk, "owners": owners}
+
+
+@contextlib.contextmanager
+def tunnel(
+    path: LinkPath,
+    ends: tuple[Charon, Charon],
+    *,
+    name: str,
+    proposal: Proposal,
+    mode: IpsecMode,
+    credentials: Credentials,
+) -> Iterator[None]:
+    """Negotiate one CHILD_SA between the ends of a link, and keep it for the length of the context.
+
+    The barrier is not made here: it has to stand before this begins and after it ends.
+    """
+    initiator, _ = ends
+    try:
+        # The responder first: it has to know the connection when the initiator calls.
+        for end, charon in reversed(list(zip(ENDS, ends, strict=True))):
+            for command, message in _secrets(name, path, end=end, credentials=credentials):
+                charon.ask(command, message)
+            connection = _connection(
+                name, path, end=end, proposal=proposal, mode=mode, credentials=credentials
+            )
+            charon.ask("load-conn", {name: connection})
+        initiator.ask(
+            "initiate", {"child": name, "timeout": 1000 * IKE_DEADLINE_S}, within_s=IKE_DEADLINE_S + 10
+        )
+        yield
+    finally:
+        # What a charon that does not answer leaves, SecurityAssociations removes.
+        with contextlib.suppress(HarnessError):
+            initiator.ask("terminate", {"ike": name, "timeout": 5000})
+        for charon in ends:
+            for command, message in (("unload-conn", {"name": name}), ("unload-shared", {"id": name})):
+                with contextlib.suppress(HarnessError):
+                    charon.ask(command, message)
+
+
+def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
+    """What the kernels of both ends now encrypt with: algorithm, mode, and ``host``'s drivers (/proc/crypto).
+
+    Raises CommandFailed if the states in the kernels are not what was asked for.
+    """
+    for report in reports:
+        if len({state.source for state in report.states}) != 2:
+            raise CommandFailed("charon reported a CHILD_SA, but a kernel has no ESP state for it")
+        for state in report.states:
+            # By name: "aes" is in many of them.
+            if (sorted(state.algorithms), state.mode) != (sorted(proposal.kernel_algorithms), mode.value):
+                raise CommandFailed(
+                    f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
+                    f"{' + '.join(state.algorithms)} in {state.mode} mode"
+                )
+    (crypto,) = host.read_files(["/proc/crypto"])
+    return {
+        "proposal": proposal.name,
+        "algorithm": " + ".join(proposal.kernel_algorithms),
+        "mode": mode.value,
+        "drivers": ", ".join(drivers(crypto, proposal.kernel_algorithms)),
+    }
+
+
+def drivers(proc_crypto: str, algorithms: tuple[str, ...]) -> list[str]:
+    """The kernel's driver of highest priority for each algorithm, as /proc/crypto lists them."""
+    best: dict[str, tuple[int, str]] = {}
+    for block in proc_crypto.split("\n\n"):
+        fields = {
+            key.strip(): value.strip()
+            for key, _, value in (line.partition(":") for line in block.splitlines())
+        }
+        name, priority = fields.get("name", ""), int(fields.get("priority", "0") or 0)
+        # The first of equals, as __crypto_alg_lookup() takes it (crypto/api.c).
+        if name in algorithms and priority > best.get(name, (-1, ""))[0]:
+            best[name] = (priority, fields.get("driver", ""))
+    return [best[name][1] for name in algorithms if name in best]

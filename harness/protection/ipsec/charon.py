@@ -1,0 +1,214 @@
+"""A charon of the run's own on a host, and how it is talked to: by VICI, strongSwan's protocol for programs.
+
+It runs beside whatever IKE daemon the machine has, and shares nothing with it but the kernel: another UDP
+port, a socket, a configuration and a list of plugins of its own, no routes, no routing rules and no sysctls.
+So nothing of the user's is stopped, loaded or changed, and figures do not depend on what he has configured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vici.protocol import Message, Packet, Transport
+
+from harness.hosts import Host
+from harness.model.errors import CommandFailed
+from harness.model.escape import printable
+
+PROGRAM = "/usr/sbin/charon-systemd"
+BASE_PLUGINS = (
+    "random nonce openssl pem pkcs1 pkcs8 x509 pubkey kdf hmac sha2 aes gcm "
+    "kernel-netlink socket-default vici"
+)
+"""With all that Debian has, charon takes 5 s longer to start, and `forecast` wakes it for each packet."""
+
+ANY_PORT = 0
+RUN = Path("/run")
+CONFIGURATION, SOCKET = "charon.conf", "charon.vici"
+"""Below charon's own /run. AppArmor's profile of charon-systemd (Debian's package) allows /run/charon.* and,
+for configuration, little else; it only complains there, and may be enforced by the administrator."""
+
+START = f'mount --bind "$1" {RUN} && exec "$2"'
+"""For sh(1), in a mount namespace of charon's own. Arguments: the folder that charon has for /run, charon."""
+
+ACQUIRE_EXPIRES = "/proc/sys/net/core/xfrm_acq_expires"
+"""charon writes 165 s here when it starts, unless it is told another value: the one that is there."""
+
+START_DEADLINE_S = 20.0
+ANSWER_DEADLINE_S = 30.0
+
+MOST_LOGGED = 1000
+
+_SENT = re.compile(r"sending packet: from \S+ to (?P<address>\S+)\[(?P<port>\d+)\]")
+_NOISE = re.compile(r"(generating|parsed) |(sending|received) packet|retransmit ")
+"""Beginnings of lines that charon logs for each message of IKE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charon:
+    """A running charon; one for each host, shared by its columns. ``socket`` leads to its VICI socket."""
+
+    host: Host
+    socket: Path
+
+    def ask(
+        self, command: str, message: Mapping[str, Any] | None = None, *, within_s: float = ANSWER_DEADLINE_S
+    ) -> None:
+        """Have charon carry out a command of VICI's.
+
+        ``message`` is nested: strings, bytes, lists of them, and sections. Raises CommandFailed with charon's
+        words if it refuses, or says nothing for ``within_s``; HostLost if the host is gone.
+        """
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(within_s)
+                connection.connect(str(self.socket))
+                transport = _Bounded(connection, time.monotonic() + within_s)
+                answer, logged = _converse(transport, command, message or {})
+        except (OSError, _Nonsense) as error:
+            self.host.read_files([])  # which raises HostLost, if that is why
+            raise CommandFailed(
+                f"charon on the {self.host.name} was expected to answer `{command}`, but: {error}"
+            ) from error
+        if answer.get("success", b"yes") != b"yes":
+            raise _refused(self.host.name, command, _text(answer.get("errmsg") or b"no reason given"), logged)
+
+    def answers(self) -> bool:
+        """Whether it is there, and listens."""
+        try:
+            self.ask("stats")
+        except CommandFailed:
+            return False
+        return True
+
+
+class _Nonsense(Exception):
+    """What was answered is not VICI; says what it is."""
+
+
+class _Bounded(Transport):  # type: ignore[misc]
+    """A connection on which no packet is larger than VICI's, and none comes after a moment (monotonic)."""
+
+    def __init__(self, connection: socket.socket, until_s: float) -> None:
+        super().__init__(connection)
+        self._until_s = until_s
+
+    def receive(self) -> bytes:
+        (size,) = struct.unpack("!I", self._bytes(4))
+        if size > Transport.MAX_SEGMENT:
+            raise _Nonsense(f"it announced a packet of {size} bytes")
+        return self._bytes(size)
+
+    def _bytes(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            left_s = self._until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("timed out")
+            self.socket.settimeout(left_s)
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the connection ended")
+            data += more
+        return data
+
+
+def _converse(
+    transport: _Bounded, command: str, message: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], list[str]]:
+    """Send a command; its answer, and the last that charon logged for it. OSError if there is no answer."""
+    transport.send(Packet.register_event("control-log"))
+    transport.send(Packet.request(command, Message.serialize(message)))
+    logged: deque[str] = deque(maxlen=MOST_LOGGED)
+    while True:
+        kind, answer = _parsed(transport.receive())
+        if kind == Packet.EVENT:
+            logged.append(_text(answer.get("msg")))
+        elif kind == Packet.CMD_RESPONSE:
+            return answer, list(logged)
+        elif kind != Packet.EVENT_CONFIRM:
+            raise OSError(f"it does not know `{command}`")
+
+
+def _parsed(data: bytes) -> tuple[int, Mapping[str, Any]]:
+    """The kind of a packet, and the message in it."""
+    try:
+        packet = Packet.parse(data)
+        has_message = packet.response_type in (Packet.EVENT, Packet.CMD_RESPONSE)
+        return packet.response_type, Message.deserialize(packet.payload) if has_message else {}
+    # The library raises what comes about when it reads what is not there.
+    except Exception as error:
+        raise _Nonsense("what came is not VICI") from error
+
+
+def _text(words: object) -> str:
+    return printable(words.decode("utf-8", "replace")) if isinstance(words, bytes) else "nothing that is text"
+
+
+def _refused(host: str, command: str, words: str, logged: Sequence[str]) -> CommandFailed:
+    last = [line for line in logged if not _NOISE.match(line)][-3:]
+    hint = None
+    if any(line.startswith("retransmit ") for line in logged):
+        sent = next(filter(None, map(_SENT.match, reversed(logged))), None)
+        where = f"{sent['address']}, UDP port {sent['port']}" if sent else "its peer"
+        hint = f"nothing came back from {where}: does a firewall drop it?"
+    return CommandFailed(
+        f"charon on the {host} did not carry out `{command}`: {' / '.join([words, *last])}", hint=hint
+    )
+
+
+@contextlib.contextmanager
+def running(host: Host, folder: Path, *, log: Path, plugins: str, port: int = ANY_PORT) -> Iterator[Charon]:
+    """Keep a charon running on a host for the length of the context.
+
+    ``folder`` is for its socket and configuration, ``port`` the UDP port on which it can be called.
+    """
+    (expires,) = host.read_files([ACQUIRE_EXPIRES])
+    host.write_secret(
+        folder / CONFIGURATION,
+        f"""\
+charon-systemd {{
+    load = {plugins}
+    port = {port}
+    port_nat_t = {ANY_PORT}
+    install_routes = no
+    routing_table = 0
+    plugins {{
+        vici {{
+            socket = unix://{RUN / SOCKET}
+        }}
+        kernel-netlink {{
+            xfrm_acq_expires = {expires.strip() or 165}
+        }}
+    }}
+    journal {{
+        default = -1
+    }}
+    filelog {{
+        stderr {{
+            default = 1
+            flush_line = yes
+        }}
+    }}
+}}
+""",
+    )
+    with host.reach(folder / SOCKET) as near:
+        charon = Charon(host=host, socket=near)
+        with host.daemon(
+            ["unshare", "--mount", "sh", "-c", START, "sh", str(folder), PROGRAM],
+            log=log,
+            ready=charon.answers,
+            deadline_s=START_DEADLINE_S,
+            env={"STRONGSWAN_CONF": str(RUN / CONFIGURATION)},
+        ):
+            yield charon

@@ -1,0 +1,195 @@
+"""Witnesses at both ends of a protected path: what ESP carried by the kernel's counters, and what is blocked.
+
+Each is a program on its host (``programs/witness.py``) that lives as long as the path and starts no process
+when it is asked. An association that is replaced by a rekey (RFC 7296, section 1.3.3) takes its counters with
+it; the witness has heard the kernel's last word of it, so sums go on over any number of rekeys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from harness.hosts import Daemon, Host, programs
+from harness.hosts.runner import await_condition, tail
+from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
+
+REQID = 0x48000000
+"""With the path's index added: what marks charon's policies and states as ours, beside others'."""
+
+ANSWER_DEADLINE_S = 10.0
+ANY_PORT = 0
+CLOSED_PORT = 9
+"""Of the initiator's, for the target to knock at. Discard (RFC 863); whether it is open does not matter."""
+
+T = TypeVar("T")
+
+
+class Association(msgspec.Struct, frozen=True, kw_only=True):
+    """One xfrm state (an SA of one direction), or the kernel's last word of it if it has ``ended``.
+
+    ``bytes`` are what it protects, without padding and trailer; ``sequence`` is the number of the last ESP
+    packet that was sent with it (RFC 4303, section 2.2), and no concern of the receiver. One that is
+    ``missing`` is gone, and the kernel did not tell what it had carried by then.
+    """
+
+    spi: int
+    source: str
+    destination: str
+    bytes: int
+    packets: int
+    sequence: int
+    algorithms: tuple[str, ...]
+    mode: str
+    ended: bool = False
+    missing: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One end at one moment: its associations, and its interface's line of /proc/net/dev before and after.
+
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP.
+    """
+
+    before: str
+    states: tuple[Association, ...]
+    after: str
+    snmp: str
+
+
+class Knock(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt to connect: the name of its ``error`` (errno(3)), "" if there was none.
+
+    ``blocked`` is how many packets xfrm policies kept from leaving meanwhile (XfrmOutPolBlock); None where
+    the kernel does not count it.
+    """
+
+    error: str
+    blocked: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Esp:
+    """What the associations of one direction have carried together. ``packets`` are those on the link."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def grown(self, later: Esp) -> Esp:
+        return Esp(packets=later.packets - self.packets, bytes=later.bytes - self.bytes)
+
+
+def sent(states: Iterable[Association], source: str) -> Esp:
+    """By their sender. With segmentation offload a state counts 64 KiB as one packet, its numbers do not."""
+    ours = [state for state in states if state.source == source]
+    return Esp(packets=sum(state.sequence for state in ours), bytes=sum(state.bytes for state in ours))
+
+
+def received(states: Iterable[Association], destination: str) -> Esp:
+    """By their receiver."""
+    ours = [state for state in states if state.destination == destination]
+    return Esp(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
+
+
+@dataclass(kw_only=True)
+class Witness:
+    """The program at one end, and the file in which its answers grow."""
+
+    name: str
+    daemon: Daemon
+    file: Path
+    _read: int = 0
+    """How many bytes of the file are answers that have been taken."""
+
+    def ask(self) -> None:
+        """Have it look now; ``report`` is to follow."""
+        self.daemon.signal(signal.SIGUSR1)
+
+    def report(self) -> Report:
+        """The answer. CommandFailed if the program has ended, or does not answer."""
+        return self._answer(Report)
+
+    def look(self) -> Report:
+        self.ask()
+        return self.report()
+
+    def knock(self) -> Knock:
+        """Have it try to connect as the portal's traffic does."""
+        self.daemon.signal(signal.SIGUSR2)
+        return self._answer(Knock)
+
+    def _answer(self, kind: type[T]) -> T:
+        line = b""
+
+        def has_come() -> bool:
+            nonlocal line
+            with self.file.open("rb") as stream:
+                stream.seek(self._read)
+                line = stream.readline()
+            return line.endswith(b"\n") or self.daemon.ended()
+
+        what = f"the {self.name} to tell what its security associations have carried"
+        await_condition(has_come, deadline_s=ANSWER_DEADLINE_S, what=what, interval_s=0.002)
+        if not line.endswith(b"\n"):
+            raise CommandFailed(
+                f"the {self.name}'s security associations were expected to be watched until the column ends, "
+                f"but the watch has ended: {tail(self.file.with_suffix('.log'))}"
+            )
+        self._read += len(line)
+        return msgspec.json.decode(line, type=kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witnesses:
+    """Those of a path."""
+
+    initiator: Witness
+    target: Witness
+
+    def look(self) -> tuple[Report, Report]:
+        """What both ends counted by now, the initiator's first; asked at once."""
+        self.initiator.ask()
+        self.target.ask()
+        return self.initiator.report(), self.target.report()
+
+
+@contextlib.contextmanager
+def witnesses(path: LinkPath, folder: Path) -> Iterator[Witnesses]:
+    """Keep a witness at both ends of a path; their answers stay in ``folder`` as raw output."""
+    near, far = path.initiator_address, path.target_address
+    with contextlib.ExitStack() as stack:
+        yield Witnesses(
+            initiator=stack.enter_context(
+                _witness(path.initiator, folder, path.initiator_iface, path, (near, ANY_PORT, far, path.port))
+            ),
+            target=stack.enter_context(
+                _witness(path.target, folder, path.target_iface, path, (far, path.port, near, CLOSED_PORT))
+            ),
+        )
+
+
+@contextlib.contextmanager
+def _witness(
+    host: Host, folder: Path, iface: str, path: LinkPath, knocks: tuple[str, int, str, int]
+) -> Iterator[Witness]:
+    number = next(n for n in itertools.count(1) if not (folder / f"witness-{host.name}-{n}.jsonl").exists())
+    file = folder / f"witness-{host.name}-{number}.jsonl"
+    words = [iface, REQID + path.index, *knocks]
+    with host.daemon(
+        [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "witness"), *map(str, words)],
+        log=file.with_suffix(".log"),
+        output=file,
+        ready=lambda: file.exists() and file.read_bytes().endswith(b"\n"),
+        deadline_s=20,
+    ) as daemon:
+        witness = Witness(name=host.name, daemon=daemon, file=file)
+        witness.report()  # the first comes unasked
+        yield witness

@@ -1,0 +1,1 @@
+"""What a run writes, what can be read as results, and what its raw outputs have beside the records."""

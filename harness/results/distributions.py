@@ -1,0 +1,81 @@
+"""Latencies of all I/Os of a cell, from the tools' own outputs that its records name.
+
+Records hold percentiles of each repeat; those of all repeats together need the histograms, which
+fio's json+ in ``raw/`` has (``harness.analysis.histogram``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis import disturbance, histogram
+from harness.analysis.histogram import Histogram
+from harness.model import Record
+from harness.model.errors import UsageError
+from harness.parse import fio
+from harness.parse.files import read_bytes
+from harness.results.store import FIO_SOURCE
+
+_OUTPUTS = ("fio.json", "fio-client.txt")
+"""What fio prints of one host, and of several at once."""
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """Latencies of ``merged`` of a cell's ``repeats`` that count: those whose histograms were found."""
+
+    histogram: Histogram
+    merged: int
+    repeats: int
+
+
+def of_cell(records: Iterable[Record], folders: Mapping[str, Path], *, writes: bool) -> Distribution | None:
+    """The reads or writes of all repeats that are ok and undisturbed; None if no histogram of them is there.
+
+    ``folders`` are those of the runs, by run id. Total and completion latencies are not mixed: of two
+    kinds, that of the first repeat counts.
+    """
+    good = disturbance.quiet(records)
+    found: dict[fio.Kind, list[Histogram]] = {}
+    for record in good:
+        for kind, part in _of_record(record, folders, writes=writes).items():
+            found.setdefault(kind, []).append(part)
+    if not found:
+        return None
+    parts = next(iter(found.values()))
+    return Distribution(histogram=histogram.merge(parts), merged=len(parts), repeats=len(good))
+
+
+def _of_record(record: Record, folders: Mapping[str, Path], *, writes: bool) -> dict[fio.Kind, Histogram]:
+    """By kind of latency; empty if a part of the record has none: the rest would misstate the whole."""
+    parts: dict[fio.Kind, list[Histogram]] = {}
+    for file in _outputs(record, folders):
+        try:
+            # What the user named may be a link; what a record names may not.
+            jobs = fio.parse(read_bytes(file, follow=record.source == FIO_SOURCE)).jobs
+        except UsageError:
+            return {}  # the record stands on its own; a picture of it needs what is gone
+        for job in jobs:
+            if record.source == FIO_SOURCE and (job.name.strip() or file.stem) != record.workload:
+                continue
+            if not (job.write if writes else job.read):
+                continue
+            bins = job.write_bins if writes else job.read_bins
+            if not bins or job.percentiles_of is None:
+                return {}
+            parts.setdefault(job.percentiles_of, []).append(Histogram(bins))
+    return {kind: histogram.merge(found) for kind, found in parts.items()}
+
+
+def _outputs(record: Record, folders: Mapping[str, Path]) -> list[Path]:
+    """fio's outputs of a record. A name that leads out of the run's folder is passed over."""
+    if record.source == FIO_SOURCE:
+        return [file for name in record.raw if (file := Path(name)).is_file()]
+    folder = folders.get(record.run_id)
+    if folder is None:
+        return []
+    files = [folder / name for name in record.raw if name.rpartition("/")[2] in _OUTPUTS and "\0" not in name]
+    root = folder.resolve()
+    return [file for file in files if file.resolve().is_relative_to(root) and file.is_file()]

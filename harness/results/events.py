@@ -1,0 +1,104 @@
+"""What a run in its testbed tells the outside, live: one JSON object a line in ``events.jsonl``.
+
+A file, because appending to it never waits for a reader and survives the testbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis.disturbance import Disturbed
+from harness.model import Status
+
+
+class Phase(msgspec.Struct, frozen=True, tag_field="event", tag="phase"):
+    """Something is brought up or taken down."""
+
+    text: str
+
+
+class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-started"):
+    key: str
+    number: int
+    of: int
+
+
+class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"):
+    """``fio_ns``: what fio measured for; ``fio_began_ago_s``: how long ago it began to do so.
+
+    ``disturbed``: by whom, None if it was not. A cell that was may begin and end again.
+    """
+
+    key: str
+    status: Status
+    reason: str | None
+    fio_ns: int
+    fio_began_ago_s: float
+    disturbed: Disturbed | None = None
+
+
+class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-withdrawn"):
+    """A cell that had ended ok is invalid, by what has been seen since."""
+
+    key: str
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
+    """The run as a whole cannot go on."""
+
+    message: str
+    hint: str | None
+    exit_code: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
+    """Everything has been taken down; ``leaks`` says what could not be."""
+
+    leaks: tuple[str, ...]
+
+
+def ago_s(unix_s: float) -> float:
+    """How long ago it was, as far as the clock was not set since; 0 if it is ahead of us by now."""
+    return max(0.0, time.time() - unix_s)
+
+
+Event = Phase | CellStarted | CellEnded | CellWithdrawn | Failed | Ended
+Emit = Callable[[Event], None]
+
+
+def writer(path: Path) -> Emit:
+    """An ``Emit`` that appends to a file, each event in one write.
+
+    A full disk loses events, not the run: what cannot be told is still taken down.
+    """
+
+    def emit(event: Event) -> None:
+        with contextlib.suppress(OSError), path.open("ab") as file:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+    return emit
+
+
+class Reader:
+    """Follows a file that is being appended to."""
+
+    def __init__(self, path: Path, *, start: int = 0) -> None:
+        self._path = path
+        self._offset = start
+
+    def read(self) -> list[Event]:
+        """The events since the last call; a line not yet whole is left for the next."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [msgspec.json.decode(line, type=Event) for line in whole.splitlines()]

@@ -1,0 +1,149 @@
+"""Bandwidth over the time of a measurement: fio's own log, which stands beside its output.
+
+Not of several initiators at once (fio's client writes what comes from servers under names of its own), and
+not in virtual time, where nothing may be done that a run without it would not do.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis import disturbance, stats, steady
+from harness.analysis.steady import SteadyState
+from harness.model import Record
+from harness.model.errors import HarnessError
+from harness.parse import fiolog
+from harness.parse.files import read_bytes
+from harness.parse.fiolog import Sample
+from harness.results import store
+
+LOG = "bw.log"
+"""Its name in the folder of a cell's raw outputs."""
+
+NOT_STEADY = (
+    "not steady: in five parts of the measurement, bandwidth differs by more than 20 % of its mean or "
+    "rises or falls by more than 10 % (SNIA PTS)"
+)
+WARMING_UP = (
+    "warming up: bandwidth was steady (SNIA PTS) in the last five seconds, but not over the whole "
+    "measurement; give the workload a ramp_time"
+)
+
+ROUND_S = 1.0
+"""The least time of one of the five rounds: in a shorter one a few slow I/Os count for too much."""
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """The bandwidth of a cell in intervals of ``interval_s``: the median of its ``repeats``, in bytes/s.
+
+    ``low`` and ``high`` are the lowest and the highest repeat in each. ``fifths`` are the means of the
+    median in five equal parts of the time, and ``state`` is what they say; ``settled_s`` is the time until
+    five rounds of a second in a row were steady. The last two are None for less than five seconds, and
+    ``settled_s`` if there were no such rounds.
+    """
+
+    repeats: int
+    interval_s: float
+    median: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    fifths: Sequence[float]
+    state: SteadyState | None
+    settled_s: float | None
+
+
+def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
+    """Mean bandwidth in each of ``count`` equal parts of the time from the start, in bytes/s.
+
+    fio's intervals are as long as the machine had time for: parts are cut out of what they add up to.
+    """
+    times, moved = [0.0], [0.0]
+    for sample in samples:
+        end_s = sample.end_ns / 1e9
+        moved.append(moved[-1] + sample.bytes_per_s * (end_s - times[-1]))
+        times.append(end_s)
+
+    def until(time_s: float) -> float:
+        place = min(bisect.bisect_left(times, time_s), len(times) - 1)
+        if not place or times[place] <= time_s:
+            return moved[place]
+        share = (time_s - times[place - 1]) / (times[place] - times[place - 1])
+        return moved[place - 1] + share * (moved[place] - moved[place - 1])
+
+    edges = [until(until_s * n / count) for n in range(count + 1)]
+    return [(after - before) * count / until_s for before, after in itertools.pairwise(edges)]
+
+
+def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """``NOT_STEADY`` or ``WARMING_UP``; nothing of a measurement that is too short to tell (5 s)."""
+    rounds = _rounds(samples)
+    if not any(rounds) or _state(samples).attained:
+        return ()
+    settled = len(rounds) > steady.WINDOW and any(rounds[-steady.WINDOW :]) and steady.assess(rounds).attained
+    return (WARMING_UP if settled else NOT_STEADY,)
+
+
+def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | None:
+    """The logs of all repeats that are ok and undisturbed, as far as they go together; None if there is none.
+
+    ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for.
+    """
+    good = disturbance.quiet(records)
+    found = [log for record in good if (log := _of(record, folders)) is not None]
+    if not found:
+        return None
+    interval_s = max(interval_ms for interval_ms, _ in found) / 1000
+    together_s = min(samples[-1].end_ns for _, samples in found) / 1e9
+    count = max(1, int(1.01 * together_s / interval_s))
+    curves = [parts(samples, count, together_s) for _, samples in found]
+    at_once = list(zip(*curves, strict=True))
+    median = [
+        Sample(round(1e9 * together_s * n / count), stats.median(rates)) for n, rates in enumerate(at_once, 1)
+    ]
+    rounds = _rounds(median)
+    settled = steady.settled_after(rounds)
+    return Course(
+        repeats=len(found),
+        interval_s=together_s / count,
+        median=[sample.bytes_per_s for sample in median],
+        low=[min(rates) for rates in at_once],
+        high=[max(rates) for rates in at_once],
+        fifths=parts(median, steady.WINDOW, together_s),
+        state=_state(median) if any(rounds) else None,
+        settled_s=None if settled is None else settled * together_s / len(rounds),
+    )
+
+
+def _rounds(samples: Sequence[Sample]) -> list[float]:
+    """Rounds of ``ROUND_S`` or a little more; none if there would be too few of them, or of samples."""
+    end_s = samples[-1].end_ns / 1e9 if samples else 0.0
+    # fio's last interval ends a moment before the time that was asked for.
+    count = min(int(1.01 * end_s / ROUND_S), len(samples))
+    return parts(samples, count, end_s) if count >= steady.WINDOW else []
+
+
+def _state(samples: Sequence[Sample]) -> SteadyState:
+    return steady.assess(parts(samples, steady.WINDOW, samples[-1].end_ns / 1e9))
+
+
+def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]] | None:
+    """Interval in ms and samples; None without a log that is one: its picture is left out, no more."""
+    log = store.raw_file(record, folders, LOG)
+    job = store.raw_file(record, folders, "job.fio")
+    if log is None or job is None:
+        return None
+    try:
+        interval_ms = fiolog.interval_ms(_text(job))
+        samples = fiolog.bandwidth(_text(log), interval_ms)
+    except HarnessError:
+        return None
+    return (interval_ms, samples) if samples and samples[-1].end_ns else None
+
+
+def _text(file: Path) -> str:
+    return read_bytes(file, follow=False).decode("utf-8", "replace")

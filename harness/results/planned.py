@@ -1,0 +1,275 @@
+"""What a plan can be: held against each one that is read, since somebody else may have written it.
+
+``plan`` makes them of what a user typed. One that comes in a folder of results passes the same checks, so it
+names no option of fio, no word of charon's configuration and no file name that could not have been typed. And
+whatever of it leads out of the lab has to be typed again by whoever goes on with it (``outside``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+
+from harness.hosts import remote
+from harness.model import (
+    IPSEC_OFF,
+    LINK_LOCAL,
+    Backing,
+    BackingKind,
+    Column,
+    LabKernel,
+    LinkProfile,
+    Plan,
+    TestbedKind,
+    probing,
+)
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.units import LARGEST, check_name, format_size, shown
+from harness.parse import jobfile, profiles
+from harness.storage import disks, iscsi
+
+MIB = 1 << 20
+SMALLEST_BACKING_BYTES = 16 * MIB
+LARGEST_RAM_BACKING_BYTES = 8 << 30
+MOST_REPEATS = 1000
+MOST_RETRIES = 10
+MOST_COLUMNS = 64
+MOST_WORKLOADS = 1000
+MOST_INITIATORS = 16
+MOST_HOPS = 16
+RUNTIME_S = (0.1, 86_400.0)
+LONGEST_S = LARGEST / 1e9
+
+_HINT = "restore the file from a copy, or measure again"
+
+
+def check(plan: Plan, source: str) -> None:
+    """UsageError, naming ``source`` and the field, for a plan that nobody could have asked for."""
+    within = functools.partial(_within, source)
+    at = functools.partial(_at, source)
+    with at("run_id"):
+        check_name("run", plan.run_id)
+    within("repeats", plan.repeats, 1, MOST_REPEATS)
+    within("retries", plan.retries, 0, MOST_RETRIES)
+    within("seed", plan.seed, 0, LARGEST)
+    within("created_unix_s", plan.created_unix_s, 0, LONGEST_S)
+    if plan.runtime_s is not None:
+        within("runtime_s", plan.runtime_s, *RUNTIME_S)
+    if plan.stop is not None:
+        within("stop.width", plan.stop.width, 1e-32, 1)
+        within("stop.max_repeats", plan.stop.max_repeats, 1, MOST_REPEATS)
+        within("stop.max_s", plan.stop.max_s or 0, 0, LONGEST_S)
+    within("columns", len(plan.columns), 1, MOST_COLUMNS)
+    within("workloads and probing", len(plan.workloads) + len(plan.probing), 1, MOST_WORKLOADS)
+    for column in plan.columns:
+        _check_column(plan, column, source)
+    for workload in plan.workloads:
+        with at(f"workloads, {shown(workload.name)}"):
+            jobfile.check_workload(workload)
+    for probe in plan.probing:
+        with at("probing"):
+            probing.check(probe)
+    _check_storage(plan, source)
+    for name, link in plan.links.items():
+        _check_link(plan, name, link, source)
+    for name, proposal in plan.proposals.items():
+        with at("proposals"):
+            _same(name, check_name("proposal", proposal.name))
+        profiles.check_proposal(proposal, functools.partial(_refuse, source, f"proposals.{name}."))
+    _check_testbed(plan, source)
+    with at("iscsi"):
+        _same(iscsi.parse([f"{name}={value}" for name, value in plan.iscsi.items()]), plan.iscsi)
+
+
+def _refuse(source: str, above: str, key: str, message: str, hint: str = _HINT) -> UsageError:
+    return UsageError(f"{source}, {printable(above + key)}: {message}", hint=hint)
+
+
+@contextlib.contextmanager
+def _at(source: str, field: str) -> Iterator[None]:
+    """What is refused within is refused of a field."""
+    try:
+        yield
+    except UsageError as error:
+        raise _refuse(source, "", field, error.message) from error
+
+
+def _within(source: str, field: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise _refuse(source, "", field, f"expected {least:g} to {most:g}, found {shown(str(value))}")
+
+
+def _same(found: object, expected: object) -> None:
+    if found != expected:
+        raise UsageError(f"expected {shown(str(expected))}, found {shown(str(found))}")
+
+
+def _check_column(plan: Plan, column: Column, source: str) -> None:
+    _within(source, "columns, initiators", column.initiators, 1, MOST_INITIATORS)
+    for field, name, known in (
+        ("link", column.link, {LINK_LOCAL, *plan.links}),
+        ("ipsec", column.ipsec, {IPSEC_OFF, *plan.proposals}),
+    ):
+        if name not in known:
+            found = f"expected one that the plan describes, found {shown(name)}"
+            raise _refuse(source, "columns, ", field, found)
+    if plan.probing and column.link == LINK_LOCAL:
+        raise _refuse(source, "columns, ", "link", "probes need a network, found local")
+
+
+def _check_storage(plan: Plan, source: str) -> None:
+    for field, backing in (("backing", plan.backing), ("local_device", plan.local_device)):
+        if backing is not None:
+            with _at(source, field):
+                check_backing(backing)
+    if plan.backing.path is not None and plan.testbed is TestbedKind.LAB:
+        raise _refuse(source, "backing.", "path", "the lab has storage of its own, found a path")
+    if plan.local_device is not None and plan.local_device.path is None:
+        raise _refuse(source, "local_device.", "path", "expected a path, found none")
+    if plan.disk is not None:
+        with _at(source, "disk"):
+            check_name("disk", plan.disk.name)
+        disks.check(plan.disk, functools.partial(_refuse, source, "disk, "))
+
+
+def check_backing(backing: Backing) -> None:
+    """UsageError for storage that cannot be: its size, or its path."""
+    size, path = backing.size_bytes, backing.path
+    if size % MIB or not SMALLEST_BACKING_BYTES <= size <= LARGEST:
+        raise UsageError(
+            f"expected whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, found {shown(str(size))}"
+        )
+    if backing.kind is not BackingKind.BLOCK and path is None and size > LARGEST_RAM_BACKING_BYTES:
+        raise UsageError(f"expected at most {format_size(LARGEST_RAM_BACKING_BYTES)} for storage in memory")
+    if ((backing.kind is BackingKind.BLOCK) and path is None) or (
+        backing.kind is BackingKind.RAMDISK and path
+    ):
+        raise UsageError(f"expected a path of file and block alone, found {backing.kind} and {path}")
+    if path is not None and not (path.startswith("/") and path.isprintable()):
+        raise UsageError(f"expected an absolute path, found {shown(path)}")
+    if backing.destroy not in (None, path):
+        raise UsageError(f"expected consent for {path}, found it for {shown(backing.destroy or '')}")
+
+
+def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
+    with _at(source, f"links.{name}"):
+        _same(name, check_name("link", link.name))
+        if link.interface is None:
+            _same(link.portal, None)
+        else:
+            _same(plan.testbed, TestbedKind.MACHINES)
+            profiles.real_link(_typed(link))
+        if link.portal is not None:
+            ipaddress.IPv4Address(link.portal)  # as real_link() has seen
+    profiles.check_link(link, functools.partial(_refuse, source, f"links.{name}."))
+
+
+def _typed(link: LinkProfile) -> str:
+    """A link of a real interface as it is typed."""
+    return f"{link.name}={link.interface}{f'@{link.portal}' if link.portal else ''}"
+
+
+def _check_testbed(plan: Plan, source: str) -> None:
+    is_lab = plan.testbed is TestbedKind.LAB
+    for field, is_there in (
+        ("virtual_time", plan.virtual_time),
+        ("lab_kernel", plan.lab_kernel is not None),
+        ("disk", plan.disk is not None),
+        ("kernels_apart", plan.kernels_apart),
+    ):
+        if is_there and not is_lab:
+            raise _refuse(source, "", field, f"is for the lab, and the testbed is {plan.testbed}")
+    if (plan.virtual_time or plan.disk is not None) and plan.lab_kernel is not LabKernel.OWN:
+        raise _refuse(source, "", "lab_kernel", "expected the lab's own, found another")
+    machines = plan.machines
+    if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):
+        raise _refuse(source, "", "machines", f"expected them of real machines, found {plan.testbed}")
+    if plan.local_device is not None and plan.testbed is not TestbedKind.MACHINES:
+        raise _refuse(source, "", "local_device", f"is for real machines, and the testbed is {plan.testbed}")
+    if plan.hops and is_lab:
+        raise _refuse(source, "", "hops", "are for real machines, and the testbed is the lab")
+    _within(source, "hops", len(plan.hops), 0, MOST_HOPS)
+    if machines is not None:
+        _within(source, "machines.initiators", len(machines.initiators), 1, MOST_INITIATORS)
+        if plan.kernels_apart:
+            others = [f"ssh://initiator{number}" for number in range(2, len(machines.initiators) + 1)]
+            with _at(source, "machines"):
+                _same((machines.target, *machines.initiators), ("ssh://target", remote.LOCAL, *others))
+        with _at(source, "machines"):
+            remote.parse_address(machines.target, "target")
+            for text in machines.initiators:
+                remote.parse_address(text, "initiator")
+    with _at(source, "hops"):
+        for text in plan.hops:
+            remote.parse_address(text, "hop")
+    most = max((column.initiators for column in plan.columns), default=1)
+    _within(source, "columns, initiators", most, 1, len(machines.initiators) if machines else 1)
+
+
+def default_file(run_id: str) -> str:
+    """The file that a run makes behind its target on a real machine, if no storage is named."""
+    return f"/var/tmp/harness-{run_id}.img"  # noqa: S108 -- of that run alone, and new
+
+
+Option = tuple[str, str]
+
+
+def outside(plan: Plan) -> list[Option]:
+    """What of a plan leads out of the lab, as options of ``harness run`` and ``harness probe``."""
+    found: list[Option] = []
+    if plan.testbed is TestbedKind.HOST:
+        found.append(("--testbed", TestbedKind.HOST))
+    if plan.testbed is TestbedKind.MACHINES and plan.machines is not None:
+        found.append(("--target", plan.machines.target))
+        if plan.machines.initiators != (remote.LOCAL,):
+            found += [("--initiator", text) for text in plan.machines.initiators]
+    found += [("--hop", text) for text in plan.hops]
+    for link in plan.links.values():
+        if link.interface is not None:
+            found.append(("--link", _typed(link)))
+    for option, backing in (("--backing", plan.backing), ("--local-device", plan.local_device)):
+        if backing is not None and backing.path not in (None, default_file(plan.run_id)):
+            found.append((option, f"{backing.kind}:{backing.path}"))
+    agreed = {backing.destroy for backing in (plan.backing, plan.local_device) if backing is not None}
+    return found + [("--destroy", path) for path in sorted(filter(None, agreed))]
+
+
+def resume_command(plan: Plan, name: str) -> str:
+    """The command that goes on with a run, whole; ``name`` is its id or folder."""
+    words = ["harness", "probe" if plan.probing else "run", "--resume", name]
+    return shlex.join([*words, *(word for option in outside(plan) for word in option)])
+
+
+def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
+    """UsageError unless all that leads out of the lab was typed, and nothing else."""
+    # What is the default, or no more than the lab, may be typed and need not.
+    given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL)}
+    if plan.machines is not None and plan.machines.initiators == (remote.LOCAL,):
+        given -= {("--initiator", remote.LOCAL)}
+    wanted = set(outside(plan))
+    if given == wanted:
+        return
+    if not wanted:
+        raise UsageError(
+            "a resumed run goes on as it was planned, but other options were given as well",
+            hint="leave them out, or begin a new run without --resume",
+        )
+    raise UsageError(
+        f"the plan of {printable(name)} leads out of the lab, to {_listed(wanted)}; all of that is typed "
+        f"again, and nothing else, but found {_listed(given) or 'nothing'}",
+        hint=f"if it is what you want: {printable(resume_command(plan, name))}",
+    )
+
+
+def _normal(option: Option) -> Option:
+    name, value = option
+    is_device = name in ("--backing", "--local-device") and value.startswith("/dev/")
+    return name, f"{BackingKind.BLOCK}:{value}" if is_device else value
+
+
+def _listed(options: Collection[Option]) -> str:
+    return printable(", ".join(" ".join(option) for option in sorted(options)))

@@ -1,0 +1,239 @@
+"""What came of a probe: the types in ``results/<run id>/probes/<key>.json``.
+
+Every kind of probe has a struct of its figures. What a tool did not tell is None.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.analysis.histogram import Histogram
+from harness.model import (
+    IPSEC_OFF,
+    SCHEMA_VERSION,
+    Clock,
+    Column,
+    LabKernel,
+    Status,
+    TestbedKind,
+    is_unencrypted,
+)
+from harness.model.beside import InterfaceUse, Others, ProcessorUse, RoundTrips
+from harness.model.probing import Probe
+from harness.model.ranges import Amount, Count
+
+
+class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
+    """``load_bit_s`` is what TCP carried meanwhile, if it was to."""
+
+    round_trips: RoundTrips
+    load_bit_s: Amount | None = None
+
+
+class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
+    """Both ends' accounts. ``received_bit_s`` is the goodput; the rest is what the sender's kernel knew.
+
+    Rates are of payload. ``rtt_*`` are the kernel's smoothed round trips under this very load (tcp_info).
+    """
+
+    sent_bytes: Count | None
+    received_bytes: Count | None
+    sent_bit_s: Amount | None
+    received_bit_s: Amount | None
+    retransmits: Count | None = None
+    rtt_min_ns: Amount | None = None
+    rtt_mean_ns: Amount | None = None
+    rtt_max_ns: Amount | None = None
+    cwnd_max_bytes: Count | None = None
+    pmtu_bytes: Count | None = None
+
+
+class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
+    """What was sent, and what the receiver saw of it."""
+
+    sent_bit_s: Amount | None
+    received_bit_s: Amount | None
+    datagrams: Count | None
+    lost: Count | None
+    lost_percent: Amount | None
+    jitter_ns: Amount | None
+    out_of_order: Count | None = None
+
+
+class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
+    """So many processes at once: requests sent and answered, and the sum of their answers a second.
+
+    ``counted_per_s`` are the packets that the target's interface received and sent, whosever they were.
+    ``gap_us`` is between two requests of one process; None: as fast as they are answered (ping -f).
+    """
+
+    at_once: Count
+    sent: Count
+    received: Count
+    replies_per_s: Amount
+    lost_percent: Amount
+    counted_per_s: Amount
+    gap_us: Count | None = None
+
+
+class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate"):
+    """The steps, and what follows from the best of them.
+
+    ``packets_per_s`` counts each answer and the request that it shows to have arrived: twice the answers,
+    where nothing was lost. With losses it is None, since requests may have arrived whose answers did not.
+    ``is_saturated``: more processes at once brought no more.
+    """
+
+    steps: tuple[FloodStep, ...]
+    at_once: Count
+    replies_per_s: Amount
+    packets_per_s: Amount | None
+    counted_per_s: Amount
+    lost_percent: Amount
+    is_saturated: bool
+
+
+class HopRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What left a hop by one interface, or reached the target by its own."""
+
+    host: str
+    interface: str
+    packets_per_s: Amount
+
+
+class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding"):
+    """What the initiator sent, and what came out on the far side, by the interfaces' counters."""
+
+    offered_per_s: Amount
+    arrived_per_s: Amount
+    lost_percent: Amount
+    hops: tuple[HopRate, ...] = ()
+
+
+class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency"):
+    """Round trips that came back. ``mean_ns`` is the time of all of them, divided by their number."""
+
+    round_trips: Count
+    lost: Count
+    mean_ns: Amount | None
+    min_ns: Amount | None
+    max_ns: Amount | None
+    p50_ns: Amount | None
+    p99_ns: Amount | None
+    p99_9_ns: Amount | None
+    histogram: Histogram = Histogram()
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What encrypting, or decrypting, ``short_bytes`` and ``long_bytes`` took: on a line through both."""
+
+    short_bytes: Count
+    short_ns: Amount
+    long_bytes: Count
+    long_ns: Amount
+
+    @property
+    def each_byte_ns(self) -> float:
+        return max(0.0, (self.long_ns - self.short_ns) / (self.long_bytes - self.short_bytes))
+
+    @property
+    def each_packet_ns(self) -> float:
+        """What a packet takes besides its bytes."""
+        return max(0.0, self.short_ns - self.short_bytes * self.each_byte_ns)
+
+
+class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
+    """A cipher in the kernel that is these ends of the path, with its driver there (/proc/crypto).
+
+    ``encrypt`` and ``decrypt`` have the check in them. System call and copying are subtracted: what they take
+    by themselves was measured beside them, in ``turns``. Times are undisturbed; all of it together took
+    ``stretch`` times as long, for what others on the machine took.
+    """
+
+    ends: tuple[str, ...]
+    processors: Count
+    driver: str
+    turns: Count
+    stretch: Amount
+    encrypt: Operation
+    decrypt: Operation
+
+
+class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):
+    """What the ciphers of a proposal take by themselves, in each kernel of the path."""
+
+    kernels: tuple[KernelCipher, ...]
+
+
+Figures = (
+    PingFigures
+    | TcpFigures
+    | UdpFigures
+    | PacketRateFigures
+    | ForwardingFigures
+    | UdpLatencyFigures
+    | CipherFigures
+)
+
+
+class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One probe of one path, once: ``results/<run id>/probes/<key>.json``.
+
+    Only a record whose status is ok has figures that stand for something; ``raw`` are the tools' outputs in
+    the run's folder, unmodified. ``processors``, ``interfaces`` and ``others`` are of the time the tools ran,
+    ``unseen`` the hops of which they are not known, each with the reason.
+    ``esp_bytes`` is the smaller of the two ends' ESP counters meanwhile, None without IPsec.
+    ``is_beside`` marks what ``harness run`` measured on the way, for a shorter time than a probe of its own.
+    """
+
+    run_id: str
+    testbed: TestbedKind
+    link: str
+    ipsec: str
+    probe: Probe
+    repeat: Count
+    order: Count
+    status: Status
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    figures: Figures | None = None
+    processors: tuple[ProcessorUse, ...] = ()
+    interfaces: tuple[InterfaceUse, ...] = ()
+    others: tuple[Others, ...] = ()
+    unseen: dict[str, str] = {}
+    esp_bytes: Count | None = None
+    started_unix_s: Amount = 0.0
+    wall_ns: Count = 0
+    emulated: bool = False
+    link_title: str = ""
+    ipsec_mode: str | None = None
+    encrypts: bool | None = None
+    esp: dict[str, str] = {}
+    raw: tuple[str, ...] = ()
+    is_beside: bool = False
+    clock: Clock = Clock.REAL
+    lab_kernel: LabKernel | None = None
+    schema: int = SCHEMA_VERSION
+
+    @property
+    def column(self) -> Column:
+        return Column(self.link, self.ipsec)
+
+    @property
+    def is_protected(self) -> bool:
+        return self.ipsec != IPSEC_OFF
+
+    @property
+    def shown(self) -> str:
+        """The name of its column for people."""
+        return self.column.shown(is_unencrypted=is_unencrypted(self.encrypts, self.esp))
+
+    @property
+    def key(self) -> str:
+        """File name stem, unique in its run."""
+        return probe_key(self.column, self.probe, self.repeat)
+
+
+def probe_key(column: Column, probe: Probe, repeat: int) -> str:
+    """File name stem of a probe's record."""
+    return f"{column.label}.{probe.name}.r{repeat}"

@@ -1,0 +1,58 @@
+"""Records of probes on disk, beside those of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from harness.model import SCHEMA_VERSION
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.model.probing import Cipher, check
+from harness.parse.files import read_bytes
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RunFolder, open_runs, write_atomically
+
+FOLDER = "probes"
+
+
+def save(folder: RunFolder, record: ProbeRecord) -> Path:
+    """Write the record of one probe, over an earlier one of the same key."""
+    file = folder.path / FOLDER / f"{record.key}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    return file
+
+
+def load(folder: RunFolder) -> list[ProbeRecord]:
+    """All records of probes of a run, by name; UsageError names the first file that cannot be read."""
+    return [_load(file) for file in folder.entries(FOLDER)]
+
+
+def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
+    """The records of probes of all runs in ``paths``: run folders, or folders of those."""
+    return [record for run in open_runs(paths) for record in load(run)]
+
+
+def _load(file: Path) -> ProbeRecord:
+    try:
+        record = msgspec.json.decode(read_bytes(file, follow=False), type=ProbeRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{printable(str(file))} is no record of a probe that can be read: {printable(str(error))}",
+            hint="restore the file from a copy, or move it elsewhere to go on without it",
+        ) from error
+    if not isinstance(record.probe, Cipher):  # which has nothing to ask for
+        try:
+            check(record.probe)
+        except UsageError as error:
+            raise UsageError(f"{printable(str(file))}, probe: {error.message}", hint=error.hint) from error
+    if record.schema > SCHEMA_VERSION:
+        raise UsageError(
+            f"{printable(str(file))} was written by a later version "
+            f"(schema {record.schema}, this one knows {SCHEMA_VERSION})",
+            hint="read it with the version of the harness that wrote it, or a later one",
+        )
+    return record

@@ -1,0 +1,568 @@
+"""The store: what a run writes under ``results/<run id>/``, and everything that can be read as results.
+
+Files are described in ``docs/results.md``. Readers are strict: a record that cannot be read is an
+error that names the file, because a table that silently lacks it would still look complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import secrets
+import shlex
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from harness.analysis import histogram
+from harness.analysis.histogram import Histogram
+from harness.model import (
+    IPSEC_OFF,
+    SCHEMA_VERSION,
+    Cell,
+    Column,
+    Io,
+    Latency,
+    Plan,
+    Record,
+    Status,
+    TestbedKind,
+)
+from harness.model.errors import UsageError
+from harness.model.escape import printable
+from harness.parse.files import kind_of, read_bytes
+from harness.results.machine import MACHINE
+
+if TYPE_CHECKING:
+    from harness.parse.fio import FioJob
+
+FIO_SOURCE = "fio"
+"""``Record.source`` of measurements that came as plain fio outputs."""
+
+NOT_UNDERSTOOD = "(not understood)"
+"""The row of files in a folder that say they are fio's output and cannot be read as that."""
+
+_FIO_MARK = b'"fio version"'
+_RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
+_RECORD_DECODER = msgspec.json.Decoder(Record)
+_PLAN_DECODER = msgspec.json.Decoder(Plan)
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_SNIFFED_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+class _Versioned(msgspec.Struct):
+    """What records and plans of every version have in common."""
+
+    schema: int = 0
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes ``data`` so that ``path`` holds either all of it or what it held before, even after a power cut.
+
+    A file that is there keeps its mode. Fails with OSError (full, read-only), leaving nothing behind.
+    """
+    # Of a name that nobody could have made a link of beforehand.
+    scratch = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(made, "wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(path.lstat().st_mode))
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    # The new name is durable only once the folder itself is on the disk: fsync(2).
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_out(path: Path, data: bytes) -> None:
+    """Writes ``data`` where a user wants it: a file as ``write_atomically``, into a device or pipe as it is.
+
+    A link is not followed, for somebody else may have planted it; those in /dev are the system's. OSError if
+    that is no place to write to.
+    """
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) and path.is_relative_to("/dev"):
+            mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISREG(mode) and not path.is_symlink():
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "it is write-protected")
+        write_atomically(path, data)
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
+        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}")
+    # A pipe that nobody reads is not waited for.
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        os.set_blocking(descriptor, True)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]
+
+
+def record_key(record: Record) -> str:
+    """File name stem of a record, that of the cell it measured."""
+    return Cell(Column(record.link, record.ipsec, record.initiators), record.workload, record.repeat).key
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder, ``results/<run id>/``. Its sub-folders come into being when they are written to.
+
+    It may be somebody else's: nothing in it is followed that is a link.
+    """
+
+    path: Path
+
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        try:
+            return (path / "cells").is_dir() or os.path.lexists(path / "plan.json")
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, by its plan; without one, the folder's name."""
+        return self.load_plan().run_id if self.has_plan else self.path.resolve().name
+
+    @property
+    def has_plan(self) -> bool:
+        return os.path.lexists(self.path / "plan.json")
+
+    def save_plan(self, plan: Plan) -> None:
+        self._write(self.path / "plan.json", msgspec.json.encode(plan))
+
+    def load_plan(self) -> Plan:
+        """The plan; UsageError if it is missing, damaged, of a later version or could not be asked for."""
+        file = self.path / "plan.json"
+        if not self.has_plan:
+            raise UsageError(
+                f"{_shown(self.path)} has no plan.json, so it is no run's folder",
+                hint="name a folder like results/RUN-ID",
+            )
+        plan = _decode(_PLAN_DECODER, file, read_bytes(file, follow=False), "plan")
+        _require_known_schema(file, plan.schema)
+        from harness.results import planned  # here: most of what reads results has no plan to read
+
+        planned.check(plan, _shown(file))
+        return plan
+
+    def require_plain(self) -> None:
+        """UsageError if there are links, hard or symbolic, pipes or devices: it is to be written to."""
+        for folder, folders, files in os.walk(self.path, onerror=_raise):
+            for name in (*folders, *files):
+                file = os.lstat(f"{folder}/{name}")
+                if not (stat.S_ISREG(file.st_mode) or stat.S_ISDIR(file.st_mode)):
+                    raise UsageError(
+                        f"{printable(f'{folder}/{name}')}: expected files and folders in a run's folder, "
+                        f"found {kind_of(file.st_mode)}",
+                        hint="remove it, if you know who made it",
+                    )
+                if stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
+                    raise UsageError(
+                        f"{printable(f'{folder}/{name}')}: expected a file with one name, but it has "
+                        f"{file.st_nlink}: what is written to it would change the others too",
+                        hint=f"copy the folder and name the copy: cp -r {shlex.quote(str(self.path))} COPY",
+                    )
+
+    def save_environment(self, environment: dict[str, Any]) -> None:
+        """``environment``: JSON types only; see docs/results.md for the keys.
+
+        What is known of the machine below a lab stays: whoever is in the lab does not know it.
+        """
+        kept = {}
+        with contextlib.suppress(UsageError):
+            kept = {key: value for key, value in self.load_environment().items() if key == MACHINE}
+        self._write(self.path / "environment.json", msgspec.json.encode({**kept, **environment}))
+
+    def load_environment(self) -> dict[str, Any]:
+        """The environment, empty if the run ended before it was known."""
+        file = self.path / "environment.json"
+        if not os.path.lexists(file):
+            return {}
+        return _decode(
+            msgspec.json.Decoder(dict[str, Any]), file, read_bytes(file, follow=False), "environment"
+        )
+
+    def save_record(self, record: Record) -> Path:
+        """Writes the record of one cell and repeat, over an earlier one of the same cell."""
+        file = self.path / "cells" / f"{_safe(record_key(record))}.json"
+        self._write(file, msgspec.json.encode(record))
+        return file
+
+    def record_files(self) -> list[Path]:
+        """The records' files in the order of their names."""
+        return self.entries("cells")
+
+    def entries(self, kind: str) -> list[Path]:
+        """The JSON files in a folder of the run's, in the order of their names; none if it is not there."""
+        folder = self.path / kind
+        if not os.path.lexists(folder):
+            return []
+        if folder.is_symlink() or not folder.is_dir():
+            raise UsageError(
+                f"{_shown(folder)}: expected a folder, found {kind_of(folder.lstat().st_mode)}",
+                hint="nothing in a run's folder is a link: copy what it leads to",
+            )
+        return [file for file in _entries(folder) if file.name.endswith(".json")]
+
+    def has_records(self) -> bool:
+        """Whether anything was measured, of cells or of probes (``harness.results.probe_store``)."""
+        return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
+
+    def load_records(self) -> list[Record]:
+        """All records so far; UsageError, naming the file, for the first one that cannot be read."""
+        return [load_record(file, follow=False) for file in self.record_files()]
+
+    def raw_folder(self, cell_key: str) -> Path:
+        """The folder for the unmodified outputs of the tools that measured a cell; it is made."""
+        folder = self.path / "raw" / _safe(cell_key)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @staticmethod
+    def _write(file: Path, data: bytes) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, msgspec.json.format(data, indent=1) + b"\n")
+
+
+def load_record(file: Path, *, follow: bool = True) -> Record:
+    """One record; UsageError if it is damaged, out of range or of a later version of the harness."""
+    return _record(file, read_bytes(file, follow=follow))
+
+
+def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
+    """The raw output of that name which a record of a run lists, if it is there.
+
+    ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is passed over.
+    """
+    folder = folders.get(record.run_id)
+    listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
+    if folder is None or listed is None or record.source == FIO_SOURCE:
+        return None
+    file = (folder / listed).resolve()
+    return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+
+
+def open_results(paths: Sequence[Path | str]) -> list[Record]:
+    """All records in ``paths``: run folders, folders of those, records, fio's JSON outputs, folders of them.
+
+    A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files
+    everything that names fio's version is read as its output; of the rest, ``*.json`` has to be a
+    record unless run folders stand beside it. UsageError names the first record that cannot be read,
+    and a path where there is nothing to read; a fio output in a folder that cannot be is an INVALID cell.
+    """
+    loose: list[Path] = []
+    of_runs: list[Path] = []
+    fio_files: list[Path] = []
+    for path in map(Path, paths):
+        runs = _runs_in(path)
+        records, fio = ([], []) if runs and runs[0].path == path else _files_in(path, beside_runs=bool(runs))
+        in_runs = [file for run in runs for file in run.record_files()]
+        if not records and not fio and not in_runs:
+            raise UsageError(
+                f"{_shown(path)} holds no results",
+                hint="measure some with 'harness run', or name a run's folder, a record or a fio output; "
+                "of probes ask for a --view",
+            )
+        loose += records
+        of_runs += in_runs
+        fio_files += fio
+    with _no_collection():
+        found = [load_record(file, follow=False) for file in of_runs]
+        found += [load_record(file) for file in loose]
+    asked = {Path(path).resolve() for path in paths}
+    for file, name in _named(fio_files):
+        try:
+            found += fio_records(file, name)
+        except UsageError as error:
+            if file.resolve() in asked:
+                raise
+            # One of many in somebody's folder: the others are worth a table, and this one shows in it.
+            found.append(_not_understood(file, name, error))
+    return _without_copies(found)
+
+
+def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
+    """The run folders in ``paths``, each once, for what stands beside the records."""
+    folders: dict[Path, RunFolder] = {}
+    for path in map(Path, paths):
+        for run in _runs_in(path):
+            folders.setdefault(run.path.resolve(), run)
+    return list(folders.values())
+
+
+def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
+    """The plans of the runs in ``paths``, by run id; a run folder without one is passed over."""
+    plans = [run.load_plan() for run in open_runs(paths) if run.has_plan]
+    return {plan.run_id: plan for plan in plans}
+
+
+def open_environments(paths: Iterable[Path | str]) -> dict[str, dict[str, Any]]:
+    """The environments of the runs in ``paths``, by run id."""
+    return {run.run_id: run.load_environment() for run in open_runs(paths)}
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Records hold no cycles: to look for some again and again is a quarter of the time of reading many."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _not_understood(file: Path, link: str, error: UsageError) -> Record:
+    """A fio output that is none, as a cell without a number."""
+    return Record(
+        run_id=str(file),
+        testbed=TestbedKind.HOST,
+        workload=NOT_UNDERSTOOD,
+        link=link,
+        ipsec=IPSEC_OFF,
+        repeat=1,
+        order=0,
+        status=Status.INVALID,
+        reason=error.message,
+        link_title=link,
+        raw=(str(file),),
+        source=FIO_SOURCE,
+    )
+
+
+def fio_records(file: Path, link: str) -> list[Record]:
+    """The jobs of a plain fio output as records: ``link`` names the column, the job's name the workload.
+
+    Jobs of one name are clones that ran at the same time (fio's ``numjobs``), so they make one
+    record: their bytes and I/Os add up over the longest run time. UsageError if the file is no fio output.
+    """
+    from harness.parse import fio  # here: most tables are built without any fio output
+
+    try:
+        output = fio.parse(read_bytes(file))
+    except UsageError as error:
+        raise UsageError(f"{_shown(file)}: {error.message}", hint=error.hint) from error
+    clones: dict[str, list[fio.FioJob]] = {}
+    for job in output.jobs:
+        clones.setdefault(job.name.strip() or file.stem, []).append(job)
+    records: list[Record] = []
+    for name, jobs in clones.items():
+        doubts = dict.fromkeys(reason for job in jobs for reason in job.invalid)
+        failed = any(job.error for job in jobs)
+        status = Status.FAILED if failed else Status.INVALID if doubts else Status.OK
+        reads = [job.read for job in jobs if job.read]
+        writes = [job.write for job in jobs if job.write]
+        added = (f"{len(jobs)} jobs of this name added up",) if len(jobs) > 1 else ()
+        records.append(
+            Record(
+                run_id=str(file),
+                testbed=TestbedKind.HOST,
+                workload=name,
+                link=link,
+                ipsec=IPSEC_OFF,
+                repeat=1,
+                order=len(records),
+                status=status,
+                reason="; ".join(doubts) or None,
+                warnings=(*output.warnings, *added),
+                read=_together(reads, _bins(jobs, "read")),
+                write=_together(writes, _bins(jobs, "write")),
+                sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
+                fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
+                link_title=link,
+                raw=(str(file),),
+                source=FIO_SOURCE,
+            )
+        )
+    return records
+
+
+def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
+    """The latencies of all jobs together; empty if not all of them have bins, and of the same kind."""
+    active = [job for job in jobs if getattr(job, direction)]
+    parts = [Histogram(getattr(job, f"{direction}_bins")) for job in active]
+    whole = all(part.count for part in parts) and len({job.percentiles_of for job in active}) == 1
+    return histogram.merge(parts) if whole else Histogram()
+
+
+def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
+    """Clones as one: mean latency weighted by I/Os, percentiles from the bins of all, if there are any."""
+    if len(ios) < 2:
+        return ios[0] if ios else None
+    total = sum(io.ios for io in ios)
+    means = [(io.latency.mean_ns, io.ios) for io in ios]
+    lows = [io.latency.min_ns for io in ios if io.latency.min_ns is not None]
+    highs = [io.latency.max_ns for io in ios if io.latency.max_ns is not None]
+    known = [(mean, weight) for mean, weight in means if mean is not None]
+    return Io(
+        bytes=sum(io.bytes for io in ios),
+        ios=total,
+        runtime_ns=max(io.runtime_ns for io in ios),
+        latency=Latency(
+            mean_ns=sum(mean * weight for mean, weight in known) / total
+            if total and len(known) == len(ios)
+            else None,
+            min_ns=min(lows, default=None),
+            max_ns=max(highs, default=None),
+            p50_ns=bins.percentile_ns(50) if bins.count else None,
+            p99_ns=bins.percentile_ns(99) if bins.count else None,
+            p99_9_ns=bins.percentile_ns(99.9) if bins.count else None,
+        ),
+    )
+
+
+def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]:
+    """The loose files that ``path`` stands for, itself or those in it: of records, and of fio's outputs."""
+    if not path.is_dir():
+        return ([], [path]) if _is_fio_output(path) else ([path], [])
+    records: list[Path] = []
+    fio: list[Path] = []
+    for file in _entries(path):
+        if not file.is_file():
+            continue
+        if _is_fio_output(file):
+            fio.append(file)
+        elif not beside_runs and file.suffix == ".json":
+            records.append(file)
+    return records, fio
+
+
+def _require(path: Path) -> None:
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        raise UsageError(f"{_shown(path)} does not exist", hint="'harness run' makes results/") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:  # a NUL in the name
+        raise UsageError(f"'{_shown(path)}' is no path", hint="name a file or a folder") from error
+
+
+def _is_fio_output(file: Path) -> bool:
+    """Whether fio's version is named near the beginning; text may precede the JSON."""
+    return _FIO_MARK in read_bytes(file, first=_SNIFFED_BYTES)
+
+
+def _runs_in(path: Path) -> list[RunFolder]:
+    _require(path)
+    if RunFolder.is_at(path):
+        return [RunFolder(path)]
+    return [RunFolder(entry) for entry in _entries(path) if RunFolder.is_at(entry)] if path.is_dir() else []
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Each fio output, once, with its column's name: its stem, or its path where another has that stem."""
+    distinct = {file.resolve(): file for file in files}.values()
+    count = Counter(file.stem for file in distinct)
+    for file in distinct:
+        yield file, file.stem if count[file.stem] == 1 else str(file)
+
+
+def _without_copies(records: Iterable[Record]) -> list[Record]:
+    distinct: dict[tuple[str | int, ...], Record] = {}
+    for record in records:
+        column = (record.link, record.ipsec, record.initiators)
+        identity = (record.run_id, *column, record.workload, record.repeat)
+        other = distinct.setdefault(identity, record)
+        if other is not record and other != record:
+            raise UsageError(
+                f"run {printable(record.run_id)} has two different records of the cell "
+                f"{printable(record_key(record))}",
+                hint="name only one of the two folders",
+            )
+    return list(distinct.values())
+
+
+def _record(file: Path, data: bytes) -> Record:
+    record = _decode(_RECORD_DECODER, file, data, "record")
+    _require_known_schema(file, record.schema)
+    if record.source == FIO_SOURCE:
+        # Of these ``raw`` names files anywhere, which nobody's record may choose.
+        raise UsageError(
+            f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
+            hint="name fio's output itself",
+        )
+    return record
+
+
+def _decode(decoder: msgspec.json.Decoder[T], file: Path, data: bytes, kind: str) -> T:
+    try:
+        return decoder.decode(data)
+    except _UNDECODABLE as error:
+        _require_known_schema(file, _schema_of(data))
+        found = "the file is empty" if not data else printable(str(error))
+        raise UsageError(f"{_shown(file)} is no {kind} that can be read: {found}", hint=_RESTORE) from error
+
+
+def _schema_of(data: bytes) -> int:
+    """The version that a file claims, even where the rest of it is of an unknown shape; 0: none."""
+    try:
+        return msgspec.json.decode(data, type=_Versioned).schema
+    except _UNDECODABLE:
+        return 0
+
+
+def _require_known_schema(file: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{_shown(file)} was written by a later version "
+            f"(schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="read it with the version of the harness that wrote it, or a later one",
+        )
+
+
+def _raise(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError):
+        return  # it is about to be made, or has just gone
+    raise _unreadable(Path(error.filename), error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{_shown(path)} cannot be read: {error.strerror}", hint="check who owns it and its mode"
+    )
+
+
+def _safe(key: str) -> str:
+    """A cell's key as a file name. Names are checked where they come in; this is the last line of defence."""
+    if not key or "/" in key or "\0" in key or key.startswith(".") or len(os.fsencode(key)) > 240:
+        raise UsageError(
+            f"'{printable(key)}' cannot name a file", hint="use letters, digits, '-', '_' and '.' in names"
+        )
+    return key
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

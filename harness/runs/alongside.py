@@ -1,0 +1,58 @@
+"""What ``harness run`` measures of a column's path on the way to its cells: short, and never a cell's end."""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.hosts.journal import Journal
+from harness.model import IPSEC_OFF, Cell, Plan
+from harness.model.probing import Probe, Tcp
+from harness.observe import counters
+from harness.observe.neighbours import Watch
+from harness.probes import cipher, judged, throughput
+from harness.probes.tools import Way
+from harness.results import probe_store
+from harness.results.store import RunFolder
+from harness.runs.measure import Lane
+
+CIPHER_REPEATS = 5
+"""In so many rounds of the matrix the cipher is measured, once for each column: machines are not alike at all
+times, and more than that tells little more."""
+
+
+class Alongside:
+    """The probes of one run of cells."""
+
+    def __init__(
+        self, plan: Plan, folder: RunFolder, *, journal: Journal, observer: counters.Observer, watch: Watch
+    ) -> None:
+        self.plan, self.folder, self.journal, self.observer = plan, folder, journal, observer
+        self.watch = watch
+        self._made: set[str] = set()
+
+    def before(self, cell: Cell, lane: Lane) -> None:
+        """What is due before a cell: once for its column what TCP carries; again in each of the first rounds
+        what the cipher takes. Raises HostLost alone."""
+        # TCP is short: `harness probe` takes its time.
+        self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
+        # In virtual time ciphers cost nothing.
+        is_due = cell.column.ipsec != IPSEC_OFF and cell.repeat <= CIPHER_REPEATS
+        if is_due and not self.plan.virtual_time:
+            self._once(cell, lane, cipher.of(self.plan.proposals[cell.column.ipsec]), cell.repeat)
+
+    def _once(self, cell: Cell, lane: Lane, probe: Probe, repeat: int) -> None:
+        record = judged.blank(self.plan, cell.column, probe, repeat=repeat)
+        if record.key in self._made:
+            return
+        self._made.add(record.key)
+        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
+        way = Way(
+            path=lane.path,
+            raw=judged.raw_folder(self.folder.path, record),
+            journal=self.journal,
+            witnesses=lane.protection.witnesses if lane.protection is not None else None,
+        )
+        record = judged.measure(
+            record, way, observer=self.observer, watch=self.watch, folder=self.folder.path
+        )
+        probe_store.save(self.folder, record)

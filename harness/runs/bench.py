@@ -1,0 +1,579 @@
+"""The one composer: testbed → storage → link → protection → target → initiator → workload.
+
+It runs inside a testbed (``harness.runs.inside``) and knows of hosts, not of where they are. Columns are
+brought up when their first cell comes and stay up, so that cells of all columns can alternate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis import disturbance, sanity
+from harness.analysis.schedule import Schedule
+from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.model import (
+    IPSEC_OFF,
+    LINK_LOCAL,
+    BackingKind,
+    Cell,
+    Column,
+    LinkProfile,
+    Plan,
+    Record,
+    Status,
+    Workload,
+)
+from harness.model.beside import Beside
+from harness.model.errors import (
+    CellInvalid,
+    CommandFailed,
+    HarnessError,
+    HostLost,
+    RequirementError,
+    UsageError,
+)
+from harness.network import interfaces, links, wireless
+from harness.observe import conditions, counters, environment, neighbours
+from harness.observe.kernellog import complaints
+from harness.parse import fiolog
+from harness.parse.jobfile import (
+    block_bytes,
+    is_repeatable,
+    job_file,
+    moves_write,
+    repeat_seed,
+    wall_estimate_s,
+)
+from harness.probes import echo
+from harness.results import overtime
+from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
+from harness.results.store import RunFolder
+from harness.runs import calibration, leftovers, measure
+from harness.runs.alongside import Alongside
+from harness.runs.columns import ColumnPath, Columns, Hosts
+from harness.runs.measure import Lane
+from harness.storage import backing, guard, iscsi
+from harness.storage.backing import Storage
+from harness.storage.iscsi import initiator
+from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
+
+FIO_GRACE_S = 30.0
+"""How long fio may take beyond its own run time before it is taken for hung."""
+
+HARDWARE = ("initiator_hardware", "target_hardware")
+"""Where the environment has what real interfaces tell of themselves."""
+
+BRING_UP_ATTEMPTS = 2
+"""How often a column is brought up before all its remaining cells are given up."""
+
+PATIENCE_S = 60.0
+"""How long a run waits in all until others have calmed down, to measure again what they disturbed."""
+
+LOOK_S = 0.5
+"""How long others are looked at to see whether they have."""
+
+
+def _describe(path: links.LinkPath) -> dict[str, object]:
+    """The link of a lane as it was made, and what real interfaces tell of themselves."""
+    described: dict[str, object] = {**links.describe(path)}
+    if path.profile.interface is not None:
+        described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
+        described[HARDWARE[1]] = interfaces.describe(path.target, path.target_iface)
+    return described
+
+
+def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
+    return [end for name in HARDWARE if isinstance(end := described.get(name), dict)]
+
+
+@dataclass(kw_only=True)
+class ColumnUp:
+    """A column that is ready to be measured: its lanes, or the disk itself if it is the local one."""
+
+    stack: contextlib.ExitStack
+    lanes: tuple[Lane, ...] = ()
+    link: LinkProfile | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalDisk:
+    """What the column ``local`` measures, and where."""
+
+    host: Host
+    storage: Storage
+    title: str
+
+
+class Bench:
+    """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed."""
+
+    def __init__(
+        self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
+    ) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.emit = emit
+        self.hosts = hosts
+        self.journal = journal
+        self.private = private
+        self.chap_secret = secrets.token_hex(8)
+        self._nonce = secrets.token_hex(6)
+        self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
+        self._storage: list[Storage] = []
+        self._local: LocalDisk | None = None
+        self._columns: dict[Column, ColumnUp] = {}
+        self._newest: dict[Column, Record] = {}
+        self._broken: dict[Column, tuple[int, Exception | None]] = {}
+        self._workloads = {workload.name: workload for workload in plan.workloads}
+        self._facts: dict[str, object] = {}
+        self._lost: HostLost | None = None
+        self._fio_env: dict[str, str] = {}
+        self._conditions: conditions.Watch | None = None
+        self._measured_locally: dict[str, list[Record]] = {}
+        self._observer = counters.Observer()
+        self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._patience_s = PATIENCE_S
+        self._alongside: Alongside | None = None
+
+    def refuse_storage(self) -> None:
+        """DeviceRefused if the storage is somebody else's, before anything is brought up."""
+        if self.plan.disk is None:
+            backing.refuse_foreign(self.hosts.target, self.plan.backing, count=self._luns)
+        if self.plan.local_device is not None:
+            backing.refuse_foreign(self.hosts.initiators[0], self.plan.local_device)
+
+    @property
+    def _remote(self) -> list[Column]:
+        return [column for column in self.plan.columns if column.link != LINK_LOCAL]
+
+    @property
+    def _luns(self) -> int:
+        return 1 if self.plan.shared_lun else max((column.initiators for column in self._remote), default=1)
+
+    def execute(self, schedule: Schedule) -> None:
+        """Measure the cells that are left, in the schedule's order, and write a record for each.
+
+        Raises HarnessError only where the run as a whole cannot go on.
+        """
+        with self.shared():
+            number = 0
+            for order, cell in schedule:
+                if schedule.is_again(cell) and not self._await_calm():
+                    schedule.give_up()
+                    continue
+                number += 1
+                self.emit(CellStarted(cell.key, number, number - 1 + schedule.expected))
+                record = self.record(cell, order)
+                schedule.take(record)
+                self.emit(
+                    CellEnded(
+                        cell.key,
+                        record.status,
+                        record.reason,
+                        record.fio_ns,
+                        ago_s(record.started_unix_s),
+                        disturbance.told(record),
+                    )
+                )
+                if self._lost is not None:
+                    raise self._lost
+            self.emit(Phase("taking everything down"))
+
+    def record(self, cell: Cell, order: int) -> Record:
+        """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
+        record = self._newest[cell.column] = self._save(self.measure(cell, order))
+        return record
+
+    def _await_calm(self) -> bool:
+        """Wait until others leave room for a measurement; False if they do not for as long as the run can
+        wait."""
+        is_told = False
+        while self._patience_s > 0:
+            with self._watch() as watching:
+                time.sleep(LOOK_S)
+            if disturbance.is_calm(watching.taken()):
+                return True
+            self._patience_s -= LOOK_S
+            if not is_told:
+                self.emit(Phase("waiting until other processes have calmed down"))
+            is_told = True
+        return False
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        """What all columns share, and every column that is brought up meanwhile, until the end."""
+        plan, target = self.plan, self.hosts.target
+        remote = self._remote
+        with contextlib.ExitStack() as stack:
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, plan.tag, self._paths.made)
+            self.emit(Phase("making and filling the disk"))
+            self._storage = self._make_storage(stack)
+            if plan.local_device is not None:
+                host = self.hosts.initiators[0]
+                (own,) = stack.enter_context(backing.bring_up(self.journal, host, plan.local_device))
+                self._local = LocalDisk(host=host, storage=own, title=f"{own.path} of the initiator")
+            else:
+                title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
+                title = plan.disk.title if plan.disk is not None else title
+                self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
+            if not plan.virtual_time:  # where a second look would be another run
+                self._conditions = conditions.Watch(self.hosts.all)
+            if plan.virtual_time:
+                self._fio_env = calibration.shim(target, self.private)
+            if plan.probes or not plan.virtual_time:
+                self._observer = self.hosts.observer(self.emit, energy=plan.probes)
+            if plan.probes:
+                self._alongside = Alongside(
+                    plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
+                )
+            self._facts |= environment.describe(self.hosts.all, self.hosts.hops)
+            for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
+                if storage.device is not None:
+                    self._facts[name] = msgspec.to_builtins(storage.device)
+            self.folder.save_environment(self._facts)
+            if remote:
+                self._start_sides(stack, max(column.initiators for column in remote))
+            stack.callback(self._close_columns)
+            yield
+
+    def _make_storage(self, stack: contextlib.ExitStack) -> list[Storage]:
+        plan, target = self.plan, self.hosts.target
+        if plan.disk is None:
+            return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=self._luns))
+        log = self.folder.path / "disk.log"
+        made = backing.model(
+            self.journal, target, plan.disk, plan.backing.size_bytes, folder=self.private, log=log
+        )
+        return [stack.enter_context(made)]
+
+    def _kernel_messages(self) -> list[str]:
+        """What the kernels of all hosts said since the last call."""
+        kernels = {host.kernel: host for host in self.hosts.all}
+        return [line for host in kernels.values() for line in host.kernel_messages()]
+
+    def _save(self, record: Record) -> Record:
+        """Keep a record. If the disk is full, this cell has no number, and the earlier ones stay."""
+        try:
+            self.folder.save_record(record)
+        except OSError as error:
+            reason = f"its record could not be written: {error.strerror}"
+            return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
+        return record
+
+    def _start_sides(self, stack: contextlib.ExitStack, initiators: int) -> None:
+        """What all columns over a network share: backstores, iscsids, and (lazily) charons."""
+        kind = BackingKind.FILE if self.plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
+        login = DiscoveryLogin(f"harness-{self.plan.tag}", self.chap_secret)
+        stack.enter_context(self.journal.hold(self.hosts.target, login))
+        for lun, storage in enumerate(self._storage):
+            stack.enter_context(
+                self.journal.hold(
+                    self.hosts.target,
+                    Backstore(
+                        self._backstore(lun), kind, storage.path, storage.size_bytes, self._backstore(lun)
+                    ),
+                )
+            )
+        for number, host in enumerate(self.hosts.initiators[:initiators]):
+            stack.enter_context(
+                initiator.iscsid(
+                    self.journal,
+                    host,
+                    initiator_iqn=self._initiator_iqn(number),
+                    chap_user="harness",
+                    secret=self.chap_secret,
+                    log=self.folder.path / f"iscsid-{host.name}.log",
+                )
+            )
+        stack.enter_context(self._paths.shared())
+
+    def _initiator_iqn(self, number: int) -> str:
+        """Not to be guessed: LIO serves one login of known names at a time, however long that takes."""
+        return iqn(self.plan.tag, f"{self.hosts.initiators[number].name}.{self._nonce}")
+
+    def _backstore(self, lun: int) -> str:
+        """The name of a backstore, and the serial number by which the initiator knows its disk."""
+        return f"harness-{self.plan.tag}-{lun}"
+
+    def _close_columns(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for column in self._columns.values():
+                stack.push(column.stack)
+            self._columns.clear()
+
+    def column(self, column: Column) -> ColumnUp:
+        """The column, brought up if it is not; raises HarnessError if it cannot be."""
+        if column in self._columns:
+            return self._columns[column]
+        attempts, broken = self._broken.get(column, (0, None))
+        if attempts >= BRING_UP_ATTEMPTS:
+            kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
+            raise kind(f"given up after {attempts} attempts: {broken}")
+        try:
+            profile = self.plan.links.get(column.link)
+            with contextlib.ExitStack() as stack:
+                lanes: list[Lane] = []
+                # First, so that it comes when all else is down.
+                stack.callback(self._judge_what_is_left, column, lanes)
+                numbers = range(0 if column.link == LINK_LOCAL else column.initiators)
+                # All paths before the first portal: the target's bait has its address and port.
+                paths = [self._paths.bring_up(column, number, stack) for number in numbers]
+                lanes.extend(
+                    self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
+                )
+                described = [_describe(lane.path) for lane in lanes]
+                if profile is not None:
+                    profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
+                up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
+        except HostLost:
+            raise
+        except (HarnessError, OSError) as error:
+            self._broken[column] = (attempts + 1, error)
+            raise
+        self._columns[column] = up
+        if lanes:
+            self._facts[f"column {column.label}"] = {
+                "link": described,
+                "session": [lane.session for lane in lanes],
+                "esp": [lane.esp for lane in lanes],
+                "control": [msgspec.to_builtins(lane.control) for lane in lanes],
+                "association": [
+                    msgspec.to_builtins(lane.aloft.association) for lane in lanes if lane.aloft is not None
+                ],
+            }
+            self.folder.save_environment(self._facts)
+        return up
+
+    def take_down(self, column: Column) -> None:
+        """Take down a column that is up; what cannot be is told of in the end."""
+        try:
+            self._columns.pop(column).stack.close()
+        except (HarnessError, OSError) as error:
+            self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
+
+    def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
+        """Of a column that is down: what its captures saw after its last cell."""
+        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, lane.capture.last)])
+        self._newest.pop(column, None)
+
+    def _withdraw(self, column: Column, reasons: list[str]) -> None:
+        """The column's newest record does not count any more, for these reasons."""
+        record = self._newest.get(column)
+        if reasons and record is not None and record.status is Status.OK:
+            reason = "; ".join(reasons)
+            record = msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
+            self._newest[column] = self._save(record)
+            key = Cell(column=column, workload=record.workload, repeat=record.repeat).key
+            self.emit(CellWithdrawn(key, reason))
+
+    def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Lane:
+        """The lane of one initiator over a path that is up: target, session, disk."""
+        plan, host, path = self.plan, self.hosts.initiators[number], up.path
+        lun = 0 if plan.shared_lun else number
+        name = f"{column.link}.{column.ipsec}"
+        if column.initiators > 1:
+            name += f".{column.initiators}.{number + 1}"
+        target = IscsiTarget(
+            iqn=iqn(self.plan.tag, name),
+            backstore=self._backstore(lun),
+            address=path.target_address,
+            port=path.port,
+            initiator_iqn=self._initiator_iqn(number),
+            chap_user="harness",
+            secret=self.chap_secret,
+            read_only=plan.shared_lun,
+            parameters=plan.iscsi,
+        )
+        stack.enter_context(self.journal.hold(path.target, target))
+        wanted = initiator.IscsiSession(
+            target.iqn,
+            path.target_address,
+            path.port,
+            target.initiator_iqn,
+            bound_to=path.initiator_iface if path.is_shared else None,
+            parameters=plan.iscsi,
+        )
+        try:
+            session = stack.enter_context(self.journal.hold(host, wanted))
+        except initiator.NoAnswer as error:
+            what = "ESP (IP protocol 50)" if column.ipsec != IPSEC_OFF else f"TCP port {path.port}"
+            raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
+        disk = initiator.await_disk(host, session, serial=self._backstore(lun))
+        negotiated = initiator.negotiated(disk)
+        iscsi.require_agreed(plan.iscsi, negotiated)
+        return Lane(
+            path=path,
+            disk=disk,
+            capture=up.capture,
+            session=negotiated,
+            esp=up.esp,
+            protection=up.protection,
+            control=up.control,
+            is_wireless=wireless.is_wireless(host, path.initiator_iface),
+            aloft=up.aloft,
+        )
+
+    def measure(self, cell: Cell, order: int) -> Record:
+        """Measure one cell. Whatever goes wrong becomes its status and reason, and stays with it."""
+        column, plan = cell.column, self.plan
+        workload = self._workloads[cell.workload]
+        profile: LinkProfile | None = plan.links.get(column.link)
+        began = time.monotonic_ns()
+        record = Record(
+            run_id=plan.run_id,
+            testbed=plan.testbed,
+            workload=cell.workload,
+            link=column.link,
+            ipsec=column.ipsec,
+            initiators=column.initiators,
+            repeat=cell.repeat,
+            order=order,
+            status=Status.FAILED,
+            started_unix_s=time.time(),
+            block_bytes=block_bytes(workload),
+            emulated=profile.emulated if profile else False,
+            link_title=profile.title if profile else self._local.title if self._local else "",
+            ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+            encrypts=plan.encrypts(column),
+            clock=plan.clock,
+            lab_kernel=plan.lab_kernel,
+            disk=plan.disk.name if plan.disk is not None else "",
+        )
+        try:
+            up = self.column(column)
+            if self._alongside is not None and up.lanes:
+                self._alongside.before(cell, up.lanes[0])
+            self._kernel_messages()
+            if up.lanes:
+                record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
+            self._recheck_device(up, workload)
+            record = self._measure(cell, workload, up, record)
+        except RequirementError as error:
+            record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
+        except CellInvalid as error:
+            record = msgspec.structs.replace(record, status=Status.INVALID, reason=str(error))
+        except (HarnessError, OSError) as error:
+            self._lost = error if isinstance(error, HostLost) else None
+            record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
+        if record.status is not Status.OK and column in self._columns:
+            # Whatever broke may still be broken: the next cell of this column starts from scratch. What its
+            # captures see until then is of this cell, which does not count.
+            self._newest.pop(column, None)
+            self.take_down(column)
+        return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
+
+    def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
+        """Keep the bandwidth that fio logged on its host, and say what is to be doubted by it."""
+        (text,) = host.read_files([f"{log}_bw.log"])
+        if not text:
+            return ()
+        (raw / overtime.LOG).write_text(text, encoding="utf-8")
+        job = (raw / "job.fio").read_text(encoding="utf-8")
+        try:
+            return overtime.doubts(fiolog.bandwidth(text, fiolog.interval_ms(job)))
+        except UsageError as error:
+            return (f"fio's log of bandwidth says nothing: {error.message}",)
+
+    def _sane(self, record: Record, up: ColumnUp) -> Record:
+        """The record, held to what its link and its disk can do."""
+        local = self._measured_locally.setdefault(record.workload, [])
+        found = sanity.check(record, link=up.link, disk=self.plan.disk, local=local)
+        record = sanity.with_findings(record, found)
+        # A disk of the initiator's own says nothing about the target's.
+        if record.link == LINK_LOCAL and self.plan.local_device is None:
+            local.append(record)
+        return record
+
+    def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
+        """What keeps a cell from being the same again in virtual time."""
+        if not self.plan.virtual_time:
+            return []
+        link = self.plan.links.get(cell.column.link)
+        found = []
+        if link is not None and link.loss_percent:
+            found.append("its link loses packets at random")
+        if link is not None and link.jitter_us:
+            found.append("its link delays packets by random jitter")
+        if not is_repeatable(workload):
+            found.append("its workload has randrepeat=0")
+        return [f"this cell does not repeat to the last digit: {what}" for what in found]
+
+    def _recheck_device(self, up: ColumnUp, workload: Workload) -> None:
+        """A device of the user's has to be the very one that was asked for, before each job that writes."""
+        local = self._local
+        host, storage = self.hosts.target, self._storage[0]
+        if not up.lanes and local is not None:
+            host, storage = local.host, local.storage
+        if storage.device is not None and moves_write(workload):
+            guard.recheck(host, storage.device)
+
+    def _measure(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
+        """Have fio do the workload on the column's disk, and add what came of it to the record."""
+        plan, local = self.plan, self._local
+        raw = self.folder.raw_folder(cell.key)
+        raw.mkdir(parents=True, exist_ok=True)
+        lanes = up.lanes
+        log = self.private / cell.key if len(lanes) < 2 and not plan.virtual_time else None
+
+        def job(device: str) -> str:
+            return job_file(
+                workload,
+                device=device,
+                size_bytes=plan.backing.size_bytes,
+                seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
+                runtime_s=plan.runtime_s,
+                clock=plan.clock,
+                log=None if log is None else str(log),
+            )
+
+        timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
+        protected = cell.column.ipsec != IPSEC_OFF
+        beside = Beside()
+        if plan.probes and lanes:
+            found, reason = echo.beside(lanes[0].path, protected=protected)
+            beside = Beside(round_trips=found, no_round_trips=reason)
+        record = msgspec.structs.replace(record, started_unix_s=time.time())
+        before = self._conditions.look() if self._conditions is not None else {}
+        watching = self._watch()
+        watched = self._observer.watch()
+        if lanes:
+            done = measure.over_lanes(
+                lanes, job, raw, timeout_s=timeout_s, env=self._fio_env, during=watching
+            )
+            self._withdraw(cell.column, done.before)
+        elif local is not None:
+            path = local.storage.path
+            with watching:
+                done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+        counted = watched()
+        done.warnings += conditions.saturated(counted.processors)
+        if self._conditions is not None:
+            done.warnings += conditions.changed(before, self._conditions.look())
+        if log is not None and local is not None:
+            done.warnings += self._over_time(lanes[0].path.initiator if lanes else local.host, log, raw)
+        if plan.probes:
+            beside = msgspec.structs.replace(
+                beside,
+                processors=counted.processors,
+                interfaces=(*(use for part in done.parts for use in part.interfaces), *counted.interfaces),
+                unseen=dict(counted.unseen),
+            )
+        done.warnings += self._sources_of_randomness(cell, workload)
+        done.reasons += complaints(self._kernel_messages())
+        record = measure.summarise(done, workload, record)
+        beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns))
+        record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)
+        record = self._sane(record, up)
+        return msgspec.structs.replace(
+            record,
+            raw=tuple(str(f.relative_to(self.folder.path)) for f in sorted(raw.rglob("*")) if f.is_file()),
+        )

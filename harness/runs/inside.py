@@ -1,0 +1,243 @@
+"""What runs inside a testbed, as root, with a mount namespace of its own: ``python -m harness.runs.inside``.
+
+The lab and the machine's own kernel run the same code here. The mounts made are private to this process
+and vanish with it: configuration, node records and secrets never touch a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.analysis import disturbance
+from harness.analysis.schedule import Schedule
+from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
+from harness.hosts.journal import Journal
+from harness.hosts.runner import last_lines
+from harness.hosts.state import lasting_folder
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
+from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
+from harness.network import interfaces
+from harness.network.paths import pppoe
+from harness.observe import hops
+from harness.results import planned, probe_store
+from harness.results.events import Emit, Ended, Failed, Phase, writer
+from harness.results.store import RunFolder
+from harness.runs.bench import Bench
+from harness.runs.columns import Hosts
+from harness.runs.prober import Prober, questions
+from harness.storage import iscsi
+from harness.storage.iscsi.target import mount_configfs
+from harness.testbeds import doctor
+from harness.testbeds.heartbeat import beating
+
+TMPFS = (str(PRIVATE), "/run/netns")
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+HOP_MODULES: dict[HopKind, tuple[str, ...]] = {
+    HopKind.SWITCH: ("bridge",),
+    HopKind.ROUTER: (),
+    HopKind.PPPOE: ("pppoe", "iptable_mangle", "xt_TCPMSS"),
+    HopKind.OPENFLOW: ("tun",),
+}
+
+
+def modules(plan: Plan) -> dict[str, list[str]]:
+    """The kernel modules that each role needs, by modprobe(8)'s names; built-in ones succeed as well."""
+    names: dict[str, list[str]] = {"initiator": [], "target": []}
+    if any(column.link != LINK_LOCAL for column in plan.columns):
+        if not plan.probing:
+            is_file = plan.backing.kind is BackingKind.FILE
+            names["initiator"] += ["iscsi_tcp", "sd_mod"]
+            names["target"] += ["target_core_mod", "iscsi_target_mod"]
+            names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
+        shaping: list[str] = []
+        if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
+            shaping += ["macvlan" if plan.kernels_apart else "veth", "sch_netem"]
+        if any(link.duplex is Duplex.HALF for link in plan.links.values()):
+            shaping += ["ifb", "sch_ingress", "cls_matchall", "act_mirred"]
+        if any(column.ipsec != IPSEC_OFF for column in plan.columns):
+            shaping += ["xfrm_user", "esp4"]
+        if any(plan.has_radio(link) for link in plan.links.values()):
+            shaping.append("sch_netem")
+        shaping += [name for link in plan.links.values() if link.hops for name in HOP_MODULES[link.hops.kind]]
+        for role in names:
+            names[role] += dict.fromkeys(shaping)
+    if (
+        not plan.probing
+        and plan.disk is None
+        and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None)
+    ):
+        names["target"].append("brd")
+    return names
+
+
+def mount_private(*more: str) -> None:
+    """A tmpfs over each of ``TMPFS``, ``more`` and open-iscsi's folders that there are.
+
+    It is seen by this process and its children alone.
+    """
+    for place in (*TMPFS, *more):
+        Path(place).mkdir(parents=True, exist_ok=True)
+    records = (place for place in iscsi.RECORDS if Path(place).is_dir())
+    for place in (*TMPFS, *records, *more):
+        runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
+
+
+@contextlib.contextmanager
+def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
+    """Who takes part: this kernel alone, kernels beside it, or machines, each reached and ready to serve.
+
+    Raises HarnessError, before anything is brought up, for the first host that cannot take part.
+    """
+    with contextlib.ExitStack() as stack:
+        # Before the others: what is brought up begins with their agents.
+        between = tuple(
+            stack.enter_context(
+                hops.connect(remote.parse_address(text, "hop"), name=name, log=folder.path / f"{name}.log")
+            )
+            for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
+        )
+        if plan.machines is None:
+            ends = NamespaceHost("target"), NamespaceHost("initiator")
+            yield Hosts(target=ends[0], initiators=(ends[1],), hops=between)
+            return
+
+        def reach(text: str, role: str, name: str) -> Host:
+            if plan.kernels_apart and text == remote.LOCAL:
+                return NamespaceHost(name)
+            host = stack.enter_context(
+                remote.connect(
+                    remote.parse_address(text, role),
+                    role=role,
+                    name=name,
+                    run_id=plan.run_id,
+                    log=folder.path / f"{name}.log",
+                    private=iscsi.private_folders(role),
+                )
+            )
+            removed, failed = host.recovered
+            for what in removed:
+                emit(Phase(f"removed on the {name}, left by an earlier run: {what}"))
+            for what in failed:
+                emit(Phase(f"could not be removed on the {name}: {what}"))
+            if not plan.kernels_apart:
+                protected = any(column.ipsec != IPSEC_OFF for column in plan.columns)
+                doctor.require(host, role, ipsec=protected)
+            return host
+
+        # The initiators first: a session that a killed run left can be ended while its target is still there.
+        names = ["initiator", *(f"initiator{n}" for n in range(2, len(plan.machines.initiators) + 1))]
+        initiators = [
+            reach(text, "initiator", name) for text, name in zip(plan.machines.initiators, names, strict=True)
+        ]
+        target = reach(plan.machines.target, "target", "target")
+        for link in plan.links.values():
+            if link.interface is not None:
+                for initiator in initiators:
+                    interfaces.check(initiator, target, link)
+        yield Hosts(target=target, initiators=tuple(initiators), hops=between)
+
+
+def prepare(plan: Plan, taking_part: Hosts) -> None:
+    """Kernel modules and configfs. Raises RequirementError naming every module that a host's kernel lacks."""
+    wanted = modules(plan)
+    for host in taking_part.all:
+        role = "target" if host is taking_part.target else "initiator"
+        missing = [
+            name
+            # brd is only looked for: loading it is the ramdisk's own first act.
+            for name in wanted[role]
+            if host.run(["modprobe", *(["-n"] if name == "brd" else []), name], check=False).status != 0
+        ]
+        if missing:
+            raise RequirementError(
+                f"the {host.name}'s kernel lacks {', '.join(missing)}",
+                hint="run in the lab with --testbed lab, or install a kernel that has these modules",
+            )
+    if plan.probing:
+        return
+    mount_configfs(taking_part.target)
+
+
+def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
+    """Carry out what is left of the folder's plan: of its cells, or of its probes."""
+    plan = folder.load_plan()
+    # What was measured before is read first: a damaged record ends a run before anything is brought up.
+    schedule = Schedule(plan, folder.load_records())
+    probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
+    if plan.testbed is not TestbedKind.MACHINES:
+        speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
+        mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
+    emit(Phase("reaching the hosts"))
+    heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
+    with heart, hosts(plan, folder, emit) as taking_part:
+        if plan.probing:
+            prepare(plan, taking_part)
+            prober = Prober(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
+            prober.execute(left)
+        else:
+            bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            bench.refuse_storage()
+            prepare(plan, taking_part)
+            bench.execute(schedule)
+
+
+def run(run_folder: str, journal_path: str) -> int:
+    """Run a plan to its end; the outcome is told through ``events.jsonl`` and the exit status."""
+    folder = RunFolder(Path(run_folder))
+    emit = writer(folder.path / "events.jsonl")
+    Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
+    journal = Journal(Path(journal_path), lasting=lasting_folder())
+    status = 0
+    plan = folder.load_plan()
+    go_on = planned.resume_command(plan, plan.run_id)
+    try:
+        try:
+            execute(folder, journal, emit)
+        finally:
+            signals.ignore()  # what is left to do is to tell of it
+    except HostLost as error:
+        emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
+        status = error.exit_code
+    except HarnessError as error:
+        emit(Failed(error.message, error.hint, error.exit_code))
+        status = error.exit_code
+    except Interrupted:
+        emit(Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED))
+        status = INTERRUPTED
+    except Exception as error:
+        # What a host answers goes through many hands. The rest is told to the console, which is a file.
+        traceback.print_exc()
+        what = f"the run met what was not foreseen: {type(error).__name__}: {last_lines(str(error))}"
+        emit(Failed(what, f"console.log in the run's folder says where; go on with: {go_on}", 1))
+        status = 1
+    journal.end()
+    emit(Ended(tuple(journal.leaks)))
+    return status or (1 if journal.leaks else 0)
+
+
+def recover(journal_path: str) -> int:
+    """Undo what a killed run on this kernel left; what was removed is printed, what was not is an error."""
+    mount_private()
+    removed, failed = recovery.recover(Journal(Path(journal_path)))
+    for line in removed:
+        sys.stdout.write(f"{line}\n")
+    for line in failed:
+        sys.stderr.write(f"{line}\n")
+    return 1 if failed else 0
+
+
+def main(argv: list[str]) -> int:
+    """``run RUN_FOLDER JOURNAL`` or ``recover JOURNAL``."""
+    signals.unwind()
+    return run(*argv[1:]) if argv[0] == "run" else recover(*argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,601 @@
+"""From what the user typed to a ``Plan``: everything is looked up and checked before anything is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness import __version__
+from harness.analysis.stats import FEWEST
+from harness.hosts import runner
+from harness.hosts.remote import LOCAL, parse_address
+from harness.model import (
+    IPSEC_OFF,
+    LINK_LOCAL,
+    Backing,
+    BackingKind,
+    Column,
+    DiskProfile,
+    IkeAuth,
+    IpsecMode,
+    LabKernel,
+    LinkProfile,
+    Machines,
+    Plan,
+    Proposal,
+    Security,
+    StoppingRule,
+    TestbedKind,
+    Workload,
+)
+from harness.model.errors import RequirementError, UsageError
+from harness.model.units import (
+    check_name,
+    format_size,
+    parse_duration_s,
+    parse_percent,
+    parse_size,
+    shown,
+    unknown_name,
+)
+from harness.parse.files import TomlFile, read_text
+from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
+from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
+from harness.results.planned import (
+    LARGEST_RAM_BACKING_BYTES,
+    MIB,
+    MOST_COLUMNS,
+    MOST_HOPS,
+    MOST_INITIATORS,
+    MOST_REPEATS,
+    MOST_RETRIES,
+    RUNTIME_S,
+    SMALLEST_BACKING_BYTES,
+    default_file,
+)
+from harness.storage import disks, iscsi
+from harness.testbeds import testbed
+from harness.testbeds.lab import kernel
+
+DEFAULT_MAX_REPEATS = 30
+"""With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""
+
+START_S = 2.5
+"""Until the first cell: boot, disk."""
+
+COLUMN_S = 1.5
+"""To bring up one column: link, charons, target, login."""
+
+CELL_OVERHEAD_S = 0.5
+"""Around the measurement of one cell: the start of fio, counters, the record."""
+
+
+CONFIG_VERSION = 1
+MOST_PATHS = 256
+"""Columns times their initiators: each has an address of its own in the lab."""
+
+
+class Kernels(enum.StrEnum):
+    """Whether the lab's hosts share a kernel, which is faster, or have one each."""
+
+    ONE = "one"
+    APART = "apart"
+
+
+class KernelChoice(enum.StrEnum):
+    """Which kernel the lab boots; ``auto``: its own for what Debian's cannot do, if it is built."""
+
+    AUTO = "auto"
+    DEBIAN = "debian"
+    OWN = "own"
+
+
+KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
+
+DEFAULT_VIRTUAL_DISK = "sata-ssd"
+"""What virtual time measures if no storage is named: with one that takes no time a cell would hardly end."""
+
+DEFAULT_VIRTUAL_SEED = 1
+"""Virtual time is there to be repeated: so is the order, unless a seed is given."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of ``harness run`` as typed; empty means the default.
+
+    It is also the schema of a configuration file, whose ``version`` is ``CONFIG_VERSION``.
+    """
+
+    version: int = CONFIG_VERSION
+    links: tuple[str, ...] = ()
+    ipsec: tuple[str, ...] = ()
+    profile: str = "document"
+    workloads: tuple[str, ...] = ()
+    testbed: str = testbed.AUTO
+    repeats: int = 3
+    confidence: str | None = None
+    max_repeats: int | None = None
+    max_time: str | None = None
+    retries: int = 2
+    runtime: str | None = None
+    seed: int | None = None
+    size: str = "128M"
+    backing: str | None = None
+    local_device: str | None = None
+    destroy: tuple[str, ...] = ()
+    target: str | None = None
+    initiators: tuple[str, ...] = ()
+    hops: tuple[str, ...] = ()
+    kernels: Kernels = Kernels.ONE
+    lab_initiators: int = 1
+    shared_lun: bool = False
+    lab_kernel: KernelChoice = KernelChoice.AUTO
+    virtual_time: bool = False
+    disk: str | None = None
+    wifi_security: Security = Security.WPA2
+    probes: bool | None = None
+    ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
+    auth: IkeAuth = IkeAuth.PSK
+    iscsi: tuple[str, ...] = ()
+    results: str = "results"
+
+
+def load_request(path: Path) -> Request:
+    """The request that a TOML file holds. UsageError names file, line and key of what is wrong."""
+    kind = "configuration"
+    file = TomlFile(kind, path, read_text(path, kind))
+    # Consent to losing data is typed each time: a file would give it again, for another disk perhaps.
+    request = file.load(Request, destroy=())
+    if "version" not in file.parse():
+        raise file.refuse("version", "the key is missing", f"add version = {CONFIG_VERSION}")
+    if request.version != CONFIG_VERSION:
+        raise file.refuse(
+            "version",
+            f"expected {CONFIG_VERSION}, found {request.version}",
+            "the file is of another version of the harness",
+        )
+    return request
+
+
+def make_plan(request: Request) -> Plan:
+    """Check and resolve a request. Raises UsageError for the first thing that is wrong."""
+    if not 1 <= request.repeats <= MOST_REPEATS:
+        raise UsageError(
+            f"expected 1 to {MOST_REPEATS} repeats, found {request.repeats}", hint="try --repeats 3"
+        )
+    if not 0 <= request.retries <= MOST_RETRIES:
+        raise UsageError(
+            f"expected 0 to {MOST_RETRIES} retries, found {request.retries}", hint="try --retries 2"
+        )
+    profile, workloads = load_workloads(request.profile)
+    workloads = _pick(workloads, request.workloads)
+    runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
+    if runtime_s is not None and not RUNTIME_S[0] <= runtime_s <= RUNTIME_S[1]:
+        raise UsageError(
+            f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
+        )
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    kind, machines = _testbed(request)
+    _require_hops_apart(request, kind)
+    disk = _disk(request)
+    backing, local_device = _storage(request, kind, run_id)
+    if backing.path is not None and kind is TestbedKind.LAB:
+        raise UsageError(
+            f"{backing.path} is this machine's, and the lab would measure the machine's page cache instead",
+            hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
+        )
+    columns, links, proposals = _columns(request, kind, machines)
+    _require_hops_possible(request, links)
+    lab_kernel = _lab_kernel(request, kind, links, disk)
+    if lab_kernel is LabKernel.OWN:
+        columns, links = _on_the_air(columns, links, request.wifi_security)
+    _require_possible(request, backing, workloads, columns)
+    seed = request.seed
+    if seed is None:
+        seed = DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"expected a seed from 0 to 2^63-1, found {seed}", hint="try --seed 1")
+    _try_job_files(workloads, backing.size_bytes, runtime_s)
+    return Plan(
+        run_id=run_id,
+        testbed=kind,
+        columns=columns,
+        workloads=workloads,
+        repeats=request.repeats,
+        stop=_stopping_rule(request),
+        retries=request.retries,
+        seed=seed,
+        backing=backing,
+        links=links,
+        proposals=proposals,
+        ipsec_mode=request.ipsec_mode,
+        ike_auth=request.auth,
+        machines=machines,
+        hops=request.hops,
+        kernels_apart=request.kernels is Kernels.APART,
+        local_device=local_device,
+        shared_lun=request.shared_lun,
+        lab_kernel=lab_kernel,
+        virtual_time=request.virtual_time,
+        disk=disk,
+        wifi_security=request.wifi_security,
+        iscsi=iscsi.parse(request.iscsi),
+        # In virtual time processors cost nothing, and a run that is to repeat does nothing on the way.
+        probes=not request.virtual_time if request.probes is None else request.probes,
+        profile=profile,
+        runtime_s=runtime_s,
+        created_unix_s=time.time(),
+        harness_version=__version__,
+    )
+
+
+def _stopping_rule(request: Request) -> StoppingRule | None:
+    """When a cell has been repeated often enough; None: after ``repeats``."""
+    if request.confidence is None:
+        for option, value in (("--max-repeats", request.max_repeats), ("--max-time", request.max_time)):
+            if value is not None:
+                raise UsageError(
+                    f"{option} bounds what --confidence asks for, and there is none",
+                    hint="add --confidence 5%",
+                )
+        return None
+    most = DEFAULT_MAX_REPEATS if request.max_repeats is None else request.max_repeats
+    fewest = max(FEWEST, request.repeats)
+    if not fewest <= most <= MOST_REPEATS:
+        raise UsageError(
+            f"expected --max-repeats from {fewest} to {MOST_REPEATS}, found {most}",
+            hint=f"fewer than {FEWEST} repeats cannot bound a median with 95 % confidence",
+        )
+    return StoppingRule(
+        width=parse_percent(request.confidence, what="--confidence"),
+        max_repeats=most,
+        max_s=None if request.max_time is None else parse_duration_s(request.max_time, what="--max-time"),
+    )
+
+
+def _pick(workloads: tuple[Workload, ...], names: Sequence[str]) -> tuple[Workload, ...]:
+    known = {workload.name: workload for workload in workloads}
+    for name in names:
+        if name not in known:
+            raise unknown_name("workload", name, known)
+    return tuple(known[name] for name in dict.fromkeys(names)) or workloads
+
+
+def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
+    """Where to measure, and the machines if there are any."""
+    if request.target is None:
+        if request.initiators:
+            raise UsageError(
+                "initiators were named, but no target", hint="add --target ssh://root@HOST (or local)"
+            )
+        kind = testbed.choose(request.testbed)
+        apart = request.kernels is Kernels.APART
+        if apart and kind is not TestbedKind.LAB:
+            raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
+        if not 1 <= request.lab_initiators <= (MOST_INITIATORS if apart else 1):
+            raise UsageError(
+                f"expected 1 to {MOST_INITIATORS} lab initiators with --kernels apart, and 1 without, "
+                f"found {request.lab_initiators}",
+                hint="add --kernels apart: open-iscsi needs a kernel for each initiator",
+            )
+        if not apart:
+            return kind, None
+        others = [f"ssh://initiator{number}" for number in range(2, request.lab_initiators + 1)]
+        return kind, Machines(target="ssh://target", initiators=(LOCAL, *others))
+    if request.testbed not in (testbed.AUTO, TestbedKind.MACHINES):
+        raise UsageError(
+            f"a target was named, {request.target}, and also --testbed {request.testbed}",
+            hint="leave one out",
+        )
+    if request.kernels is Kernels.APART or request.lab_initiators != 1:
+        raise UsageError("--kernels and --lab-initiators are for the lab, but a target was named")
+    initiators = request.initiators or (LOCAL,)
+    if len(set(initiators)) != len(initiators) or len(initiators) > MOST_INITIATORS:
+        raise UsageError(
+            f"expected up to {MOST_INITIATORS} different initiators, found {', '.join(initiators)}",
+            hint="each machine can be one initiator",
+        )
+    for what, text in (("target", request.target), *(("initiator", text) for text in initiators)):
+        parse_address(text, what)
+    return TestbedKind.MACHINES, Machines(target=request.target, initiators=initiators)
+
+
+def _require_hops_apart(request: Request, kind: TestbedKind) -> None:
+    """A hop is a machine of its own, and each is named once."""
+    if request.hops and kind is TestbedKind.LAB:
+        raise UsageError(
+            f"a hop was named, {shown(request.hops[0])}, but the lab's hosts and all that is between them "
+            "share a kernel, or have nothing between theirs",
+            hint="leave --hop out, or name real machines with --target",
+        )
+    if len(set(request.hops)) != len(request.hops) or len(request.hops) > MOST_HOPS:
+        raise UsageError(
+            f"expected up to {MOST_HOPS} different hops, found {', '.join(map(shown, request.hops))}",
+            hint="name each router or switch once",
+        )
+    for text in request.hops:
+        parse_address(text, "hop")
+
+
+def _disk(request: Request) -> DiskProfile | None:
+    """The modelled disk that was asked for, or that virtual time measures by default."""
+    if request.disk is not None and request.backing is not None:
+        raise UsageError(
+            f"a disk was named, {request.disk}, and also --backing {request.backing}", hint="leave one out"
+        )
+    if request.disk is not None:
+        return disks.load_disk(request.disk)
+    return disks.load_disk(DEFAULT_VIRTUAL_DISK) if request.virtual_time and request.backing is None else None
+
+
+def _lab_kernel(
+    request: Request, kind: TestbedKind, links: Mapping[str, LinkProfile], disk: DiskProfile | None
+) -> LabKernel | None:
+    """The kernel that the lab is to boot; None outside of the lab.
+
+    UsageError if what was asked for cannot be had together; RequirementError if it needs the lab's own
+    kernel, and that has not been built.
+    """
+    needing = ["--lab-kernel own"] if request.lab_kernel is KernelChoice.OWN else []
+    needing += ["--virtual-time"] if request.virtual_time else []
+    needing += ["--disk"] if disk is not None and not request.virtual_time else []
+    if kind is not TestbedKind.LAB:
+        if needing or request.lab_kernel is not KernelChoice.AUTO:
+            what = needing[0] if needing else "--lab-kernel"
+            raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
+        return None
+    apart = request.kernels is Kernels.APART
+    if apart and needing:
+        raise UsageError(
+            f"{needing[0]} needs one kernel for all, found --kernels apart",
+            hint="each kernel has a clock, radios and disks of its own: leave one out",
+        )
+    if request.lab_kernel is KernelChoice.DEBIAN and needing:
+        raise UsageError(
+            f"{needing[0]} needs the lab's own kernel, but Debian's was chosen",
+            hint="leave --lab-kernel out",
+        )
+    if needing:
+        kernel.own_kernel()
+        return LabKernel.OWN
+    has_radio = any(link.radio is not None for link in links.values())
+    if request.lab_kernel is KernelChoice.AUTO and has_radio and not apart:
+        with contextlib.suppress(RequirementError):
+            kernel.own_kernel()
+            return LabKernel.OWN
+    return LabKernel.DEBIAN
+
+
+MOST_COLUMNS_ALOFT = 30
+"""Each takes three radios, of which mac80211_hwsim makes at most a hundred."""
+
+
+def _on_the_air(
+    columns: Sequence[Column], links: Mapping[str, LinkProfile], security: Security
+) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
+    """Columns and links, those over simulated radios called what they are: of WPA2 wifi stays wifi."""
+    aloft = sum(column.link != LINK_LOCAL and links[column.link].radio is not None for column in columns)
+    if aloft > MOST_COLUMNS_ALOFT:
+        raise UsageError(
+            f"expected at most {MOST_COLUMNS_ALOFT} columns over WiFi, found {aloft}",
+            hint="use fewer links or proposals",
+        )
+    renamed = {
+        name: msgspec.structs.replace(
+            link,
+            name=name if security is Security.WPA2 else check_name("link", f"{name}-{security}"),
+            title=f"WiFi (hwsim, {security.upper() if security is not Security.OPEN else security})",
+        )
+        if link.radio is not None
+        else link
+        for name, link in links.items()
+    }
+    return (
+        tuple(
+            column
+            if column.link == LINK_LOCAL
+            else Column(renamed[column.link].name, column.ipsec, column.initiators)
+            for column in columns
+        ),
+        {link.name: link for link in renamed.values()},
+    )
+
+
+def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing, Backing | None]:
+    """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
+    wanted = request.backing
+    if wanted is None:
+        # On somebody's machine the safe default is a file, made for the run, that cannot be taken for a disk.
+        in_memory = kind is not TestbedKind.MACHINES
+        wanted = "ramdisk" if in_memory else f"file:{default_file(run_id)}"
+    backing = parse_backing(wanted, request.size, request.destroy)
+    local_device = None
+    if request.local_device is not None:
+        if kind is not TestbedKind.MACHINES:
+            raise UsageError(
+                "a local device is for real machines, but no target was named",
+                hint="add --target ssh://root@HOST",
+            )
+        local_device = parse_backing(request.local_device, request.size, request.destroy)
+        if local_device.kind is BackingKind.RAMDISK or local_device.path is None:
+            raise UsageError(
+                "expected the path of a disk or of a new file on the initiator, "
+                f"found {request.local_device}",
+                hint="try --local-device /dev/NAME or --local-device file:/var/tmp/local.img",
+            )
+    asked = {b.destroy for b in (backing, local_device) if b is not None}
+    for name in request.destroy:
+        if name not in asked:
+            raise UsageError(
+                f"--destroy {name} is consent for a block device, and none of this name is used",
+                hint="name it as --backing or --local-device does, or leave --destroy out",
+            )
+    return backing, local_device
+
+
+def _counts(initiators: int) -> list[int]:
+    """1, 2, 4 … and all: how many initiators take part in a column."""
+    return sorted({*(1 << power for power in range(initiators.bit_length())), initiators})
+
+
+def _require_possible(
+    request: Request, backing: Backing, workloads: Sequence[Workload], columns: Sequence[Column]
+) -> None:
+    """Several initiators need a LUN each, or have to leave a shared one as it is."""
+    several = max((column.initiators for column in columns), default=1) > 1
+    if several and backing.kind is BackingKind.BLOCK and not request.shared_lun:
+        raise UsageError(
+            "several initiators need a LUN each, and a block device is one",
+            hint="add --shared-lun, to have all of them read it, or use --backing file:/PATH",
+        )
+    writing = [workload.name for workload in workloads if moves_write(workload)]
+    if request.shared_lun and writing:
+        raise UsageError(
+            f"a shared LUN is read-only, and {', '.join(writing[:3])} would write to it",
+            hint="choose reading workloads with --workload",
+        )
+
+
+def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -> None:
+    """Hops are of one kernel; and where its processor costs nothing, a share of it says nothing."""
+    for link in links.values():
+        if link.hops is None:
+            continue
+        if request.kernels is Kernels.APART:
+            raise UsageError(
+                f"the link {link.name} has its hops in one kernel with its ends, found --kernels apart",
+                hint="leave --kernels out for it",
+            )
+        if request.virtual_time and link.hops.openflow is not None and link.hops.openflow.cpu_percent:
+            raise UsageError(
+                f"the link {link.name} limits a switch's processor, which costs nothing in virtual time",
+                hint="leave :cpu=N or --virtual-time out",
+            )
+
+
+def _columns(
+    request: Request, kind: TestbedKind, machines: Machines | None
+) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
+    """The matrix's columns, in the order of the document: without IPsec first, then with."""
+    links: dict[str, LinkProfile] = {}
+    local = False
+    if kind is TestbedKind.MACHINES and not request.links:
+        raise UsageError(
+            "expected the interfaces of the initiator to measure over, found none",
+            hint="try --link local --link wired=eth0; `harness doctor` with the same --initiator lists them",
+        )
+    for spec in request.links or (LINK_LOCAL, "wired", "wifi"):
+        if spec == LINK_LOCAL:
+            local = True
+            continue
+        if is_real(spec) is not (kind is TestbedKind.MACHINES):
+            raise UsageError(
+                f"link {shown(spec)}: real machines have real interfaces (wired=eth0), the other testbeds "
+                "have emulated links (wired)",
+                hint="with --target, name interfaces; without, leave =INTERFACE out",
+            )
+        profile = real_link(spec) if is_real(spec) else load_link(spec)
+        if links.get(profile.name, profile) != profile:
+            raise UsageError(
+                f"two different links are called {profile.name}", hint="rename the file of one of them"
+            )
+        links[profile.name] = profile
+    protections = expand_ipsec(request.ipsec or "both")
+    proposals = {name: load_proposal(name) for name in protections if name != IPSEC_OFF}
+    columns = [Column(LINK_LOCAL)] if local else []
+    columns += [
+        Column(link, protection, count)
+        for protection in protections
+        for link in links
+        for count in _counts(len(machines.initiators) if machines else 1)
+    ]
+    if len(columns) > MOST_COLUMNS:
+        raise UsageError(
+            f"expected at most {MOST_COLUMNS} columns, found {len(columns)}",
+            hint="use fewer links or proposals",
+        )
+    if sum(column.initiators for column in columns) > MOST_PATHS:
+        raise UsageError(
+            f"expected at most {MOST_PATHS} paths (initiators of all columns), found more",
+            hint="use fewer links, proposals or initiators",
+        )
+    if request.ipsec and proposals and not links:
+        raise UsageError(
+            f"IPsec protects a network, and the only link asked for is {LINK_LOCAL}",
+            hint="add --link wired, or leave --ipsec out",
+        )
+    used = {column.link for column in columns}
+    return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
+
+
+def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
+    """``ramdisk``, ``file``, ``file:PATH`` or ``block:PATH`` (or just the path of a device), and its size.
+
+    ``destroy`` are the names of devices whose contents the user agreed to lose.
+    """
+    kind, _, path = text.partition(":")
+    if text.startswith("/dev/"):
+        kind, path = "block", text
+    if kind not in list(BackingKind):
+        raise unknown_name("backing", text, [*BackingKind, "file:PATH", "block:/dev/NAME"])
+    size_bytes = parse_size(size)
+    if size_bytes % MIB or size_bytes < SMALLEST_BACKING_BYTES:
+        raise UsageError(
+            f"expected a size in whole MiB from {format_size(SMALLEST_BACKING_BYTES)} on, found {size}",
+            hint="try --size 128M",
+        )
+    in_memory = kind == BackingKind.RAMDISK or (kind == BackingKind.FILE and not path)
+    if in_memory and size_bytes > LARGEST_RAM_BACKING_BYTES:
+        raise UsageError(
+            f"expected at most {format_size(LARGEST_RAM_BACKING_BYTES)} for storage in memory, found {size}",
+            hint="try --size 1G",
+        )
+    if (kind == BackingKind.BLOCK or path) and not path.startswith("/"):
+        raise UsageError(
+            f"expected the absolute path of a {kind} backing, found {text}",
+            hint="try --backing block:/dev/NAME or --backing file:/var/tmp/bench.img",
+        )
+    if kind == BackingKind.RAMDISK and path:
+        raise UsageError(f"a ramdisk has no path, found {text}", hint="try --backing ramdisk")
+    agreed = path if kind == BackingKind.BLOCK and path in destroy else None
+    return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None, destroy=agreed)
+
+
+def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:
+    """Have fio itself read every job file, so that a mistake shows now and not in the middle of a run."""
+    for workload in workloads:
+        text = job_file(workload, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
+        done = runner.run(["fio", "--parse-only", "-"], input=text, check=False)
+        if done.status != 0:
+            words = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise UsageError(
+                f"fio does not accept the workload {workload.name}: {(words or ['it gave no reason'])[-1]}",
+                hint="`fio --cmdhelp=OPTION` explains an option",
+            )
+
+
+REAL_PER_VIRTUAL = 3.0
+"""Seconds that a virtual second takes, about: it depends on how much happens in it."""
+
+
+def cell_s(plan: Plan, workload: Workload) -> float:
+    """How long fio measures one cell of a workload, estimated."""
+    estimate_s = wall_estimate_s(workload, plan.runtime_s)
+    return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
+
+
+def mean_cell_s(plan: Plan) -> float:
+    """How long a cell takes from its start to its record, estimated."""
+    return sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads) / len(plan.workloads)
+
+
+def estimate_s(plan: Plan, repeats: int | None = None) -> float:
+    """How long a run of so many repeats (the plan's) takes: its runtimes, and what the rest usually costs."""
+    block_s = sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads)
+    networked = sum(column.link != LINK_LOCAL for column in plan.columns)
+    return START_S + COLUMN_S * networked + block_s * len(plan.columns) * (repeats or plan.repeats)

@@ -1,0 +1,252 @@
+"""From what the user typed to a ``Plan`` of probes: names and files of probes, and the paths to probe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
+from harness.model.errors import UsageError
+from harness.model.probing import (
+    Cipher,
+    Flood,
+    Forwarding,
+    PacketRate,
+    Ping,
+    Probe,
+    Socket,
+    Tcp,
+    Udp,
+    UdpLatency,
+    check,
+)
+from harness.model.units import shown, unknown_name
+from harness.parse.files import TomlFile, read_text
+from harness.parse.profiles import data_folder
+from harness.probes import cipher
+from harness.results.planned import MIB
+from harness.runs import plan as plans
+from harness.runs.plan import Request
+from harness.table.views import View
+
+DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
+LOAD_S = 2
+"""How long the load of a loaded ping goes on beyond the pings."""
+
+NO_PROFILE = "probes"
+"""``Plan.profile`` of probes that were named one by one."""
+
+DEFAULT_LINKS = ("wired", "wifi")
+
+PAYLOADS_BYTES = (64, 1024, 4096, 32768)
+VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S = 1, 1_000_000_000
+"""How long, and how fast over UDP, a named probe is in virtual time: there a second says what ten do."""
+
+VIRTUAL_PACKETS_PER_S = 7000
+"""Each packet is imitated, whatever the virtual clock says: so many in a second of ours. A core did 6 000
+(TCP through PPPoE) to 10 000 (UDP over a cable)."""
+
+MOST_VIRTUAL_PACKETS = 2_000_000
+"""Of one probe: five minutes."""
+
+KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
+    "ping": lambda: (Ping(),),
+    "ping-io": lambda: (Ping(count=500, interval_s=0.002),),
+    "ping-loaded": lambda: (Ping(count=100, interval_s=0.05, loaded=True),),
+    "tcp": lambda: (Tcp(),),
+    "udp": lambda: (Udp(),),
+    "pps": lambda: (PacketRate(tool=Flood.PING), PacketRate(tool=Flood.HPING3), Forwarding()),
+    "udp-latency": lambda: tuple(
+        UdpLatency(payload_bytes=size, socket=socket) for size in PAYLOADS_BYTES for socket in Socket
+    ),
+}
+"""What ``--probe NAME`` stands for."""
+
+
+class ProbeProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``profiles/probes/*.toml``: paths and probes of one experiment, and how it is shown.
+
+    ``view`` and ``reference`` are for ``harness table`` afterwards.
+    """
+
+    title: str
+    source: str = ""
+    links: tuple[str, ...] = ()
+    ipsec: tuple[str, ...] = ("off",)
+    repeats: int = 1
+    view: str = "link"
+    reference: str | None = None
+    probe: tuple[Probe, ...] = ()
+
+
+def names() -> list[str]:
+    """The profiles that the project brings."""
+    return sorted(file.stem for file in _folder().glob("*.toml"))
+
+
+def load_profile(name: str) -> ProbeProfile:
+    """A profile of the project's by its name, or a TOML file. UsageError says what is wrong with it."""
+    path = Path(name) if "/" in name or name.endswith(".toml") else _folder() / f"{name}.toml"
+    if path.parent == _folder() and name not in names():
+        raise unknown_name("profile of probes", name, names())
+    kind = "profile of probes"
+    profile = TomlFile(kind, path, read_text(path, kind)).load(ProbeProfile)
+    for probe in profile.probe:
+        check(probe)
+    return profile
+
+
+def _folder() -> Path:
+    return data_folder() / "profiles" / "probes"
+
+
+def named(words: Sequence[str], *, virtual_time: bool = False) -> list[Probe]:
+    """The probes that ``--probe`` asks for."""
+    for word in words:
+        if word not in KINDS:
+            raise unknown_name("probe", word, KINDS)
+    found = [probe for word in words for probe in KINDS[word]()]
+    if virtual_time:
+        return changed(found, duration_s=VIRTUAL_DURATION_S, rate_bit_s=VIRTUAL_RATE_BIT_S)
+    return found
+
+
+def changed(
+    probes: Sequence[Probe],
+    *,
+    count: int | None = None,
+    duration_s: int | None = None,
+    rate_bit_s: int | None = None,
+) -> list[Probe]:
+    """The same probes with another count, duration or rate, where they have one; all of them checked."""
+    found = []
+    for probe in probes:
+        if count is not None and isinstance(probe, Ping | UdpLatency):
+            probe = msgspec.structs.replace(probe, count=count)
+        if duration_s is not None and isinstance(probe, Tcp | Udp | PacketRate | Forwarding):
+            probe = msgspec.structs.replace(probe, duration_s=duration_s)
+        if rate_bit_s is not None and isinstance(probe, Udp):
+            probe = msgspec.structs.replace(probe, rate_bit_s=rate_bit_s)
+        check(probe)
+        found.append(probe)
+    return found
+
+
+def parse_rate(text: str) -> int:
+    """Bits per second meant by ``100M``, ``1.5G`` or ``64000``: powers of 1000, as iperf3 reads them."""
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([KMG]?)", text.strip(), re.IGNORECASE | re.ASCII)
+    if match is None:
+        raise UsageError(f"expected a rate in bit/s, found {shown(text)}", hint="try 100M or 1.5G")
+    factor: int = 1000 ** " KMG".index(match[2].upper() or " ")
+    return round(float(match[1]) * factor)
+
+
+def views(probes: Sequence[Probe]) -> list[View]:
+    """The views that show these probes, in the order of the probes."""
+    found = [
+        View.UDP_LATENCY
+        if isinstance(probe, UdpLatency)
+        else View.PPS
+        if isinstance(probe, PacketRate | Forwarding)
+        else View.LINK
+        for probe in probes
+    ]
+    return list(dict.fromkeys(found))
+
+
+def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
+    """A plan of probes, which come from ``profile``, on the links of a request. UsageError as ``plan``'s."""
+    if LINK_LOCAL in request.links:
+        raise UsageError(
+            "probes send packets over a network, and the link local has none",
+            hint="name another, such as --link wired",
+        )
+    if request.lab_initiators != 1 or len(request.initiators) > 1:
+        raise UsageError("a probe has one initiator, found more", hint="name one")
+    names = [probe.name for probe in probes]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two probes are called {name}", hint="leave one of them out")
+    links = request.links or (() if request.target else DEFAULT_LINKS)
+    # The smallest workload there is: a plan of cells without it would be refused, and none of it is run.
+    made = plans.make_plan(
+        msgspec.structs.replace(
+            request,
+            links=links,
+            ipsec=request.ipsec or ("off",),
+            profile="document",
+            workloads=("seq-read-4k",),
+            probes=False,
+        )
+    )
+    made = msgspec.structs.replace(
+        made,
+        workloads=(),
+        probing=tuple(probes),
+        disk=None,
+        backing=Backing(kind=BackingKind.RAMDISK, size_bytes=16 * MIB),
+        profile=profile,
+    )
+    if made.virtual_time:
+        _require_few_packets(made)
+    return made
+
+
+def _require_few_packets(plan: Plan) -> None:
+    """Virtual time takes no time but ours, of which each packet takes some: a probe has to end."""
+    for probe in plan.probing:
+        for column in plan.columns:
+            count = _packets(probe, plan.links[column.link])
+            if count > MOST_VIRTUAL_PACKETS:
+                minutes = count / VIRTUAL_PACKETS_PER_S / 60
+                raise UsageError(
+                    f"expected at most {MOST_VIRTUAL_PACKETS / 1e6:g} million packets of a probe in virtual "
+                    f"time, which imitates each of them, found {count / 1e6:.1f} million of {probe.name} "
+                    f"over {column.link}: some {minutes:.0f} minutes",
+                    hint="try --duration 1s, with --udp-rate at about the link's rate",
+                )
+
+
+def _packets(probe: Probe, link: LinkProfile) -> float:
+    """About how many full packets a probe sends over a link; 0 where no rate is known."""
+    match probe:
+        case Udp():
+            size_bytes = probe.payload_bytes or link.mtu_bytes
+            return probe.rate_bit_s * probe.duration_s / (8 * size_bytes)
+        case Tcp():
+            seconds = float(probe.duration_s)
+        case Ping(loaded=True):
+            seconds = probe.count * probe.interval_s + LOAD_S
+        case _:
+            return 0
+    return (link.rate_bit_s or 0) * seconds / (8 * link.mtu_bytes)
+
+
+def estimate_s(plan: Plan) -> float:
+    """How long the probes of a plan take, about."""
+    each = (
+        max(
+            _estimate_s(probe),
+            _packets(probe, plan.links[column.link]) / VIRTUAL_PACKETS_PER_S if plan.virtual_time else 0,
+        )
+        for probe in plan.probing
+        for column in plan.columns
+    )
+    return sum(each) * plan.repeats
+
+
+def _estimate_s(probe: Probe) -> float:
+    match probe:
+        case Ping():
+            return probe.count * probe.interval_s + (LOAD_S if probe.loaded else 0) + 0.2
+        case UdpLatency():
+            return probe.count * 300e-6
+        case PacketRate():
+            return 3.0 * probe.duration_s
+        case Cipher():
+            return cipher.DURATION_S
+        case _:
+            return probe.duration_s + 1.0

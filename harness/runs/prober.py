@@ -1,0 +1,132 @@
+"""The composer of probes: every probe on every column, without a disk, a target or a session."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.analysis import disturbance
+from harness.hosts.journal import Journal
+from harness.model import Column, Plan, Status
+from harness.model.errors import HarnessError, HostLost, RequirementError
+from harness.model.probing import Probe
+from harness.network import links
+from harness.observe import counters, environment, neighbours
+from harness.probes import judged
+from harness.probes.tools import Way
+from harness.results import probe_store
+from harness.results.events import CellEnded, CellStarted, Emit, Phase, ago_s
+from harness.results.probe_records import ProbeRecord, probe_key
+from harness.results.store import RunFolder
+from harness.runs import leftovers
+from harness.runs.columns import ColumnPath, Columns, Hosts
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A probe of a column, for the ``repeat``-th time."""
+
+    column: Column
+    probe: Probe
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        return probe_key(self.column, self.probe, self.repeat)
+
+
+def questions(plan: Plan) -> list[Question]:
+    """All probes of a plan in their order: the columns alternate, so that no repeat is one column's alone."""
+    return [
+        Question(column, probe, repeat)
+        for repeat in range(1, plan.repeats + 1)
+        for probe in plan.probing
+        for column in plan.columns
+    ]
+
+
+class Prober:
+    """One run of a plan of probes. Columns are brought up when they are first asked, and stay up."""
+
+    def __init__(
+        self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
+    ) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.emit = emit
+        self.hosts = hosts
+        self.journal = journal
+        self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
+        self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
+        self._observer = counters.Observer()
+        self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._facts: dict[str, object] = {}
+
+    def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
+        """Make the probes in ``todo`` (place in the order, question) and write a record for each.
+
+        Raises HarnessError only where the run as a whole cannot go on.
+        """
+        self._facts = environment.describe(self.hosts.all, self.hosts.hops)
+        if not self.plan.virtual_time:
+            self._observer = self.hosts.observer(self.emit)
+        with contextlib.ExitStack() as stack:
+            stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag, self._paths.made)
+            stack.enter_context(self._paths.shared())
+            columns = stack.enter_context(contextlib.ExitStack())
+            for number, (order, question) in enumerate(todo, 1):
+                self.emit(CellStarted(question.key, number, len(todo)))
+                record = self._make(question, order, columns)
+                probe_store.save(self.folder, record)
+                self.emit(
+                    CellEnded(
+                        question.key,
+                        record.status,
+                        record.reason,
+                        0,
+                        ago_s(record.started_unix_s),
+                        disturbance.told(record),
+                    )
+                )
+            self.emit(Phase("taking everything down"))
+
+    def _make(self, question: Question, order: int, columns: contextlib.ExitStack) -> ProbeRecord:
+        record = judged.blank(self.plan, question.column, question.probe, repeat=question.repeat, order=order)
+        up = self._column(question.column, columns)
+        if isinstance(up, RequirementError):
+            return msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(up))
+        if not isinstance(up, ColumnPath):
+            return msgspec.structs.replace(record, status=Status.FAILED, reason=str(up))
+        way = Way(
+            path=up.path,
+            raw=judged.raw_folder(self.folder.path, record),
+            journal=self.journal,
+            witnesses=up.protection.witnesses if up.protection is not None else None,
+        )
+        record = msgspec.structs.replace(record, esp=up.esp)
+        return judged.measure(
+            record, way, observer=self._observer, watch=self._watch, folder=self.folder.path
+        )
+
+    def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:
+        """The path of a column, or why there is none, which is tried once."""
+        if column not in self._up:
+            try:
+                with contextlib.ExitStack() as stack:
+                    up = self._paths.bring_up(column, 0, stack)
+                    columns.push(stack.pop_all())
+            except HostLost:
+                raise
+            except (HarnessError, OSError) as error:
+                self._up[column] = error
+            else:
+                self._up[column] = up
+                self._facts[f"column {column.label}"] = {
+                    "link": [links.describe(up.path)],
+                    "esp": [up.esp],
+                    "control": [msgspec.to_builtins(up.control)],
+                }
+                self.folder.save_environment(self._facts)
+        return self._up[column]

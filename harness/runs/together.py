@@ -1,0 +1,329 @@
+"""One measurement of several initiators at once: fio's own distributed mode, without a network of its own.
+
+Each initiator has a ``fio --server`` on a unix socket in its private folder, which root alone reaches, and
+one ``fio --client`` here sends all of them their jobs and then the word to run. ``Host.reach`` carries that.
+
+What fio 3.33 does when something breaks, and what follows from it (each was tried):
+
+================================  ================================================================
+a server is killed, or its host   the client goes on, and ends with status 1 and the others' jobs
+the process of a job is killed    the same, with status 0: a job that is missing is all there is
+a server hangs                    the client waits for ever: its socket is cut after ``timeout_s``
+a server refuses a job and goes   SIGPIPE ends the client, and all figures with it: it is ignored
+a server is asked to end          its running job goes on: its whole session is killed
+the protocols differ              the server closes the connection, like one that died
+================================  ================================================================
+
+With ``--debug=net`` the client tells whom it hears from, and so when each job began: by the clock of this
+machine. Those of the hosts differ, and fio's ``job_start``, which later versions have, is by theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.analysis.histogram import Histogram, merge
+from harness.hosts import PRIVATE, Host, runner
+from harness.model import Io, Latency
+from harness.model.errors import HarnessError
+from harness.model.escape import printable
+from harness.parse import fio
+from harness.parse.fio import FioJob, ServerAnswer
+
+LARGEST_SKEW = 0.05
+"""How far apart the jobs may begin before it is said, as a share of the time that they measured."""
+
+READY_S = 20.0
+CUT_S = 10.0
+"""How long fio's client may take to end once those that hang are cut off."""
+
+VERSION = ["fio", "--version"]
+NOT_FOUND = 127
+"""env(1)'s exit status where there is no such program."""
+
+POLL_S = 0.005
+MEASURING_POLL_S = 0.1
+
+# Whatever ends it, the processes that fio forks for a connection and for a job end with it. fio leaves its
+# socket, and a job that verifies leaves its state in the working folder, which is in memory.
+_SERVER = """
+cd "${0%/*}" || exit
+rm -f "$0"
+trap 'rm -f "$0"; kill -9 $! 2>/dev/null; wait; kill -9 0' EXIT
+trap exit TERM
+fio --server=sock:"$0" &
+wait
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """An initiator that takes part: its host, and the text of a fio job file with its one job.
+
+    The job has ``thread`` set: one in a process of its own would leave the session that is killed in the end.
+    """
+
+    name: str
+    host: Host
+    job: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What came of one initiator. ``reason`` says why it has no job, or more on a job that is invalid.
+
+    ``started_unix_s`` is when its job began, by the clock of this machine.
+    """
+
+    name: str
+    job: FioJob | None = None
+    started_unix_s: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """What came of all, in the order of the clients; ``warnings`` concern the measurement as a whole."""
+
+    parts: tuple[Part, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -> Together:
+    """Run each client's job on its host, all at once, and wait for them, but no longer than ``timeout_s``.
+
+    Whatever becomes of one job is in its part, and the others go on. ``folder`` then has NAME.fio and, if a
+    server said anything, NAME.server.log for each client, and fio-client.txt. Raises HarnessError if fio or
+    a server cannot be started.
+    """
+    log = folder / "fio-client.txt"
+    log.write_bytes(b"")
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(_server(client, PRIVATE / f"fio-{number}.sock", folder))
+            for number, client in enumerate(clients)
+        ]
+        argv = ["env", "--ignore-signal=PIPE", "fio", "--eta=never", "--debug=net", "--output-format=json+"]
+        for client, server in zip(clients, servers, strict=True):
+            job_file = folder / f"{client.name}.fio"
+            job_file.write_text(client.job, encoding="utf-8")
+            argv += [f"--client=sock:{server.near}", str(job_file)]
+        heard = _Heard(log)
+        with runner.piped(argv, output=log) as process:
+            heard.until(process, [server.near for server in servers], timeout_s)
+            hung = process.poll() is None
+            late = [server for server in servers if hung and heard.when(fio.GONE, server.near) is None]
+            for server in late:
+                server.link.close()
+            for server in late:
+                server.daemon.close()
+            heard.until(process, [], CUT_S)
+    if process.returncode == NOT_FOUND:
+        raise runner.missing("fio")
+    output = fio.parse_client(log.read_text(encoding="utf-8", errors="replace"))
+    parts = []
+    for client, server in zip(clients, servers, strict=True):
+        answer = output.servers.get(server.near, ServerAnswer())
+        reason = None
+        if answer.job is not None:
+            if answer.job.invalid and answer.said:
+                reason = _said("its fio said", answer)
+        elif server in late:
+            reason = f"its fio did not end within {timeout_s:g} s, and was stopped"
+        elif process.returncode not in (0, 1):
+            reason = f"fio's client ended with status {process.returncode} before it told what it knew"
+        else:
+            reason = _why_missing(client.host, answer)
+        began = heard.when(fio.BEGAN, server.near)
+        parts.append(Part(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
+    warnings = (*output.warnings, *absence_warnings(parts), *start_warnings(parts))
+    return Together(parts=tuple(parts), warnings=warnings)
+
+
+def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
+    """Reads and writes of all jobs as if of one: bytes and I/Os added up, over the longest run time.
+
+    Percentiles are those of the histograms merged; None where one job has no histogram (plain json), or
+    where jobs have histograms of different kinds of latency.
+    """
+    kinds = {job.percentiles_of for job in jobs}
+    reads = [(job.read, Histogram(job.read_bins)) for job in jobs if job.read]
+    writes = [(job.write, Histogram(job.write_bins)) for job in jobs if job.write]
+    return _sum(reads, comparable=len(kinds) == 1), _sum(writes, comparable=len(kinds) == 1)
+
+
+def start_warnings(parts: Sequence[Part]) -> tuple[str, ...]:
+    """What to say if jobs did not begin at the same time, so that some measured alone for a while."""
+    runtimes_s = [
+        io.runtime_ns / 1e9 for part in parts if part.job for io in (part.job.read, part.job.write) if io
+    ]
+    starts = {p.started_unix_s: p.name for p in parts if p.job and p.started_unix_s is not None}
+    if not starts or not runtimes_s:
+        return ()
+    spread_s = max(starts) - min(starts)
+    if spread_s <= LARGEST_SKEW * min(runtimes_s):
+        return ()
+    return (
+        f"the initiators did not measure at the same time: {starts[max(starts)]} began {spread_s:.2g} s "
+        f"after {starts[min(starts)]}, and measured for {min(runtimes_s):.3g} s; measure for longer",
+    )
+
+
+def absence_warnings(parts: Sequence[Part]) -> tuple[str, ...]:
+    """What to say of the figures of those that went on without others."""
+    missing = [part.name for part in parts if not (part.job and (part.job.read or part.job.write))]
+    if not missing or len(missing) == len(parts):
+        return ()
+    return (f"the others measured without {', '.join(missing)}, from some moment on",)
+
+
+# Running
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Server:
+    """A server that runs: its socket as it is reached from here, and what ends that way and itself."""
+
+    near: str
+    link: contextlib.ExitStack
+    daemon: contextlib.ExitStack
+
+
+@contextlib.contextmanager
+def _server(client: Client, path: Path, folder: Path) -> Iterator[_Server]:
+    log = folder / f"{client.name}.server.log"
+
+    def listens() -> bool:
+        # A socket that is bound is not yet one that listens (__SO_ACCEPTCON, net/unix/af_unix.c).
+        rows = [row.split() for row in client.host.read_files(["/proc/net/unix"])[0].splitlines()]
+        return any(row[-1] == str(path) and row[3] == "00010000" for row in rows)
+
+    with contextlib.ExitStack() as daemon, contextlib.ExitStack() as link:
+        daemon.callback(_drop_if_empty, log)
+        daemon.enter_context(
+            client.host.daemon(["sh", "-c", _SERVER, str(path)], log=log, ready=listens, deadline_s=READY_S)
+        )
+        near = link.enter_context(client.host.reach(path))
+        yield _Server(near=str(near), link=link, daemon=daemon)
+
+
+def _drop_if_empty(file: Path) -> None:
+    if file.exists() and not file.stat().st_size:
+        file.unlink()
+
+
+class _Heard:
+    """What fio's client hears, from the file that it prints to, and when (in Unix seconds)."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read_bytes = 0
+        self._first: dict[tuple[str, str], float] = {}
+        # One for all that is heard: the clock may be set meanwhile.
+        self._epoch_s = time.time() - time.monotonic()
+
+    def when(self, message: str, server: str) -> float | None:
+        """When the first such message came; None if none did."""
+        return self._first.get((message, server))
+
+    def until(self, process: subprocess.Popen[bytes], servers: Collection[str], deadline_s: float) -> None:
+        """Listen until the client ends, or the deadline has passed.
+
+        Until each of ``servers`` has begun this is to 5 ms; then nothing is to be heard, and a measurement
+        not to be disturbed.
+        """
+        end = time.monotonic() + deadline_s
+        while process.poll() is None and time.monotonic() < end:
+            self._listen()
+            begun = all(self.when(fio.BEGAN, name) or self.when(fio.GONE, name) for name in servers)
+            time.sleep(MEASURING_POLL_S if begun else POLL_S)
+        self._listen()
+
+    def _listen(self) -> None:
+        with self._log.open("rb") as file:
+            file.seek(self._read_bytes)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read_bytes += len(whole + newline)
+        now = self._epoch_s + time.monotonic()
+        for line in whole.decode("utf-8", "replace").split("\n"):
+            if message := fio.heard(line):
+                self._first.setdefault(message, now)
+
+
+# Understanding
+
+
+def _why_missing(host: Host, answer: ServerAnswer) -> str:
+    """Why a server that the client is done with has sent no result."""
+    here = runner.run(VERSION).stdout.strip()
+    try:
+        there = host.run(VERSION).stdout.strip()
+    except HarnessError as error:
+        # Above all HostLost.
+        return str(error)
+    if not answer.accepted and here != there:
+        return (
+            f"{printable(here)} here and {printable(there)} on the {host.name} do not understand each other; "
+            "install the same version of fio on all machines"
+        )
+    if not answer.accepted:
+        return _said("its fio did not take the job", answer)
+    return _said(f"its fio {'job' if answer.ended else 'server'} was killed in the middle", answer)
+
+
+def _said(what: str, answer: ServerAnswer) -> str:
+    return ": ".join(filter(None, [what, printable(" / ".join(answer.said[-3:]))]))
+
+
+# Adding up
+
+
+def _sum(parts: Sequence[tuple[Io, Histogram]], *, comparable: bool) -> Io | None:
+    ios = [io for io, _ in parts]
+    if len(ios) < 2:
+        return ios[0] if ios else None
+    p50_ns = p99_ns = p99_9_ns = None
+    if comparable and all(histogram.count for _, histogram in parts):
+        merged = merge(histogram for _, histogram in parts)
+        p50_ns, p99_ns, p99_9_ns = (merged.percentile_ns(q) for q in (50, 99, 99.9))
+    latencies = [io.latency for io in ios]
+    lows = [latency.min_ns for latency in latencies if latency.min_ns is not None]
+    highs = [latency.max_ns for latency in latencies if latency.max_ns is not None]
+    mean_ns, stddev_ns = _moments(ios)
+    return Io(
+        bytes=sum(io.bytes for io in ios),
+        ios=sum(io.ios for io in ios),
+        runtime_ns=max(io.runtime_ns for io in ios),
+        latency=Latency(
+            mean_ns=mean_ns,
+            min_ns=min(lows) if len(lows) == len(ios) else None,
+            max_ns=max(highs) if len(highs) == len(ios) else None,
+            stddev_ns=stddev_ns,
+            p50_ns=p50_ns,
+            p99_ns=p99_ns,
+            p99_9_ns=p99_9_ns,
+        ),
+    )
+
+
+def _moments(ios: Sequence[Io]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation of the latencies of all, exactly, from those of each; None if one lacks it.
+
+    fio's deviation is that of a sample (``stat.c``, calc_lat).
+    """
+    means = [(io.ios, io.latency.mean_ns) for io in ios if io.latency.mean_ns is not None]
+    if len(means) < len(ios):
+        return None, None
+    count = sum(n for n, _ in means)
+    mean = sum(n * m for n, m in means) / count
+    deviations = [(io.ios, io.latency.stddev_ns) for io in ios if io.latency.stddev_ns is not None]
+    if len(deviations) < len(ios):
+        return mean, None
+    squares = sum((n - 1) * s**2 for n, s in deviations) + sum(n * (m - mean) ** 2 for n, m in means)
+    return mean, math.sqrt(squares / (count - 1))

@@ -1,0 +1,233 @@
+"""The storage behind the target, made for the run: brd, a file, or a device that the user named."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model import Backing, BackingKind, DiskProfile
+from harness.model.errors import CommandFailed, DeviceRefused
+from harness.storage import disks, guard
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Storage that is ready: its path on the target host, its size, and the user's device, if it is one."""
+
+    path: str
+    size_bytes: int
+    device: guard.Device | None = None
+
+
+class Ramdisk(msgspec.Struct, frozen=True):
+    """Disks of the kernel's brd module; refused where the module is already in somebody's use."""
+
+    size_bytes: int
+    count: int = 1
+
+    @staticmethod
+    def path(number: int) -> str:
+        return f"/dev/ram{number}"
+
+    def refuse_foreign(self, host: Host) -> None:
+        if host.run(["test", "-e", "/sys/module/brd"], check=False).status == 0:
+            raise DeviceRefused(
+                "the ramdisk module brd is already loaded, so its disks may be somebody's",
+                hint="unload it with `modprobe -r brd`, or use --backing file:PATH",
+            )
+
+    def acquire(self, host: Host) -> None:
+        # --first-time: to find it loaded is a failure too.
+        done = host.run(
+            [
+                "modprobe",
+                "--first-time",
+                "brd",
+                f"rd_nr={self.count}",
+                f"rd_size={self.size_bytes // KIB}",
+                "max_part=0",
+            ],
+            check=False,
+        )
+        if done.status != 0:
+            raise DeviceRefused(
+                f"the ramdisk module brd could not be loaded: {done.stderr.strip()}",
+                hint="use --backing file:PATH",
+            )
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", "brd")),)
+
+
+IDENTITY = "%i %.9W"
+"""stat(1)'s words for a file's inode and time of birth, which together no other file of a file system has."""
+
+REMOVE_IF_EMPTY = """
+test -f "$1" && ! test -L "$1" && ! test -s "$1" || { echo 'there is no empty file' >&2; exit 1; }
+rm -f -- "$1"
+"""
+REMOVE_IF_SAME = """
+test "$(stat -c "$3" -- "$1")" = "$2" || { echo 'there is not the same file' >&2; exit 1; }
+rm -f -- "$1" || exit
+sync -- "$(dirname -- "$1")"
+"""
+"""Synced, for its journal may be on another disk: crossed out there, it must not come back here."""
+
+
+class NewFile(msgspec.Struct, frozen=True):
+    """An empty file where there was none; never one that was there before."""
+
+    lasting: ClassVar[bool] = True
+
+    path: str
+
+    def refuse_foreign(self, host: Host) -> None:
+        # A link that leads nowhere is somebody's, too.
+        if host.run(["sh", "-c", 'test -e "$1" || test -L "$1"', "sh", self.path], check=False).status == 0:
+            raise self._refusal("it exists")
+
+    def _refusal(self, found: str) -> DeviceRefused:
+        return DeviceRefused(
+            f"the backing file {self.path} was expected not to exist yet, in a folder that can be "
+            f"written: {found}",
+            hint="name a new file; the harness makes it and removes it",
+        )
+
+    def acquire(self, host: Host) -> None:
+        # noclobber: the shell opens it with O_EXCL, so no file of the user's can be hit by a race.
+        done = host.run(["sh", "-c", 'set -C; : > "$1"', "sh", self.path], check=False)
+        if done.status != 0:
+            raise self._refusal(done.stderr.strip().rpartition(": ")[2])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-c", REMOVE_IF_EMPTY, "sh", self.path), absent=("there is no empty file",)),)
+
+
+class BackingFile(msgspec.Struct, frozen=True):
+    """A file of the run's, its blocks allocated. By its ``identity`` a later run knows it from another's."""
+
+    lasting: ClassVar[bool] = True
+
+    path: str
+    size_bytes: int
+    identity: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["fallocate", "-l", str(self.size_bytes), self.path])
+
+    def undo(self) -> tuple[Step, ...]:
+        remove = ("sh", "-c", REMOVE_IF_SAME, "sh", self.path, self.identity, IDENTITY)
+        return (Step(remove, absent=("there is not the same file",)),)
+
+
+class ScratchFilesystem(msgspec.Struct, frozen=True):
+    """ext4 on a ramdisk: a file system that can do O_DIRECT, for file backing inside the lab."""
+
+    mountpoint: str
+    device: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", "0", self.device])
+        host.run(["mkdir", "-p", self.mountpoint])
+        host.run(["mount", self.device, self.mountpoint])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("umount", self.mountpoint), absent=("not mounted", "no mount point")),)
+
+
+SCRATCH_OVERHEAD_BYTES = 16 * MIB
+"""What ext4 needs for itself beside the file; generous, for it is only memory of the lab."""
+
+
+@contextlib.contextmanager
+def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) -> Iterator[list[Storage]]:
+    """Make the storage of a run on its host, ``count`` pieces of the same size, and fill it.
+
+    It is filled once with random data: blocks that were never written answer without doing the work.
+    """
+    device: guard.Device | None = None
+    with contextlib.ExitStack() as stack:
+        if backing.kind is BackingKind.RAMDISK:
+            _hold(stack, journal, host, Ramdisk(backing.size_bytes, count))
+            paths = [Ramdisk.path(number) for number in range(count)]
+        elif backing.kind is BackingKind.FILE:
+            first = backing.path or _scratch_file(stack, journal, host, backing.size_bytes * count)
+            paths = _file_names(first, count)
+            for path in paths:
+                _hold(stack, journal, host, NewFile(path))
+                identity = host.run(["stat", "-c", IDENTITY, "--", path]).stdout.strip()
+                file = BackingFile(path, backing.size_bytes, identity)
+                stack.enter_context(journal.hold(host, file))
+        else:
+            device = require_device(host, backing)
+            # The kernel's own name: by-path names hold colons, which fio and LIO take for their own.
+            paths = [device.node]
+        for path in paths:
+            _fill(host, path, backing.size_bytes)
+        yield [Storage(path=path, size_bytes=backing.size_bytes, device=device) for path in paths]
+
+
+def refuse_foreign(host: Host, backing: Backing, *, count: int = 1) -> None:
+    """Ask what ``bring_up`` would refuse, so that a run is refused before anything is brought up."""
+    if backing.kind is BackingKind.BLOCK:
+        require_device(host, backing)
+    elif backing.path is None:
+        Ramdisk(backing.size_bytes, count).refuse_foreign(host)
+    else:
+        for path in _file_names(backing.path, count):
+            NewFile(path).refuse_foreign(host)
+
+
+def _file_names(first: str, count: int) -> list[str]:
+    return [first, *(f"{first}.{number}" for number in range(1, count))]
+
+
+@contextlib.contextmanager
+def model(
+    journal: Journal, host: Host, disk: DiskProfile, size_bytes: int, *, folder: Path, log: Path
+) -> Iterator[Storage]:
+    """Make a modelled disk on a host, and fill it; ``folder`` and ``log`` as for ``disks.bring_up``."""
+    with disks.bring_up(journal, host, disk, size_bytes, folder=folder, log=log) as path:
+        _fill(host, path, size_bytes)
+        yield Storage(path=path, size_bytes=size_bytes)
+
+
+def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | NewFile) -> None:
+    # Asked before it is journalled: else a run killed in between would have it named for removal.
+    resource.refuse_foreign(host)
+    stack.enter_context(journal.hold(host, resource))
+
+
+def require_device(host: Host, backing: Backing) -> guard.Device:
+    """The user's device, if the guard lets the harness write to it; see ``guard.require_writable``."""
+    return guard.require_writable(
+        host, backing.path or "", destroy=backing.destroy, needed_bytes=backing.size_bytes
+    )
+
+
+def _scratch_file(stack: contextlib.ExitStack, journal: Journal, host: Host, size_bytes: int) -> str:
+    mountpoint = "/run/harness/scratch"
+    _hold(stack, journal, host, Ramdisk(size_bytes + SCRATCH_OVERHEAD_BYTES))
+    stack.enter_context(journal.hold(host, ScratchFilesystem(mountpoint, Ramdisk.path(0))))
+    return f"{mountpoint}/backing.img"
+
+
+def _fill(host: Host, path: str, size_bytes: int) -> None:
+    done = host.run(
+        ["dd", "if=/dev/urandom", f"of={path}", "bs=1M", f"count={size_bytes // MIB}"]
+        + ["oflag=direct", "iflag=fullblock", "conv=notrunc,fsync"],
+        timeout_s=60 + size_bytes / (10 * MIB),
+        check=False,
+    )
+    if done.status != 0:
+        raise CommandFailed(f"{path} could not be filled: {(done.stderr.strip().splitlines() or ['?'])[0]}")

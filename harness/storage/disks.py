@@ -1,0 +1,164 @@
+"""Modelled disks: profiles as data (``profiles/disks/*.toml``), made of memory that answers in their time.
+
+Without moving parts: the kernel's null_blk, each of whose commands has a timer. With moving parts:
+``programs/harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the lab's own kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import Host, programs
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model import DiskProfile, Flash
+from harness.model.errors import DeviceRefused, RequirementError
+from harness.model.units import shown
+from harness.parse import profiles
+from harness.parse.files import TomlFile, read_text
+
+FLASH_DEVICE = "/dev/nullb0"
+HARD_DISK_DEVICE = "/dev/nbd0"
+MIB = 1 << 20
+START_S = 30
+"""How long the program of a disk with moving parts may take to begin; an overloaded lab took over 10."""
+
+LARGEST_COMMAND_SECTORS = 2048
+"""1 MiB, in the 512 bytes of a sector: what the device takes at once, so LIO splits nothing for it."""
+
+
+def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
+    """The disk profile of that name, or of a file ``NAME.toml``. UsageError for what is unknown or wrong.
+
+    ``folders`` replaces ``search_folders("profiles", "disks")``.
+    """
+    if folders is None:
+        folders = profiles.search_folders("profiles", "disks")
+    path = Path(name) if name.endswith(".toml") else profiles.find("disk", name, folders, known=())
+    file = TomlFile("disk", path, read_text(path, "disk"))
+    profile = file.load_named(DiskProfile)
+    check(profile, file.refuse)
+    return profile
+
+
+def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
+    """Raise what ``refuse`` makes of the first figure that no disk can have."""
+    if profile.flash is not None and profile.moving is not None:
+        raise refuse("moving", "a disk has flash or moving parts, and this has both", "remove one")
+    for table in ("flash", "moving"):
+        for key, value in msgspec.to_builtins(getattr(profile, table) or {}).items():
+            # Written so that NaN, which compares false with everything, is refused too.
+            if not 0 < value <= 10**15:
+                raise refuse(
+                    key, f"expected more than 0, found {shown(str(value))}", "mind the unit in its name"
+                )
+    if profile.flash is not None and profile.flash.page_bytes % 4096:
+        # blk_queue_max_sectors() takes whole pages of memory.
+        raise refuse("page_bytes", "expected a multiple of 4096", "take the next one")
+
+
+class FlashDisk(msgspec.Struct, frozen=True):
+    """One disk of null_blk in memory; refused where the module is already in somebody's use."""
+
+    size_bytes: int
+    flash: Flash | None = None
+
+    def acquire(self, host: Host) -> None:
+        _load(host, "null_blk", "nr_devices=0")
+        flash = self.flash
+        settings: dict[str, int] = {
+            "size": self.size_bytes // MIB,
+            "memory_backed": 1,
+            "max_sectors": LARGEST_COMMAND_SECTORS,
+            "submit_queues": 1,
+            # Requests go straight to the chips: a scheduler would hold back what they could do at once.
+            "no_sched": 1,
+            # Answered at once, or by a timer of each command.
+            "irqmode": 0 if flash is None else 2,
+        }
+        if flash is not None:
+            settings["completion_nsec"] = round(flash.page_us * 1000)
+            settings["hw_queue_depth"] = flash.pages_at_once
+        words = [f"{name}={value}" for name, value in settings.items()]
+        host.run(["sh", "-euc", MAKE_NULL_BLK, "sh", *words])
+        if flash is not None:
+            # Not max_sectors, which the device would tell LIO, and LIO the initiator: here the requests of
+            # many pages become one for each.
+            limit = f"/sys/block/{Path(FLASH_DEVICE).name}/queue/max_sectors_kb"
+            host.run(["sh", "-euc", 'echo "$1" > "$2"', "sh", str(flash.page_bytes >> 10), limit])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-euc", REMOVE_NULL_BLK)),)
+
+
+MAKE_NULL_BLK = """
+mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
+mkdir /sys/kernel/config/nullb/nullb0
+cd /sys/kernel/config/nullb/nullb0
+for setting; do echo "${setting#*=}" > "${setting%%=*}"; done
+echo 1 > power
+"""
+
+REMOVE_NULL_BLK = """
+test -e /sys/module/null_blk || exit 0
+if test -e /sys/kernel/config/nullb/nullb0; then
+    echo 0 > /sys/kernel/config/nullb/nullb0/power
+    rmdir /sys/kernel/config/nullb/nullb0
+fi
+modprobe -r null_blk
+"""
+
+
+class NbdModule(msgspec.Struct, frozen=True):
+    """The kernel's nbd, for one disk; refused where the module is already in somebody's use."""
+
+    devices: int = 1
+
+    def acquire(self, host: Host) -> None:
+        _load(host, "nbd", f"nbds_max={self.devices}", "max_part=0")
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("modprobe", "-r", "nbd")),)
+
+
+def _load(host: Host, module: str, *parameters: str) -> None:
+    # --first-time: to find it loaded is a failure too.
+    done = host.run(["modprobe", "--first-time", module, *parameters], check=False)
+    if "already in kernel" in done.stderr:
+        raise DeviceRefused(
+            f"the kernel module {module} is already loaded, so its disks may be somebody's",
+            hint=f"unload it with `modprobe -r {module}`",
+        )
+    if done.status != 0:
+        raise RequirementError(
+            f"modelled disks need the kernel module {module}, which was not loaded: {done.stderr.strip()}",
+            hint="use the lab's own kernel: make lab-kernel",
+        )
+
+
+@contextlib.contextmanager
+def bring_up(
+    journal: Journal, host: Host, profile: DiskProfile, size_bytes: int, *, folder: Path, log: Path
+) -> Iterator[str]:
+    """Make a disk of ``size_bytes`` (whole MiB) on a host, and yield its path; it is all zeros.
+
+    ``folder`` is the host's, for the program of a disk with moving parts; ``log`` gets what it prints.
+    """
+    if profile.moving is None:
+        with journal.hold(host, FlashDisk(size_bytes, profile.flash)):
+            yield FLASH_DEVICE
+        return
+    program = folder / "harddisk.py"
+    host.write_secret(program, programs.source(__package__, "harddisk"))
+    request = {"size_bytes": size_bytes, **msgspec.to_builtins(profile.moving)}
+
+    def ready() -> bool:
+        return host.run(["test", "-e", "/sys/block/nbd0/pid"], check=False).status == 0
+
+    argv = [programs.PYTHON, str(program), msgspec.json.encode(request).decode()]
+    with journal.hold(host, NbdModule()), host.daemon(argv, log=log, ready=ready, deadline_s=START_S):
+        yield HARD_DISK_DEVICE

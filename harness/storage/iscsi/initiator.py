@@ -1,0 +1,298 @@
+"""The initiator side: open-iscsi (iscsid(8), iscsiadm(8)) and the disk that a session brings.
+
+The initiator's netlink is not namespaced: sessions live in the first network namespace of a kernel.
+open-iscsi keeps its node records in ``iscsi.RECORDS``; the testbed has put a tmpfs there, so nothing of
+ours can survive (``harness.runs.inside``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import Host, programs
+from harness.hosts.journal import Journal
+from harness.hosts.runner import Completed
+from harness.hosts.undo import Step
+from harness.model.errors import CellInvalid, CommandFailed
+from harness.storage import iscsi
+
+CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
+SETTLE_DEADLINE_S = 10.0
+LOGIN_S = 8
+"""How long iscsid waits for the portal."""
+
+NOT_REACHED = (4, 8)
+"""iscsiadm(8), exit status: no connection to the portal, or none in time."""
+
+EXISTS = 15
+"""iscsiadm(8), exit status: such a record is there (ISCSI_ERR_SESS_EXISTS of include/iscsi_err.h)."""
+
+START_DEADLINE_S = 60.0
+"""For a unit that waits for others, the network's among them."""
+
+SESSION_PARAMETERS = (
+    "initial_r2t",
+    "immediate_data",
+    "first_burst_len",
+    "max_burst_len",
+    "max_outstanding_r2t",
+    "data_pdu_in_order",
+    "data_seq_in_order",
+    "erl",
+    "recovery_tmo",
+)
+CONNECTION_PARAMETERS = ("max_recv_dlength", "max_xmit_dlength", "header_digest", "data_digest")
+QUEUE_PARAMETERS = ("device/queue_depth", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests")
+
+
+def configuration(chap_user: str, secret: str) -> str:
+    """iscsid.conf of a run: manual start, CHAP, and failures reported in seconds instead of minutes."""
+    return "\n".join(
+        (
+            "node.startup = manual",
+            "node.leading_login = No",
+            "node.session.auth.authmethod = CHAP",
+            f"node.session.auth.username = {chap_user}",
+            f"node.session.auth.password = {secret}",
+            "node.session.initial_login_retry_max = 1",
+            f"node.conn[0].timeo.login_timeout = {LOGIN_S}",
+            "node.conn[0].timeo.logout_timeout = 5",
+            "node.session.timeo.replacement_timeout = 10",
+            "node.session.err_timeo.abort_timeout = 5",
+            "node.session.err_timeo.lu_reset_timeout = 5",
+            "",
+        )
+    )
+
+
+UNITS = ("iscsid.socket", "iscsid.service")
+BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
+"""For systemctl(1): systemd's own socket refuses who is in another process namespace, as agents are."""
+
+STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
+"""systemctl(1) fails where systemd does not run (sd_booted(3)); or it is not there at all."""
+
+STOP = """
+export SYSTEMCTL_FORCE_BUS=1
+udevadm settle --timeout=10
+for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit; done
+systemctl stop --quiet "$@" || exit
+systemctl reset-failed --quiet "$@" || true
+"""
+"""Not while there is a session: ours have ended by now, so it is somebody's who has come to need iscsid.
+Nor before udev has heard of our last disk, for which it would start the unit again."""
+
+
+class IscsidService(msgspec.Struct, frozen=True):
+    """The machine's own iscsid, as systemd starts it, for a machine whose units were not active before.
+
+    Not a daemon of ours beside it: iscsiadm reaches the one behind iscsid.socket, and udev starts
+    iscsid.service as soon as there is a disk of iSCSI (70-open-iscsi.rules), which fails beside another.
+    """
+
+    unit: str
+    inactive: tuple[str, ...]
+
+    def acquire(self, host: Host) -> None:
+        host.run(["systemctl", "start", self.unit], timeout_s=START_DEADLINE_S, env=BUS)
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-c", STOP, "sh", *self.inactive)),)
+
+
+@contextlib.contextmanager
+def iscsid(
+    journal: Journal, host: Host, *, initiator_iqn: str, chap_user: str, secret: str, log: Path
+) -> Iterator[None]:
+    """Have an iscsid answer: the machine's, which is left as it was found, or else one of the run's own."""
+    host.write_secret(CONFIGURATION, configuration(chap_user, secret))
+    host.write_secret(CONFIGURATION.with_name("initiatorname.iscsi"), f"InitiatorName={initiator_iqn}\n")
+    with contextlib.ExitStack() as stack:
+        service = _service(host)
+        if service is not None and service.unit in service.inactive:
+            stack.enter_context(journal.hold(host, service))
+        elif service is None and not _iscsid_answers(host):
+            argv = ["iscsid", "--foreground"]
+            ready = functools.partial(_iscsid_answers, host)
+            stack.enter_context(host.daemon(argv, log=log, ready=ready, deadline_s=10))
+        yield
+
+
+def _service(host: Host) -> IscsidService | None:
+    """The machine's iscsid and what of it is not active now; None if systemd does not know of it."""
+    said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
+    units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
+    states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
+    if UNITS[1] not in states:
+        return None
+    return IscsidService(
+        UNITS[1], tuple(unit for unit in UNITS if states.get(unit) in ("inactive", "failed"))
+    )
+
+
+def _iscsid_answers(host: Host) -> bool:
+    (sockets,) = host.read_files(["/proc/net/unix"])
+    return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
+
+
+class NoAnswer(CommandFailed):
+    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
+
+
+class IscsiSession(msgspec.Struct, frozen=True):
+    """A logged-in session to one portal of one target; its records go when it ends.
+
+    Its own iface record names it: the iscsid that logs it in may be the machine's, which says the machine's
+    name where the record has none (``__session_create`` in open-iscsi's usr/initiator.c). CHAP and timeouts
+    come with the record as well. ``bound_to`` is the network interface that its connection may use alone;
+    None leaves that to the routing. ``parameters`` is what it asks for (``harness.storage.iscsi``).
+    """
+
+    iqn: str
+    address: str
+    port: int
+    initiator_iqn: str
+    bound_to: str | None = None
+    parameters: dict[str, str] = {}
+
+    @property
+    def _portal(self) -> str:
+        return f"{self.address}:{self.port}"
+
+    @property
+    def _interface(self) -> str:
+        """The name of the session's own iface record: no two sessions of a host have one portal."""
+        return f"harness-{self.address}-{self.port}"
+
+    def _node(self, host: Host, *words: str, check: bool = True) -> Completed:
+        argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]
+        return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
+
+    def acquire(self, host: Host) -> None:
+        iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
+        made = host.run([*iface, "--op", "new"], check=False)
+        if made.status != EXISTS:  # left where an earlier cell's session could not be ended in time
+            made.require_success()
+        host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
+        if self.bound_to:
+            host.run([*iface, "--op", "update", "--name", "iface.net_ifacename", "--value", self.bound_to])
+        self._node(host, "--op", "new")
+        for name, value in self.parameters.items():
+            self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
+        done = self._node(host, "--login", check=False)
+        if done.status in NOT_REACHED:
+            raise NoAnswer(f"expected an answer of the portal {self._portal} within {LOGIN_S} s, none came")
+        done.require_success()
+
+    def undo(self) -> tuple[Step, ...]:
+        request = {
+            "iqn": self.iqn,
+            "portal": self._portal,
+            "interface": self._interface,
+            "bound_to": self.bound_to or "",
+            "initiator_iqn": self.initiator_iqn,
+        }
+        program = (programs.PYTHON, "-c", programs.source(__package__, "logout"))
+        return (Step(program, input=msgspec.json.encode(request).decode()),)
+
+
+def find_session(host: Host, iqn: str) -> str | None:
+    """The kernel's name (``session3``) of the session to ``iqn``, or None."""
+    script = 'grep -lFx -- "$1" /sys/class/iscsi_session/*/targetname'
+    done = host.run(["sh", "-c", script, "sh", iqn], check=False)
+    names = [line.split("/")[-2] for line in done.stdout.splitlines()]
+    return names[0] if names else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteDisk:
+    """The block device of a session, as found through sysfs: never by assuming a name."""
+
+    host: Host
+    session: str
+    sysfs: str
+    device: str
+    serial: str
+
+    def check(self) -> None:
+        """Make sure, just before a job, that the device still is what was logged in to.
+
+        Raises CellInvalid if the session is gone or not LOGGED_IN, another disk has taken the name, or
+        something (multipath, LVM, md) has taken hold of it.
+        """
+        state, disk_serial, here = self.host.read_files(
+            [
+                f"/sys/class/iscsi_session/{self.session}/state",
+                f"{self.sysfs}/device/vpd_pg80",
+                f"{self.sysfs}/size",
+            ]
+        )
+        if state.strip() != "LOGGED_IN" or not here:
+            raise CellInvalid(
+                f"{self.session} was expected to be logged in with {self.device}, "
+                f"but is {state.strip() or 'gone'}"
+            )
+        if self.serial not in disk_serial:
+            raise CellInvalid(f"{self.device} was expected to be the disk {self.serial}, but is another")
+        holders = self.host.run(["ls", f"{self.sysfs}/holders"]).stdout.split()
+        if holders:
+            raise CellInvalid(
+                f"{self.device} was expected to be free, but is held by {', '.join(holders)}",
+                hint="keep multipathd and LVM away from disks with vendor LIO-ORG",
+            )
+
+
+def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
+    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial.
+
+    CommandFailed if it does not, or the session is not the one that was asked for.
+    """
+    name = find_session(host, session.iqn)
+    if name is None:
+        raise CommandFailed(f"iscsiadm logged in to {session.iqn}, but the kernel has no such session")
+    (said,) = host.read_files([f"/sys/class/iscsi_session/{name}/initiatorname"])
+    if said.strip() != session.initiator_iqn:
+        raise CommandFailed(
+            f"{name} was expected to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
+        )
+    # The name ends in :0 for LUN 0; an unmatched pattern stays as it is, hence the test.
+    script = (
+        'for disk in /sys/class/iscsi_session/"$1"/device/target*/*:0/block/*; do '
+        'test -e "$disk/size" && echo "$disk"; done'
+    )
+    end = time.monotonic() + SETTLE_DEADLINE_S
+    while True:
+        found = host.run(["sh", "-c", script, "sh", name], check=False).stdout.split()
+        if found:
+            break
+        if time.monotonic() > end:
+            raise CommandFailed(
+                f"LUN 0 of {session.iqn} did not become a disk within {SETTLE_DEADLINE_S:g} s"
+            )
+        time.sleep(0.02)
+    disk = RemoteDisk(
+        host=host, session=name, sysfs=found[0], device=f"/dev/{found[0].rsplit('/', 1)[1]}", serial=serial
+    )
+    disk.check()
+    return disk
+
+
+def negotiated(disk: RemoteDisk) -> dict[str, str]:
+    """What the two ends agreed on (RFC 7143, section 13), read back from sysfs, and the disk's queue."""
+    number = disk.session.removeprefix("session")
+    names = {
+        **{name: f"/sys/class/iscsi_session/{disk.session}/{name}" for name in SESSION_PARAMETERS},
+        **{
+            name: f"/sys/class/iscsi_connection/connection{number}:0/{name}" for name in CONNECTION_PARAMETERS
+        },
+        **{name.rpartition("/")[2]: f"{disk.sysfs}/{name}" for name in QUEUE_PARAMETERS},
+    }
+    values = disk.host.read_files(list(names.values()))
+    return {name: value.strip() for name, value in zip(names, values, strict=True) if value.strip()}

@@ -1,0 +1,116 @@
+"""The target side: what is exported (a backstore of LIO) and how (an iSCSI target of LIO).
+
+Both are made by ``programs/lio.py``, a small program on rtslib-fb that runs on the target
+host under the distribution's Python: nothing of ours has to be installed there. Never ``clearconfig``,
+never ``saveconfig``: only objects whose names carry the run's id are made and removed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from harness.hosts import Host, programs
+from harness.hosts.undo import Step
+from harness.model import BackingKind
+from harness.model.errors import CommandFailed
+
+CONFIGFS = "/sys/kernel/config"
+PORT = 3260
+"""RFC 7143, section 4.2.7.1."""
+
+
+def iqn(tag: str, name: str) -> str:
+    """An iSCSI qualified name (RFC 7143, section 4.2.7.4) of the harness, in lower case.
+
+    Names of links may have an underscore, names of targets not (section 4.2.7.2; rtslib
+    refuses it).
+    """
+    return f"iqn.2026-11.net.storage-harness:{tag}.{name.replace('_', '-')}"
+
+
+def _lio(do: str, **request: object) -> Step:
+    """A request that rtslib carries out; secrets travel on standard input only."""
+    text = msgspec.json.encode({"do": do, **request}).decode()
+    return Step((programs.PYTHON, "-c", programs.source(__package__, "lio")), input=text)
+
+
+def _ask(host: Host, step: Step) -> None:
+    done = host.run(step.argv, input=step.input, check=False)
+    if done.status != 0:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise CommandFailed(f"LIO refused: {words[-1]}")
+
+
+def mount_configfs(host: Host) -> None:
+    """Where LIO is set up; it stays, as after any use. rtslib says what is wrong if it cannot be."""
+    if host.run(["test", "-d", f"{CONFIGFS}/target"], check=False).status != 0:
+        host.run(["mount", "-t", "configfs", "configfs", CONFIGFS], check=False)
+
+
+class DiscoveryLogin(msgspec.Struct, frozen=True):
+    """Discovery asks for CHAP, with this name, as a session does.
+
+    LIO has one such setting for all targets of a machine: where that is somebody else's to say, because the
+    machine has other targets or discovery has a login, it is left as it is. What is discovered of the
+    harness's targets does not depend on it (``IscsiTarget``).
+    """
+
+    name: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"DiscoveryLogin({self.name!r})"  # without the secret
+
+    def acquire(self, host: Host) -> None:
+        _ask(host, _lio("create-discovery-login", **msgspec.to_builtins(self)))
+
+    def undo(self) -> tuple[Step, ...]:
+        return (_lio("delete-discovery-login", name=self.name),)
+
+
+class Backstore(msgspec.Struct, frozen=True):
+    """An LIO storage object: iblock for a block device, fileio (write-through) for a file.
+
+    ``serial`` becomes the unit serial number (SPC-4, page 80h) by which the initiator knows the disk.
+    """
+
+    name: str
+    kind: BackingKind
+    path: str
+    size_bytes: int
+    serial: str
+
+    def acquire(self, host: Host) -> None:
+        _ask(host, _lio("create-backstore", **msgspec.to_builtins(self)))
+
+    def undo(self) -> tuple[Step, ...]:
+        return (_lio("delete-backstore", name=self.name, serial=self.serial),)
+
+
+class IscsiTarget(msgspec.Struct, frozen=True):
+    """One target with one portal, one LUN and an ACL for one initiator; demo mode is off.
+
+    Discovery tells of it to that initiator alone.
+
+    ``parameters`` are the target's side of what is negotiated (``harness.storage.iscsi``), others stay LIO's.
+    CHAP (RFC 7143, section 12.1) is on. With ``read_only`` the initiator cannot write to the LUN.
+    """
+
+    iqn: str
+    backstore: str
+    address: str
+    port: int
+    initiator_iqn: str
+    chap_user: str
+    secret: str
+    read_only: bool = False
+    parameters: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"IscsiTarget({self.iqn!r})"  # without the secret
+
+    def acquire(self, host: Host) -> None:
+        _ask(host, _lio("create-target", **msgspec.to_builtins(self)))
+
+    def undo(self) -> tuple[Step, ...]:
+        return (_lio("delete-target", iqn=self.iqn),)

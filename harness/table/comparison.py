@@ -1,0 +1,363 @@
+"""Two sets of results, cell by cell: is B faster or slower than A, and how sure is that?
+
+Pure: records in, verdicts out. Cells are matched by column and workload. Repeats pair where the two
+runs measured them at the same place of the same order, so that both had the same history; what is
+done with them is in ``harness.analysis.ratios``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from tabulate import tabulate
+
+from harness.analysis import disturbance, stats
+from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
+from harness.model import IPSEC_OFF, Plan, Record
+from harness.model.errors import UsageError
+from harness.model.escape import as_json, for_markdown, printable
+from harness.results.store import FIO_SOURCE, record_key
+from harness.table import notes
+from harness.table.matrix import ColumnKey, by_column, in_order, reader, rows_of
+from harness.table.options import Choice, Metric, TableRow
+from harness.table.text import number, wrapped
+
+MARGIN = 0.05
+"""Below so large a difference none is said to be shown, if nothing else is asked for."""
+
+
+class CompareFormat(Choice):
+    """format"""
+
+    PLAIN = "plain"
+    JSON = "json"
+    GITHUB = "github"
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """The results on one side, with what is known of their runs, by run id."""
+
+    records: Sequence[Record]
+    plans: Mapping[str, Plan] = {}
+    environments: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def runs(self) -> list[str]:
+        return list(dict.fromkeys(record.run_id for record in self.records))
+
+
+class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell on both sides: medians in the metric's unit, B over A, and what that says.
+
+    ``p`` is adjusted for all cells of the comparison. ``ratio`` is None, and the verdict inconclusive,
+    where a side has no sample: then ``reason`` says why, and ``is_disturbed`` whether others are it.
+    """
+
+    column: ColumnKey
+    row: TableRow
+    n_a: int
+    n_b: int
+    a: float | None
+    b: float | None
+    ratio: Ratio | None
+    p: float | None
+    verdict: Verdict
+    reason: str | None = None
+    is_disturbed: bool = False
+
+    @property
+    def name(self) -> str:
+        # What a workload does is in its name, but for one that is shown in several rows or as their sum.
+        several = self.row.direction is not None and self.row.operation.endswith(f"({self.row.direction})")
+        return f"{self.column.label} {self.row.workload}" + (f" ({self.row.direction})" if several else "")
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All cells that are on both sides, in the table's order, and what to know about them."""
+
+    metric: Metric
+    margin: float
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    cells: tuple[ComparedCell, ...]
+    notes: tuple[str, ...]
+
+    def slower_by(self, part: float) -> list[ComparedCell]:
+        """Cells that are shown to be slower, and by at least ``part`` as far as can be known."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.verdict is Verdict.SLOWER
+            and cell.ratio is not None
+            and (cell.ratio.ratio >= 1 + part if self.metric.is_latency else cell.ratio.ratio <= 1 - part)
+        ]
+
+    @property
+    def disturbed(self) -> list[ComparedCell]:
+        """Cells that cannot be judged, for others disturbed all that there is of a side."""
+        return [cell for cell in self.cells if cell.is_disturbed]
+
+
+def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
+    """B against A; UsageError if they have no cell in common, or are the same results.
+
+    ``margin`` is the difference that matters, as a part: an interval within it shows no difference.
+    """
+    twice = next(iter(_in_both(a.records, b.records)), None)
+    if twice is not None:
+        raise UsageError(
+            f"two different sets of results were expected, but run {printable(twice.run_id)} is in both",
+            hint="name two runs, such as results/RUN-1 results/RUN-2",
+        )
+    columns_a, columns_b = by_column(_columns_of(a, b)), by_column(_columns_of(b, a))
+    plans = [*a.plans.values(), *b.plans.values()]
+    rows = rows_of([*a.records, *b.records], metric, plans)
+    keys = in_order([key for key in columns_a if key in columns_b], plans)
+    cells = [
+        _cell(key, row, columns_a[key][row.workload], columns_b[key][row.workload], metric)
+        for key in keys
+        for row in rows
+        if row.workload in columns_a[key] and row.workload in columns_b[key]
+    ]
+    if not cells:
+        raise UsageError(
+            f"A and B have no cell in common: A is {_described(columns_a)}, B is {_described(columns_b)}",
+            hint="compare runs of the same links, proposals and workloads in one testbed",
+        )
+    judged = iter(
+        judge(
+            [cell.ratio for cell in cells if cell.ratio is not None],
+            margin=margin,
+            higher_is_better=not metric.is_latency,
+        )
+    )
+    for index, cell in enumerate(cells):
+        if cell.ratio is not None:
+            verdict, p = next(judged)
+            cells[index] = msgspec.structs.replace(cell, verdict=verdict, p=p)
+    return Comparison(
+        metric=metric,
+        margin=margin,
+        a=tuple(a.runs),
+        b=tuple(b.runs),
+        cells=tuple(cells),
+        notes=tuple(_notes(a, b, cells, margin, _missing(columns_a, columns_b))),
+    )
+
+
+def _in_both(a: Sequence[Record], b: Sequence[Record]) -> Iterable[Record]:
+    identified = {(record.run_id, record_key(record)): record for record in a}
+    return (record for record in b if identified.get((record.run_id, record_key(record))) == record)
+
+
+def _columns_of(side: Side, other: Side) -> Sequence[Record]:
+    """Records of a side. Where both are one plain fio output, their names do not make two columns of them."""
+    files = [{record.link for record in found.records} for found in (side, other)]
+    plain = all(record.source == FIO_SOURCE for found in (side, other) for record in found.records)
+    if not (plain and all(len(names) == 1 for names in files)):
+        return side.records
+    return [msgspec.structs.replace(record, link="fio") for record in side.records]
+
+
+def _cell(
+    key: ColumnKey, row: TableRow, in_a: Sequence[Record], in_b: Sequence[Record], metric: Metric
+) -> ComparedCell:
+    read = reader(row.direction, metric)
+    a, b = _samples(in_a, read), _samples(in_b, read)
+    ratio = None
+    if a and b:
+        blocks = _blocks(a, b)
+        ratio = ratio_of(
+            [value for _, value in blocks[0]], [value for _, value in blocks[1]], paired=blocks[2]
+        )
+    return ComparedCell(
+        column=key,
+        row=row,
+        n_a=len(a),
+        n_b=len(b),
+        a=stats.median([value for _, value in a]) if a else None,
+        b=stats.median([value for _, value in b]) if b else None,
+        ratio=ratio,
+        p=None,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=None
+        if a and b
+        else "; ".join(
+            f"{side}: {_why_none(records, metric)}"
+            for side, records, samples in (("A", in_a, a), ("B", in_b, b))
+            if not samples
+        ),
+        is_disturbed=any(
+            not samples and disturbance.summary(records) != "" for records, samples in ((in_a, a), (in_b, b))
+        ),
+    )
+
+
+def _why_none(records: Sequence[Record], metric: Metric) -> str:
+    """Why no repeat of a cell has a figure that can be compared."""
+    said = [*notes.reasons(records), disturbance.summary(records)]
+    return ", ".join(filter(None, said)) or f"no {metric} above zero"
+
+
+_Samples = list[tuple[Record, float]]
+
+
+def _samples(records: Sequence[Record], read: Callable[[Record], float | None]) -> _Samples:
+    """What conclusions can be drawn from, in the order it was measured: not what others disturbed."""
+    found = [
+        (record, value)
+        for record in disturbance.quiet(records)
+        if (value := read(record)) is not None and value > 0
+    ]
+    return sorted(found, key=lambda sample: (sample[0].started_unix_s, sample[0].run_id, sample[0].order))
+
+
+def _blocks(a: _Samples, b: _Samples) -> tuple[_Samples, _Samples, bool]:
+    """The samples as pairs, if each side is one run and their repeats had the same places in the order."""
+    of_a, of_b = ({record.repeat: (record, value) for record, value in side} for side in (a, b))
+    common = [record.repeat for record, _ in a if record.repeat in of_b]
+    one_run_each = all(len({record.run_id for record, _ in side}) == 1 for side in (a, b))
+    same_places = all(of_a[repeat][0].order == of_b[repeat][0].order for repeat in common)
+    if one_run_each and common and same_places:
+        return [of_a[repeat] for repeat in common], [of_b[repeat] for repeat in common], True
+    return a, b, False
+
+
+_Cells = Mapping[ColumnKey, Mapping[str, object]]
+
+
+def _missing(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
+    for name, side, other in (("A", in_a, in_b), ("B", in_b, in_a)):
+        alone = [
+            f"{notes.setting_name(key.setting)} {key.label} {workload}"
+            for key, workloads in side.items()
+            for workload in workloads
+            if workload not in other.get(key, {})
+        ]
+        if alone:
+            yield f"Only in {name}, and not compared: {_listed(alone)}."
+
+
+def _described(cells: _Cells) -> str:
+    settings = dict.fromkeys(notes.setting_name(key.setting) for key in cells)
+    names = [f"{key.label} {workload}" for key, workloads in cells.items() for workload in workloads]
+    return printable(f"of {' and '.join(settings)} ({_listed(names)})")
+
+
+def _listed(names: Sequence[str]) -> str:
+    most = 3
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _notes(
+    a: Side, b: Side, cells: Sequence[ComparedCell], margin: float, missing: Iterable[str]
+) -> Iterable[str]:
+    ratios = [cell.ratio for cell in cells if cell.ratio is not None]
+    together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
+    yield (
+        f"{Verdict.FASTER}, {Verdict.SLOWER}: a difference as clear is chance in at most {100 * LEVEL:.0f} % "
+        f"of comparisons of equals{together}. {Verdict.NO_DIFFERENCE}: the interval lies within "
+        f"{100 * margin:g} % of 1. {Verdict.INCONCLUSIVE}: neither; more repeats would tell."
+    )
+    few = [cell.name for cell in cells if cell.ratio is not None and min(cell.n_a, cell.n_b) < FEWEST]
+    if few:
+        yield f"Fewer than {FEWEST} repeats on a side cannot show a difference: {_listed(few)} (--repeats)."
+    paired = sum(ratio.paired for ratio in ratios)
+    if paired:
+        yield f"Repeats are paired in {paired} of {len(cells)} cells: same order, and noise in common."
+    cut = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.warm_up]
+    if cut:
+        yield f"The first repeats of both were left out as warm-up in: {_listed(cut)}."
+    alike = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.inflation >= 2]
+    if alike:
+        yield f"Repeats resemble the one before, so that two or more count as one, in: {_listed(alike)}."
+    for name, side in (("A", a), ("B", b)):
+        lost = len(side.records) - len(disturbance.quiet(side.records))
+        if lost:
+            yield f"{lost} of {len(side.records)} measurements of {name} do not count: see 'harness table'."
+    yield from notes.differences(
+        [*a.plans.values(), *b.plans.values()], [*a.environments.values(), *b.environments.values()]
+    )
+    yield from missing
+    yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.reason)
+
+
+def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width: int | None = None) -> str:
+    """``found`` as text without a newline at its end, safe against the names in it.
+
+    Plain notes are wrapped at ``width`` characters; None: never.
+    """
+    if format is CompareFormat.JSON:
+        return as_json(_as_data(found))
+    github = format is CompareFormat.GITHUB
+    escape = for_markdown if github else printable
+    text = tabulate(
+        [[escape(part) for part in _line(cell, found.metric)] for cell in found.cells],
+        headers=["", "A", "B", "B/A", "95 % interval", "repeats", "verdict"],
+        tablefmt="pipe" if github else "simple",
+        disable_numparse=True,
+        colalign=["left"] + ["right"] * 5 + ["left"],
+    )
+    title = f"{found.metric.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})"
+    below = [f"- {escape(note)}" for note in found.notes]
+    if not github:
+        below = [line for note in found.notes for line in wrapped(escape(note), width)]
+    return "\n".join([escape(title), "", text, "", *below])
+
+
+def _line(cell: ComparedCell, metric: Metric) -> list[str]:
+    ratio = cell.ratio
+    values = ["—" if value is None else number(value, metric) for value in (cell.a, cell.b)]
+    if ratio is None:
+        return [cell.name, *values, "—", "—", f"{cell.n_a} + {cell.n_b}", cell.verdict]
+    bounded = ratio.low is not None and ratio.high is not None
+    return [
+        cell.name,
+        *values,
+        f"{ratio.ratio:.3f}",
+        f"{ratio.low:.3f} to {ratio.high:.3f}" if bounded else "—",
+        f"{ratio.n_a} pairs" if ratio.paired else f"{ratio.n_a} + {ratio.n_b}",
+        cell.verdict,
+    ]
+
+
+def _as_data(found: Comparison) -> dict[str, Any]:
+    """docs/results.md describes the fields."""
+    return {
+        "a": {"runs": list(found.a)},
+        "b": {"runs": list(found.b)},
+        "metric": found.metric,
+        "unit": found.metric.unit,
+        "margin": found.margin,
+        "cells": [
+            {
+                "workload": cell.row.workload,
+                "direction": cell.row.direction,
+                "link": cell.column.link,
+                "ipsec": cell.column.ipsec,
+                "ipsec_mode": cell.column.ipsec_mode,
+                "encrypted": None if cell.column.ipsec == IPSEC_OFF else not cell.column.is_unencrypted,
+                "initiators": cell.column.initiators,
+                **msgspec.structs.asdict(cell.column.setting),
+                "n_a": cell.n_a,
+                "n_b": cell.n_b,
+                "a": cell.a,
+                "b": cell.b,
+                "ratio": cell.ratio.ratio if cell.ratio else None,
+                "low": cell.ratio.low if cell.ratio else None,
+                "high": cell.ratio.high if cell.ratio else None,
+                "p": cell.ratio.p if cell.ratio else None,
+                "p_adjusted": cell.p,
+                "paired": cell.ratio.paired if cell.ratio else None,
+                "warm_up": cell.ratio.warm_up if cell.ratio else None,
+                "inflation": cell.ratio.inflation if cell.ratio else None,
+                "verdict": cell.verdict,
+                "reason": cell.reason,
+                "is_disturbed": cell.is_disturbed,
+            }
+            for cell in found.cells
+        ],
+        "notes": list(found.notes),
+    }

@@ -1,0 +1,6 @@
+"""Tables of probes, each like that of the document whose experiment it shows: ``harness table --view``."""
+
+from harness.table.views.grid import render
+from harness.table.views.tables import View, build
+
+__all__ = ["View", "build", "render"]

@@ -1,0 +1,162 @@
+"""A small table as data, and as text in the formats of ``harness table``, each safe against names in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from tabulate import SEPARATING_LINE, tabulate
+
+from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
+from harness.table import TableFormat
+
+Escape = Callable[[str], str]
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A column: its ``key`` is for programs and reference data, and carries the unit."""
+
+    key: str
+    heading: str
+    decimals: int = 2
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell: a number or a word for people; ``mark`` is its footnote's number, from 1.
+
+    ``disturbed`` is the largest part that others took of a probe behind it, None: not known; ``sign`` says
+    that it was too much.
+    """
+
+    value: float | None = None
+    word: str | None = None
+    mark: int | None = None
+    disturbed: float | None = None
+    sign: str = ""
+
+    def text(self, field: Field) -> str:
+        shown = self.word if self.word is not None else "n/a"
+        if self.word is None and self.value is not None:
+            shown = " ".join(filter(None, (f"{self.value:.{field.decimals}f}", self.sign)))
+        return shown if self.mark is None else f"{shown} [{self.mark}]"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One path, or one published set-up; ``labels`` are as many as the grid has."""
+
+    labels: tuple[str, ...]
+    entries: dict[str, Entry]
+    is_published: bool = False
+
+    @property
+    def disturbed(self) -> float | None:
+        """The largest part that others took of one of its figures; None: not known."""
+        known = [entry.disturbed for entry in self.entries.values() if entry.disturbed is not None]
+        return max(known, default=None)
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """``labels`` are the headings of the rows' labels."""
+
+    title: str
+    view: str
+    labels: tuple[str, ...]
+    fields: tuple[Field, ...]
+    rows: tuple[Row, ...]
+    footnotes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def render(grid: Grid, format: TableFormat) -> str:
+    """The table as text, without a newline at its end."""
+    match format:
+        case TableFormat.JSON:
+            return _json(grid)
+        case TableFormat.CSV:
+            return _csv(grid)
+        case TableFormat.PLAIN:
+            return _tabulated(grid, "simple", printable)
+        case TableFormat.GITHUB:
+            return _tabulated(grid, "github", for_markdown)
+        case TableFormat.HTML:
+            return _tabulated(grid, "unsafehtml", for_html)
+        case TableFormat.LATEX:
+            return _tabulated(grid, "latex_raw", for_latex)
+
+
+NOTHING = Entry()
+
+
+def _lines(grid: Grid) -> list[list[str]]:
+    return [
+        [*row.labels, *(row.entries.get(field.key, NOTHING).text(field) for field in grid.fields)]
+        for row in grid.rows
+    ]
+
+
+def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
+    lines: list[Any] = [[escape(text) for text in line] for line in _lines(grid)]
+    published = [row.is_published for row in grid.rows]
+    if style == "simple" and True in published[1:]:
+        lines.insert(published.index(True), SEPARATING_LINE)
+    # A heading has lines of its own only where the format can have them.
+    glue = "\n" if style == "simple" else " "
+    headings = [
+        *map(escape, grid.labels),
+        *(glue.join(escape(part) for part in field.heading.split("|")) for field in grid.fields),
+    ]
+    text = tabulate(
+        lines,
+        headers=headings,
+        tablefmt=style,
+        disable_numparse=True,
+        colalign=["left"] * len(grid.labels) + ["right"] * len(grid.fields),
+    )
+    below = [*(f"[{n}] {note}" for n, note in enumerate(grid.footnotes, 1)), *grid.notes]
+    paragraph = {"unsafehtml": "<p>{}</p>", "latex_raw": "{}\\\\"}.get(style, "{}")
+    parts = [paragraph.format(escape(grid.title)), "", text, ""]
+    separator = "\n\n" if style == "github" else "\n"
+    parts.append(separator.join(paragraph.format(escape(note)) for note in below))
+    return "\n".join(line.rstrip() for line in "\n".join(parts).split("\n")).rstrip()
+
+
+def _csv(grid: Grid) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    keys = (field.key for field in grid.fields)
+    writer.writerow([*(label.lower() for label in grid.labels), *keys, "disturbed"])
+    for row in grid.rows:
+        entries = [row.entries.get(field.key, NOTHING) for field in grid.fields]
+        values = [
+            for_csv(entry.word or ("" if entry.value is None else repr(entry.value))) for entry in entries
+        ]
+        disturbed = "" if row.disturbed is None else repr(row.disturbed)
+        writer.writerow([*map(for_csv, row.labels), *values, disturbed])
+    return out.getvalue().rstrip("\n")
+
+
+def _json(grid: Grid) -> str:
+    return as_json(
+        {
+            "view": grid.view,
+            "title": grid.title,
+            "rows": [
+                {
+                    **{name.lower(): text for name, text in zip(grid.labels, row.labels, strict=True)},
+                    "published": row.is_published,
+                    "disturbed": row.disturbed,
+                    "values": {
+                        field.key: entry.word if entry.word is not None else entry.value
+                        for field in grid.fields
+                        if (entry := row.entries.get(field.key)) is not None
+                    },
+                }
+                for row in grid.rows
+            ],
+            "footnotes": list(grid.footnotes),
+            "notes": list(grid.notes),
+        }
+    )

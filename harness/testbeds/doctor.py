@@ -1,0 +1,455 @@
+"""What works here and on the machines of a run: every missing requirement at once, and what mends it."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.hosts import Host, NamespaceHost, programs, remote
+from harness.hosts import packages as further_packages
+from harness.model.errors import HarnessError, RequirementError
+from harness.model.escape import printable
+from harness.model.units import format_size
+from harness.observe import counters, hops
+from harness.protection.ipsec import IKE_PORT
+from harness.storage import iscsi
+from harness.testbeds import lab, trial
+from harness.testbeds.lab import kernel
+from harness.testbeds.requirements import (
+    ALWAYS,
+    BACKEND_MODULES,
+    IPSEC,
+    IPSEC_MODULES,
+    IPSEC_PORTS,
+    MODULES,
+    Facts,
+    Listener,
+    Package,
+    install_command,
+    look_at,
+    look_on,
+    packages,
+    wanted,
+)
+
+HOST_MODULES = (
+    *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),
+    *("iscsi_tcp", "sd_mod", "veth", "sch_netem", "bridge", "ifb", "cls_matchall", "act_mirred"),
+    *("xfrm_user", "esp4"),
+)
+OLDEST_PYTHON = (3, 9)
+CONTROLLER = "here"
+
+
+class Verdict(enum.StrEnum):
+    """``note``: nothing is wrong, but it should be known."""
+
+    OK = "ok"
+    NOTE = "note"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at, in a testbed or on a machine.
+
+    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried``: it was found by trying.
+    """
+
+    where: str
+    verdict: Verdict
+    text: str
+    mend: str = ""
+    tried: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict is not Verdict.MISSING
+
+
+# This machine, with the lab or its own kernel
+
+
+def missing_packages() -> list[Package]:
+    """Of what the lab and `make` need."""
+    return _missing_here(_local_facts())
+
+
+def _missing_here(facts: Facts) -> list[Package]:
+    return [package for package in packages() if _is_for_here(package) and facts.lacks(package)]
+
+
+def _is_for_here(package: Package) -> bool:
+    return not package.needed_by.keys().isdisjoint({"lab", "make"})
+
+
+def _local_facts() -> Facts:
+    words = [package.word for package in packages()] + [f"module:{name}" for name in HOST_MODULES]
+    return look_on(NamespaceHost("machine"), words)
+
+
+def findings() -> Iterator[Finding]:
+    """Look at everything that the testbeds need; one finding each, nothing is changed."""
+    facts = _local_facts()
+    missing = _missing_here(facts)
+    if missing:
+        yield _missing_packages("both", missing, facts)
+    else:
+        count = sum(_is_for_here(package) for package in packages())
+        yield Finding(where="both", verdict=Verdict.OK, text=f"all {count} packages are installed")
+    yield from _lab_findings()
+    yield _kernel_finding()
+    yield _paths_finding()
+    yield _host_finding(facts)
+
+
+def _lab_findings() -> Iterator[Finding]:
+    for what, check in (
+        ("namespaces hold the lab together and confine it", lambda: lab.sandbox([])),
+        ("a folder for its memory", lambda: lab.roomy_folder(lab.BASE_MEMORY_BYTES, lab.MEMORY_FOLDERS)),
+        ("a folder for its files", lambda: lab.roomy_folder(lab.MIB, lab.DISK_FOLDERS)),
+    ):
+        try:
+            found = check()
+        except HarnessError as error:
+            yield _refused("lab", error)
+        else:
+            detail = "" if isinstance(found, list) else f": {found}"
+            yield Finding(where="lab", verdict=Verdict.OK, text=what + detail)
+    if lab.needs_xstate_shim():
+        yield Finding(
+            where="lab",
+            verdict=Verdict.OK,
+            text="this processor has AMX; the kernel gets a ptrace() that can deal with it",
+        )
+
+
+def _kernel_finding() -> Finding:
+    build = "harness kernel build"
+    absent = further_packages.missing()
+    if absent:
+        names = ", ".join(package.name for package in absent)
+        text = f"the lab's own kernel cannot be built without {names}"
+        mend = f"{further_packages.install_command(absent)} && {build}"
+        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=mend)
+    found = kernel.cached(kernel.recipe())
+    if found is None:
+        text = "the lab's own kernel, for real WiFi, modelled disks and virtual time, is not built"
+        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=build)
+    text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
+    return Finding(where="kernel", verdict=Verdict.OK, text=text)
+
+
+def _paths_finding() -> Finding:
+    absent = further_packages.missing(further_packages.PATHS)
+    if absent:
+        names = ", ".join(map(str, absent))
+        text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
+        mend = further_packages.install_command(absent)
+        return Finding(where="both", verdict=Verdict.NOTE, text=text, mend=mend)
+    return Finding(where="both", verdict=Verdict.OK, text="the packages of all links with hops are installed")
+
+
+def _host_finding(facts: Facts) -> Finding:
+    if os.geteuid() != 0:
+        return Finding(
+            where="host",
+            verdict=Verdict.MISSING,
+            text="this machine's own kernel can only be used by root",
+            mend="use the lab, or run as root with --testbed host",
+        )
+    absent = _absent_modules(facts, HOST_MODULES)
+    if absent:
+        return Finding(
+            where="host",
+            verdict=Verdict.MISSING,
+            text=f"this machine's kernel lacks {', '.join(absent)}",
+            mend="use the lab, or a kernel with these modules",
+        )
+    return Finding(where="host", verdict=Verdict.OK, text="this machine's kernel has all modules")
+
+
+# The machines of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One that takes part: its role (``target``, ``initiator``), its name in a run, and where it is."""
+
+    role: str
+    name: str
+    address: remote.Address
+
+
+def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
+    """Those that ``--target`` and ``--initiator`` name, the first for itself. UsageError if one cannot be."""
+    texts = ([("target", target)] if target else []) + [("initiator", text) for text in initiators]
+    found: list[Machine] = []
+    for role, text in texts:
+        number = sum(machine.role == role for machine in found) + 1
+        name = role if number == 1 else f"{role}{number}"
+        found.append(Machine(role=role, name=name, address=remote.parse_address(text, role)))
+    return found
+
+
+def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
+    """Look at everything that the machines need, each of which may be out of reach, and try what is there.
+
+    What is tried is undone again.
+    """
+    yield from _controller_findings(taking_part)
+    for machine in taking_part:
+        role = machine.role
+        asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
+        modules = (*MODULES[role], *BACKEND_MODULES[role], *IPSEC_MODULES)
+        words = [package.word for package in asked] + [f"module:{name}" for name in modules]
+        words += IPSEC_PORTS[role]
+        try:
+            facts, said = look_at(machine.address, machine.name, words)
+        except HarnessError as error:
+            yield _refused(machine.name, error)
+            continue
+        found = list(judge(machine, facts, said))
+        yield from found
+        if all(finding.ok for finding in found):
+            yield from _try_out(machine, facts)
+
+
+def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
+    needs = {"several"} if sum(machine.role == "initiator" for machine in taking_part) > 1 else set()
+    if not all(machine.address.is_local for machine in taking_part):
+        needs.add(ALWAYS)
+    asked = wanted("controller", needs)
+    if not asked:
+        return
+    facts = look_on(NamespaceHost("machine"), [package.word for package in asked])
+    missing = [package for package in asked if facts.lacks(package)]
+    if missing:
+        yield _missing_packages(CONTROLLER, missing, facts)
+
+
+def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
+    """What comes of a run's parts on a machine that lacks nothing, unless that would meddle with a run's."""
+    if facts.busy or machine.role in facts.journals:
+        return
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="harness-") as folder,
+            remote.connect(
+                machine.address,
+                role=machine.role,
+                name=machine.name,
+                run_id="harness doctor",
+                log=Path(folder, "log"),
+                private=iscsi.private_folders(machine.role),
+            ) as host,
+        ):
+            outcomes = list(trial.of(host, machine.role, Path(folder)))
+    except HarnessError as error:
+        yield _refused(machine.name, error)
+        return
+    for outcome in outcomes:
+        if outcome.error is not None:
+            text = f"{outcome.what} was tried, and failed: {outcome.error.message}"
+            yield Finding(
+                where=machine.name, verdict=Verdict.MISSING, text=text, mend=outcome.error.hint or ""
+            )
+    went_well = [outcome.what for outcome in outcomes if outcome.error is None]
+    if went_well:
+        text = f"tried, and undone again: {', '.join(went_well)}"
+        yield Finding(where=machine.name, verdict=Verdict.OK, text=text, tried=True)
+
+
+def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
+    """Whether each hop answers, and what it can tell; nothing is changed on any."""
+    for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="harness-") as folder,
+                hops.connect(address, name=name, log=Path(folder, "log")) as hop,
+            ):
+                text = _told_by(hop)
+        except HarnessError as error:
+            yield _refused(name, error)
+        else:
+            yield Finding(where=name, verdict=Verdict.OK, text=f"{address.text}: {text}")
+
+
+def _told_by(hop: hops.Hop) -> str:
+    login = hop.run(["id", "-un"], check=False).stdout.strip() or "a user"
+    stat, net_dev, release = hop.read_files([counters.STAT, counters.NET_DEV, "/proc/sys/kernel/osrelease"])
+    interfaces = sorted(counters.traffic(net_dev).keys() - {counters.LOOPBACK})
+    energy = "told" if counters.energy_files(hop) else "n/a"
+    return (
+        f"reached as {printable(login)}; Linux {printable(release.strip())}; "
+        f"processors: {len(counters.processors(stat, 0).ticks)}; energy: {energy}; "
+        f"interfaces: {', '.join(map(printable, interfaces)) or 'none'}"
+    )
+
+
+def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
+    """All that is to be said of a machine. ``said`` is what sudo answered there, if it refused."""
+    where, role = machine.name, machine.role
+
+    def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
+        return Finding(where=where, verdict=verdict, text=text, mend=mend)
+
+    rank = "" if facts.login == "root" else ", who may use sudo" if facts.is_root else ""
+    yield finding(
+        Verdict.OK,
+        f"{machine.address.text}: reached as {facts.login}{rank}; {facts.distribution}, Linux {facts.kernel}",
+    )
+    if not facts.is_root:
+        last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
+        yield finding(Verdict.MISSING, f"root's rights are needed: {last}", remote.advice(last))
+    needs = {ALWAYS, IPSEC}
+    optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
+    others = list(itertools.chain(*optional.values()))
+    yield from _part_findings(where, role, facts, needs, backends=BACKEND_MODULES[role], others=others)
+    if others:
+        # One command for a machine: where something has to be installed, it is all in that.
+        is_told = any(facts.lacks(package) for package in wanted(role, needs))
+        yield finding(
+            Verdict.NOTE,
+            "not needed by every run: "
+            + "; ".join(
+                f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
+                for what, missing in optional.items()
+                if missing
+            )
+            + "; the command above installs them as well" * is_told,
+            "" if is_told else install_command(facts, others),
+        )
+    if facts.busy:
+        runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
+        yield finding(Verdict.NOTE, f"it is in use by {runs}", "wait for it")
+    elif facts.listeners:
+        yield _taken_port(where, facts.listeners)
+    if role in facts.journals:
+        yield finding(
+            Verdict.NOTE,
+            "a killed run has left things there, which the next one removes",
+            "harness clean with the same --target and --initiator",
+        )
+    if role == "target" and facts.free_bytes is not None:
+        yield finding(Verdict.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
+    if facts.interfaces:
+        yield finding(Verdict.OK, f"interfaces: {', '.join(facts.interfaces)}")
+
+
+OPTIONAL = {
+    "cert": "--auth cert is not possible",
+    "wifi": "--link wifi=IFACE is not possible",
+    "record": "the record says less",
+    "probes": "some probes are skipped",
+}
+"""What becomes of a run without a package that not every run needs, by packages.txt's word."""
+
+
+def require(host: Host, role: str, *, ipsec: bool) -> None:
+    """RequirementError naming all that a host lacks for its role, and what mends it.
+
+    With ``ipsec`` whoever listens on the port of the run's own IKE daemon counts as well.
+    """
+    needs = {ALWAYS, IPSEC} if ipsec else {ALWAYS}
+    words = [package.word for package in wanted(role, needs)]
+    words += [f"module:{name}" for name in (*MODULES[role], *IPSEC_MODULES)]
+    words += IPSEC_PORTS[role] if ipsec else ()
+    facts = look_on(host, words)
+    problems = [finding for finding in _part_findings(host.name, role, facts, needs) if not finding.ok]
+    if ipsec and facts.listeners:
+        problems.append(_taken_port(host.name, facts.listeners))
+    if problems:
+        raise RequirementError(
+            f"the {host.name} is not ready: {'; '.join(problem.text for problem in problems)}",
+            hint=f"there: {'; '.join(problem.mend for problem in problems)}",
+        )
+
+
+def _part_findings(
+    where: str,
+    role: str,
+    facts: Facts,
+    needs: Collection[str],
+    *,
+    backends: Sequence[str] = (),
+    others: Sequence[Package] = (),
+) -> Iterator[Finding]:
+    """Packages, Python, namespaces and modules that a role takes for any of ``needs``.
+
+    What installs missing packages installs ``others`` with them.
+    """
+
+    def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
+        return Finding(where=where, verdict=verdict, text=text, mend=mend)
+
+    asked = wanted(role, needs)
+    missing = [package for package in asked if facts.lacks(package)]
+    if missing:
+        yield _missing_packages(where, missing, facts, others)
+    else:
+        yield finding(Verdict.OK, f"all {len(asked)} packages are installed")
+    if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        yield finding(
+            Verdict.MISSING,
+            f"{programs.PYTHON} is version {facts.python}, and {oldest} or later is needed",
+            "use a newer release of its distribution",
+        )
+    if facts.is_root and facts.unshare and "program:unshare" not in facts.absent:
+        yield finding(
+            Verdict.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
+        )
+    absent = _absent_modules(facts, (*MODULES[role], *backends, *(IPSEC_MODULES if IPSEC in needs else ())))
+    if absent:
+        text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
+        yield finding(Verdict.MISSING, text, _modules_advice(facts))
+    elif "program:modprobe" not in facts.absent:
+        yield finding(Verdict.OK, "its kernel has all modules")
+
+
+def _modules_advice(facts: Facts) -> str:
+    if not facts.has_modules:
+        return f"there is no /lib/modules/{facts.kernel}: reboot, if the kernel was updated"
+    sudo = "" if facts.login == "root" else "sudo "
+    # Ubuntu keeps the seldom used ones apart; Debian's kernel for clouds has no LIO at all.
+    if "ubuntu" in facts.families:
+        return f"{sudo}apt-get install linux-modules-extra-{facts.kernel}"
+    if "debian" in facts.families and "-cloud-" in facts.kernel:
+        arch = facts.kernel.rpartition("-")[2]
+        return f"{sudo}apt-get install linux-image-{arch}, then boot that kernel"
+    return "use a kernel that has these modules"
+
+
+def _absent_modules(facts: Facts, modules: Sequence[str]) -> list[str]:
+    return [name for name in modules if f"module:{name}" in facts.absent]
+
+
+def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
+    names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
+    return Finding(
+        where=where,
+        verdict=Verdict.MISSING,
+        text=f"UDP port {IKE_PORT} is taken by {', '.join(names)}, and the run's own IKE daemon needs it",
+        mend="have it use another port, or measure with --ipsec off",
+    )
+
+
+def _missing_packages(
+    where: str, missing: Sequence[Package], facts: Facts, others: Sequence[Package] = ()
+) -> Finding:
+    return Finding(
+        where=where,
+        verdict=Verdict.MISSING,
+        text="packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
+        mend=install_command(facts, [*missing, *others]),
+    )
+
+
+def _refused(where: str, error: HarnessError) -> Finding:
+    return Finding(where=where, verdict=Verdict.MISSING, text=error.message, mend=error.hint or "")

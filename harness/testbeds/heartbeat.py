@@ -1,0 +1,38 @@
+"""Virtual time: a sign from inside that it passes, for ``testbed``, which watches from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+HEARTBEAT = "heartbeat"
+"""The file in a run's folder that is written while it goes on."""
+
+BEAT_S = 0.1
+"""Virtual seconds between two beats. It costs none: while it is written, virtual time stands still."""
+
+
+@contextlib.contextmanager
+def beating(folder: Path) -> Iterator[None]:
+    """Count up in a file for the length of the context; then it is gone."""
+    file = folder / HEARTBEAT
+    end = threading.Event()
+
+    def beat() -> None:
+        count = 0
+        while not end.wait(BEAT_S):
+            count += 1
+            # A full disk ends the run in a better place.
+            with contextlib.suppress(OSError):
+                file.write_text(str(count), encoding="utf-8")
+
+    heart = threading.Thread(target=beat, daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        end.set()
+        heart.join()
+        file.unlink(missing_ok=True)

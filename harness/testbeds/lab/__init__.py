@@ -1,0 +1,435 @@
+"""The lab: a user-mode kernel, a real one that runs as an ordinary process of the user's.
+
+It is Debian's package user-mode-linux, or one of our own (``harness.testbeds.lab.kernel``).
+
+It boots with the machine's own root file system read-only under a tmpfs overlay, so every program of
+the machine is there, and nothing of the machine can be changed but one results folder: the machine's kernel
+sees to that (``programs/confine.py``), whatever root does in the lab. It needs no root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from harness.hosts import Host, NamespaceHost, programs, runner
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Step
+from harness.model.errors import RequirementError, TestbedError
+from harness.parse.files import Room
+from harness.testbeds.lab import management
+
+KERNEL = "linux.uml"
+MODULES = Path("/usr/lib/uml/modules")
+HERE = Path(__file__).parent
+CONFINE = programs.path(__package__, "confine.py")
+EXIT_MARK = "harness-lab-exit "
+BEGIN_MARK = b"harness-lab-begins\n"
+"""What the first of several kernels says on its console when it has reached the others."""
+
+PANIC = re.compile("^Kernel panic.*$", re.MULTILINE)
+"""What a kernel says when it gives up. Below it come registers and a stack, which tell a user nothing."""
+
+MOST_INITIATORS = 16
+"""A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each takes 45 of the target's."""
+
+PEERS_DEADLINE_S = 60.0
+MIB = 1 << 20
+BASE_MEMORY_BYTES = 384 * MIB
+"""Kernel, daemons, fio and the page cache of hostfs; storage comes on top."""
+
+SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
+"""Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
+
+HIDDEN = ("/run", "/dev", "/proc", "/sys")
+"""Folders of the machine that the lab has its own of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A user-mode kernel: its program, the folder of its modules, and words for its command line.
+
+    ``sets_any_xstate``: it runs on processors with AMX as it is, without ``xstate.c``.
+    """
+
+    binary: Path
+    modules: Path
+    options: tuple[str, ...] = ()
+    sets_any_xstate: bool = False
+
+
+def debian_kernel() -> Kernel:
+    """The kernel of the package user-mode-linux. RequirementError if it is not installed."""
+    binary = shutil.which(KERNEL)
+    if binary is None or not MODULES.is_dir():
+        raise RequirementError(
+            "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
+            hint="`harness doctor` lists all that is missing and the command that installs it",
+        )
+    return Kernel(binary=Path(binary), modules=MODULES, options=(f"initcall_blacklist={SLOW_INITIALISERS}",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A booted lab. Its console's output (kernel and command) is appended to ``console`` as it comes.
+
+    What it says begins at byte ``begin`` of the file.
+    """
+
+    process: subprocess.Popen[bytes]
+    console: Path
+    begin: int = 0
+
+    def said(self) -> bytes:
+        """What it has said so far."""
+        return self.console.read_bytes()[self.begin :]
+
+    def last_words(self) -> str:
+        """The last of what it has said, for an error message."""
+        return last_words(self.console, self.begin)
+
+    def exit_status(self) -> int | None:
+        """The status of the command, or None if the lab ended without telling (a crash, a kill)."""
+        for line in reversed(self.said().decode("utf-8", "replace").splitlines()):
+            if line.startswith(EXIT_MARK):
+                return int(line.removeprefix(EXIT_MARK))
+        return None
+
+
+def last_words(console: Path, begin: int = 0) -> str:
+    """The last lines on a console from byte ``begin`` on: if its kernel panicked, up to where it says so."""
+    said = console.read_bytes()[begin:] if console.exists() else b""
+    text = said.decode("utf-8", "replace")
+    panic = PANIC.search(text)
+    return runner.last_lines(text[: panic.end()] if panic else text)
+
+
+class ScratchFolder(msgspec.Struct, frozen=True):
+    """A private folder for what the lab needs on the machine while it runs."""
+
+    lasting: ClassVar[bool] = True
+
+    path: str
+
+    def acquire(self, host: Host) -> None:
+        host.run(["mkdir", "-m", "0700", self.path])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("rm", "-rf", "--one-file-system", self.path)),)
+
+
+DISK_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108
+MEMORY_FOLDERS = ("/dev/shm", *DISK_FOLDERS)  # noqa: S108
+
+
+def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
+    """The first folder with ``size_bytes`` free that allows execution; $TMPDIR goes before all others.
+
+    The lab's memory is a file that is mapped with PROT_EXEC. A container's /dev/shm is often 64 MB,
+    which would end in SIGBUS, or noexec, which ends at once.
+    """
+    asked = os.environ.get("TMPDIR")
+    tried = []
+    for folder in dict.fromkeys((asked, *candidates) if asked else candidates):
+        if not re.fullmatch(r"/[\w./-]*", folder):
+            # It becomes a word of the kernel's command line.
+            tried.append(f"{folder!r} (not absolute, or unusual characters in its name)")
+        elif not Path(folder).is_dir():
+            tried.append(f"{folder} (no folder)")
+        elif not os.access(folder, os.W_OK):
+            tried.append(f"{folder} (not writable)")
+        elif os.statvfs(folder).f_flag & os.ST_NOEXEC:
+            tried.append(f"{folder} (noexec)")
+        elif (room := Room.of(folder)).files == 0:
+            tried.append(f"{folder} (no inodes left)")
+        elif room.free_bytes < size_bytes:
+            tried.append(f"{folder} ({room.free_bytes // MIB} MiB free)")
+        else:
+            return Path(folder)
+    raise RequirementError(
+        f"the lab needs a folder with {size_bytes // MIB} MiB free that allows execution; "
+        f"none of these does: {', '.join(tried)}",
+        hint="set TMPDIR to such a folder",
+    )
+
+
+def needs_xstate_shim() -> bool:
+    """Whether this processor has AMX, whose state the user-mode kernel cannot set (see xstate.c)."""
+    return "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+
+
+def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
+    """A wrapper under which a SIGKILL of any process ends all: the lab's processes never outlive it.
+
+    Without it they would go on natively on the machine. The death of the harness is noticed too. With
+    ``writable`` they can write to these folders of the machine alone, and gain no rights there.
+    """
+    spaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--ipc"]
+    mapped = ["--user", "--map-root-user", *spaces]
+    # A container's root may lack the right to make namespaces, and have it like anybody in one of its own.
+    ways = [spaces, mapped] if os.geteuid() == 0 else [mapped]
+    inner = [] if writable is None else [sys.executable, "-I", "-S", str(CONFINE), *map(str, writable), "--"]
+    for way in ways:
+        tried = runner.run(["unshare", *way, *inner, "true"], check=False)
+        if tried.status == 0:
+            break
+    else:
+        if tried.stderr.startswith(f"{CONFINE.stem}: "):
+            raise RequirementError(
+                "the lab is confined by this machine's kernel, which was expected to be Linux 5.12 or later, "
+                f"but {tried.stderr.strip()}",
+                hint="`uname -r` tells the kernel; a container may forbid what the lab needs by a profile",
+            )
+        raise RequirementError(
+            "the lab needs user namespaces, so that nothing of it can outlive it, and this machine "
+            "does not allow them to ordinary users",
+            hint="as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000 "
+            "(and, on Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0)",
+        )
+    # The shell is process 1 of the namespace. The kernel must not be: a panic ends it by signals that
+    # process 1 does not take, and it would spin for ever. hostfs keeps each file open whose inode it caches
+    # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and nothing can be started any more.
+    script = 'ulimit -S -n "$(ulimit -H -n)"; "$@"; exit $?'
+    return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, *inner, "sh", "-c", script, "sh"]
+
+
+def require_visible(path: Path, what: str) -> None:
+    """Refuse a path that the lab cannot see, because it has a folder of its own in that place."""
+    for hidden in HIDDEN:
+        if path.is_relative_to(hidden) or path.resolve().is_relative_to(hidden):
+            raise RequirementError(
+                f"{what} is {path}, which the lab cannot see: it has its own {hidden}",
+                hint="move it elsewhere",
+            )
+
+
+@contextlib.contextmanager
+def boot(
+    command: Sequence[str],
+    *,
+    journal: Journal,
+    console: Path,
+    results: Path | None = None,
+    storage_bytes: int = 0,
+    kernel: Kernel | None = None,
+) -> Iterator[Lab]:
+    """Boot the lab, run ``command`` in it as root, and halt; leaving the context ends it in any case.
+
+    ``results`` (a folder of the machine) is /run/results in the lab, and the one place it can write to.
+    ``kernel`` is Debian's, unless another is given.
+    """
+    memory_bytes = _memory(storage_bytes)
+    with _workshop(journal, kernel or debian_kernel(), memory_bytes) as workshop:
+        folder = workshop.make_folder("lab")
+        _write_settings(folder, workshop.kernel, command, results=results)
+        core = max(os.sched_getaffinity(0))
+        with workshop.start(folder, console, memory_bytes=memory_bytes, core=core, results=results) as lab:
+            yield lab
+
+
+@contextlib.contextmanager
+def boot_apart(
+    command: Sequence[str],
+    *,
+    initiators: int,
+    journal: Journal,
+    console: Path,
+    results: Path | None = None,
+    storage_bytes: int = 0,
+    mtu_bytes: int = 1500,
+    kernel: Kernel | None = None,
+) -> Iterator[Lab]:
+    """Boot a kernel for the target and one for each initiator, and run ``command`` in the first initiator's.
+
+    It starts once ``ssh target`` works there, and so do ``ssh initiator2`` and on; when it ends, all ends.
+    The first initiator's ``trunk_name(0)`` leads to the target's ``trunk_name(0)``, the second's to its
+    ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and ``console`` are the
+    first initiator's; beside ``console.log`` there is a ``console-target.log`` for the target's, and so on.
+    The storage's memory is the target's, ``kernel`` as for ``boot``. Raises TestbedError if one does not
+    come up.
+    """
+    management.require_ssh()
+    target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
+    names = [management.initiator_name(number) for number in range(1, initiators + 1)]
+    peers = [management.TARGET, *names[1:]]
+    memory = {management.TARGET: _memory(storage_bytes), **dict.fromkeys(names, _memory(0))}
+    core = {management.TARGET: target_core, **dict(zip(names, itertools.cycle(cores or [target_core])))}
+    with contextlib.ExitStack() as stack:
+        workshop = stack.enter_context(
+            _workshop(journal, kernel or debian_kernel(), sum(memory.values()), are_joined=True)
+        )
+        folders = {name: workshop.make_folder(name) for name in memory}
+        client = folders[names[0]] / "ssh"
+        management.make_client(client)
+        servers = {peer: folders[peer] / "sshd" for peer in peers}
+        for peer, folder in servers.items():
+            _write_settings(folders[peer], workshop.kernel, management.serve(folder, client))
+        management.introduce(client, servers)
+        _write_settings(folders[names[0]], workshop.kernel, command, results=results, peers=peers)
+        _write_network(folders[management.TARGET], management.target_network(initiators))
+        for number, name in enumerate(names, 1):
+            _write_network(folders[name], management.initiator_network(number))
+        # Kept open here as well: a kernel whose peer hangs up does nothing any more but to notice it.
+        trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in names]
+        for end in itertools.chain(*trunks):
+            stack.enter_context(end)
+        wires = {name: [trunk[1]] for name, trunk in zip(names, trunks, strict=True)}
+        wires[management.TARGET] = [trunk[0] for trunk in trunks]
+        kernels = {}
+        for name in (*peers, names[0]):
+            log = console if name == names[0] else console.with_name(f"{console.stem}-{name}.log")
+            kernels[name] = stack.enter_context(
+                workshop.start(
+                    folders[name],
+                    log,
+                    memory_bytes=memory[name],
+                    core=core[name],
+                    results=results if name == names[0] else None,
+                    trunks=[end.fileno() for end in wires[name]],
+                    mtu_bytes=mtu_bytes,
+                )
+            )
+        yield _await_peers(kernels, names[0])
+
+
+def _memory(storage_bytes: int) -> int:
+    return BASE_MEMORY_BYTES + storage_bytes * 5 // 4
+
+
+def _await_peers(kernels: dict[str, Lab], first: str) -> Lab:
+    """The first initiator's kernel, once it has reached the others; TestbedError if it cannot."""
+    lab = kernels[first]
+    end = time.monotonic() + PEERS_DEADLINE_S
+    while BEGIN_MARK not in (said := lab.said()):
+        ended = [name for name, kernel in kernels.items() if kernel.process.poll() is not None]
+        if ended or time.monotonic() > end:
+            what = f"the kernel of {ended[0]} ended" if ended else f"{PEERS_DEADLINE_S:g} s passed"
+            words = "; ".join(f"{name}: {kernel.last_words()}" for name, kernel in kernels.items())
+            raise TestbedError(
+                f"{what} before all kernels could be reached over ssh; their consoles say: {words}"
+            )
+        time.sleep(0.05)
+    return replace(lab, begin=lab.begin + said.index(BEGIN_MARK) + len(BEGIN_MARK))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Workshop:
+    """Where kernels are made ready: a private folder, one for their memory, and how they are wrapped."""
+
+    kernel: Kernel
+    folder: Path
+    memory_folder: Path
+    environment: tuple[str, ...]
+
+    def make_folder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(mode=0o700)
+        return folder
+
+    @contextlib.contextmanager
+    def start(
+        self,
+        folder: Path,
+        console: Path,
+        *,
+        memory_bytes: int,
+        core: int,
+        results: Path | None,
+        trunks: Sequence[int] = (),
+        mtu_bytes: int = 0,
+    ) -> Iterator[Lab]:
+        """Boot the kernel whose settings are in ``folder``, its network interfaces on sockets ``trunks``."""
+        writable = [folder, self.memory_folder, *([] if results is None else [results.resolve()])]
+        wire = f"transport=fd,depth=128,mtu={mtu_bytes}"
+        begin = console.stat().st_size if console.exists() else 0
+        argv = [
+            *sandbox(writable),
+            *self.environment,
+            # Unpinned, the kernel's helper threads and its processes chase each other over the cores,
+            # and runs swing by a factor of two.
+            *("taskset", "-c", str(core)),
+            str(self.kernel.binary),
+            f"mem={memory_bytes // MIB}M",
+            *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
+            *(f"uml_dir={folder}/", "umid=lab", *self.kernel.options),
+            *(f"{management.trunk_name(vec)}:{wire},fd={fd}" for vec, fd in enumerate(trunks)),
+            # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
+            # cannot be gained at all.
+            *("con=null", "con0=null,fd:1", "init=/usr/bin/setpriv", "--", "--no-new-privs"),
+            *("/bin/sh", f"{folder}/init.sh", str(folder)),
+        ]
+        env = {"TMPDIR": str(self.memory_folder)}
+        # The console has to be a pipe: the kernel cannot poll a regular file.
+        with runner.piped(argv, output=console, env=env, pass_fds=trunks) as process:
+            yield Lab(process=process, console=console, begin=begin)
+
+
+@contextlib.contextmanager
+def _workshop(
+    journal: Journal, kernel: Kernel, memory_bytes: int, *, are_joined: bool = False
+) -> Iterator[_Workshop]:
+    """Make ready for kernels with ``memory_bytes`` together; those that are joined wait for each other."""
+    machine = NamespaceHost(name="machine")
+    # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
+    scratch, memory = (
+        ScratchFolder(str(roomy_folder(size, folders) / f"harness-lab-{os.urandom(4).hex()}"))
+        for size, folders in ((MIB, DISK_FOLDERS), (memory_bytes, MEMORY_FOLDERS))
+    )
+    with journal.hold(machine, scratch), journal.hold(machine, memory):
+        folder = Path(scratch.path)
+        environment: tuple[str, ...] = ()
+        shims = ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate) + ["idle.c"] * are_joined
+        if shims:
+            library = folder / "shims.so"
+            sources = [str(HERE / shim) for shim in shims]
+            runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), *sources, "-ldl"])
+            # For the kernel alone: setpriv and unshare are better off without.
+            environment = ("env", f"LD_PRELOAD={library}")
+        yield _Workshop(
+            kernel=kernel,
+            folder=folder,
+            memory_folder=Path(memory.path),
+            environment=environment,
+        )
+
+
+def _write_settings(
+    folder: Path,
+    kernel: Kernel,
+    command: Sequence[str],
+    *,
+    results: Path | None = None,
+    peers: Sequence[str] = (),
+) -> None:
+    shutil.copy(HERE / "init.sh", folder)
+    if results is not None:
+        (folder / "results").symlink_to(results.resolve())
+    settings = {
+        "MODULES": str(kernel.modules),
+        "RESULTS": "yes" if results is not None else "",
+        "STATE": str(folder),
+        "NAME": folder.name,
+        "COMMAND": shlex.join(command),
+        "PEERS": " ".join(peers),
+    }
+    text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
+    # Names of files are bytes, and may be any.
+    (folder / "settings").write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
+def _write_network(folder: Path, batch: str) -> None:
+    (folder / "network").write_text(batch, encoding="utf-8")

@@ -1,0 +1,75 @@
+#!/bin/sh
+# The first process of the lab's kernel (init). Its one argument is a folder of the machine that holds
+# `settings`, written by harness/testbeds/lab/__init__.py:
+#   MODULES   the kernel's modules on the machine
+#   RESULTS   the one folder that may be written, or empty
+#   STATE     the folder itself
+#   NAME      the kernel's host name
+#   COMMAND   what to run, as one shell line
+#   PEERS     kernels that have to answer over ssh before that, or empty
+# The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh.
+# The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
+# every path writable in here and none on the machine.
+set -eu
+# The console is a terminal, which would put a carriage return before each newline.
+stty -opost 2>/dev/null || true
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+. "$1/settings"
+
+mount -n -t proc proc /proc
+mount -n -t sysfs sys /sys
+# /mnt, because it exists everywhere and nothing that we need lives there. Always -n: mount(8) has nowhere
+# to note its options down while /run is the machine's.
+mount -n -t tmpfs -o size=90% tmpfs /mnt
+mkdir -p /mnt/modules/lib /mnt/upper /mnt/work /mnt/root
+ln -s "$MODULES" /mnt/modules/lib/modules
+modprobe -d /mnt/modules overlay
+mount -n -t overlay overlay /mnt/root -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work
+
+root=/mnt/root
+mount -n --move /proc $root/proc
+mount -n --move /sys $root/sys
+mount -n --bind /dev $root/dev
+mkdir -p $root/dev/shm $root/lib/modules
+mount -n -t tmpfs tmpfs $root/dev/shm
+mount -n -t tmpfs -o mode=755 tmpfs $root/run
+mkdir -p $root/run/results $root/run/lock $root/run/home
+# LIO keeps persistent reservations in the first of these that is there, and refuses them without `pr`.
+if [ -d $root/etc/target ]; then mkdir -p $root/etc/target/pr; fi
+mkdir -p $root/var/target/pr
+if [ -n "$RESULTS" ]; then
+    # Through a link without blanks or commas, which mount options could not carry. By mount(2): libmount 2.39
+    # and later would use fsconfig(2), where hostfs since Linux 6.11 takes no folder without a keyword, and
+    # earlier ones know no keyword.
+    LIBMOUNT_FORCE_MOUNT2=always mount -n -t hostfs none $root/run/results -o "$STATE/results"
+fi
+mount -n --bind "$MODULES" $root/lib/modules
+hostname "$NAME" 2>/dev/null || true
+
+if [ -e "$STATE/network" ]; then
+    ip -batch "$STATE/network"
+    echo 1 > $root/proc/sys/net/ipv4/ip_forward
+    # Interfaces on one trunk must not answer for each other.
+    echo 1 > $root/proc/sys/net/ipv4/conf/all/arp_ignore
+    # sshd(8) lets nobody in whose password is locked by a `!`, runs the shell that the user has, and that
+    # runs what is in his home; ssh(1) looks for its files there.
+    sed -i 's|^root:.*|root:x:0:0:root:/run/home:/bin/sh|' $root/etc/passwd
+    rm -f $root/etc/shadow
+    echo 'root:*:::::::' > $root/etc/shadow
+    mkdir $root/run/sshd
+    if [ -e "$STATE/ssh" ]; then ln -s "$STATE/ssh" $root/run/home/.ssh; fi
+fi
+
+export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND PEERS
+exec chroot $root /bin/sh -c '
+cd /
+for peer in $PEERS; do
+    # Whoever booted us has a deadline.
+    until ssh -o ConnectTimeout=2 "$peer" true; do sleep 0.1; done
+done
+[ -z "$PEERS" ] || printf "\nharness-lab-begins\n"
+status=0
+eval "$COMMAND" || status=$?
+printf "\nharness-lab-exit %s\n" "$status"
+halt -f 2>/dev/null || echo o > /proc/sysrq-trigger
+'

@@ -1,0 +1,345 @@
+"""The lab's own kernel: made from Debian's source of Linux with ``kernel.config``, as an ordinary user.
+
+Debian's user-mode kernel has no 802.11, no null_blk and no virtual time. This one is kept in the user's
+cache folder under a key of all that went into it, so it is built once, and never taken for another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.hosts import packages, runner
+from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.testbeds import lab
+
+CONFIG = lab.HERE / "kernel.config"
+PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
+
+TIMESTAMP = "Thu Jan  1 00:00:00 UTC 1970"
+"""When every kernel was built, by its own account: a true date would make each another."""
+
+ENVIRONMENT = {
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "ARCH": "um",
+    "KBUILD_BUILD_USER": "harness",
+    "KBUILD_BUILD_HOST": "lab",
+    "KBUILD_BUILD_TIMESTAMP": TIMESTAMP,
+}
+"""All that the build sees of its environment: CFLAGS, MAKEFLAGS and clocks would leave traces in it."""
+
+BUILD_BYTES = 2200 * lab.MIB
+"""What source and objects take while it is built; the kernel that is kept takes 12 MiB."""
+
+COMPILE_LINES = 1600
+"""What make prints while it compiles our configuration, for the progress bar alone."""
+
+BUILD_DEADLINE_S = 3600
+POLL_S = 0.2
+
+VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1700000000000000000", "norandmaps")
+"""Words for the kernel's command line: its clock stands still but while all wait for a timer.
+
+A start of its own and processes without random addresses make runs repeat to the last digit
+(arch/um/kernel/time.c; Documentation/admin-guide/kernel-parameters.txt).
+"""
+
+Report = Callable[[str, float], None]
+"""Told what is being done, and which part of the whole build is behind it (0 to 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Debian's package of a version of Linux; of the options in ``kernel.config`` it does not know some."""
+
+    package: str
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def archive(self) -> Path:
+        return Path("/usr/src", f"{self.package}.tar.xz")
+
+    @property
+    def config(self) -> str:
+        lines = CONFIG.read_text(encoding="utf-8").splitlines(keepends=True)
+        return "".join(line for line in lines if line.partition("=")[0] not in self.unknown)
+
+
+SOURCES = (
+    Source(package="linux-source-6.1"),
+    # Since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it).
+    Source(package="linux-source-6.12", unknown=("CONFIG_BASE_FULL",)),
+)
+"""Each release of Debian has one of them; of those that are installed the first is taken."""
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """What decides what the kernel becomes; ``files`` are the configuration and the patches, by name."""
+
+    source_version: str
+    compiler: str
+    files: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """12 hexadecimal digits, another for every difference in what goes in."""
+        return hashlib.sha256(msgspec.json.encode((self, ENVIRONMENT), order="sorted")).hexdigest()[:12]
+
+
+class Built(msgspec.Struct, frozen=True, kw_only=True):
+    """``build.json``, beside a kernel that was built: what it is and what it came from."""
+
+    key: str
+    release: str
+    source_version: str
+    compiler: str
+    sha256: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cached:
+    """A kernel in the cache, whole."""
+
+    folder: Path
+    built: Built
+
+    @property
+    def kernel(self) -> lab.Kernel:
+        return lab.Kernel(
+            binary=self.folder / "linux",
+            modules=self.folder / "modules",
+            # Its links carry what a run sends, and no router's or neighbour's solicitation.
+            options=("ipv6.disable=1",),
+            sets_any_xstate=True,
+        )
+
+
+def cache_folder() -> Path:
+    """Where kernels are kept: ``$XDG_CACHE_HOME/harness/kernel``, or below ~/.cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "harness", "kernel").absolute()
+
+
+def recipe() -> Recipe:
+    """What a kernel built now would be made of. RequirementError if there is nothing to make it of."""
+    source, version = installed_source()
+    compiler = shutil.which("cc", path=ENVIRONMENT["PATH"])
+    if compiler is None:
+        raise _lacking(packages.missing())
+    patches = {file.name: file.read_text(encoding="utf-8") for file in PATCHES}
+    return Recipe(
+        source_version=version,
+        compiler=runner.run([compiler, "--version"]).stdout.partition("\n")[0],
+        files={CONFIG.name: source.config, **patches},
+    )
+
+
+def installed_source() -> tuple[Source, str]:
+    """What a kernel built now would be built from, and its version. RequirementError if there is nothing."""
+    by_package = {source.package: source for source in SOURCES}
+    found = packages.installed_version(list(by_package))
+    if found is None:
+        raise _lacking(packages.missing())
+    package, version = found
+    return by_package[package], version
+
+
+def cached(wanted: Recipe) -> Cached | None:
+    """The kernel of a recipe, if it has been built."""
+    folder = cache_folder() / wanted.key
+    try:
+        text = (folder / "build.json").read_bytes()
+    except OSError:
+        return None
+    return Cached(folder=folder, built=msgspec.json.decode(text, type=Built))
+
+
+def own_kernel() -> lab.Kernel:
+    """The lab's own kernel, for ``lab.boot``. RequirementError if it has not been built."""
+    found = cached(recipe())
+    if found is None:
+        raise RequirementError(
+            "the lab's own kernel was needed and has not been built, or its configuration, source or "
+            "compiler has changed since",
+            hint="build it: make lab-kernel, or where all that it needs is installed: harness kernel build",
+        )
+    lab.require_visible(found.folder, "the lab's own kernel")
+    return found.kernel
+
+
+def build(report: Report) -> tuple[Cached, bool]:
+    """The kernel, built if it is not in the cache; whether it had to be.
+
+    Everything it needs is looked for first: RequirementError names all that is missing. BusyError if
+    another build is under way. A build that ends early, in whatever way, leaves nothing that counts.
+    """
+    absent = packages.missing()
+    if absent:
+        raise _lacking(absent)
+    wanted = recipe()
+    if found := cached(wanted):
+        return found, False
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache).free
+    if free < BUILD_BYTES:
+        raise RequirementError(
+            f"{BUILD_BYTES // lab.MIB} MiB were expected to be free in {cache} for building the lab's own "
+            f"kernel, but there are {free // lab.MIB}",
+            hint="make room, or set XDG_CACHE_HOME to a folder that has more",
+        )
+    with _locked(cache / "lock"), _work_folder(cache / "building") as work:
+        if found := cached(wanted):  # by whoever held the lock before us
+            return found, False
+        result = _build(wanted, work, cache / "build.log", report)
+        # Renamed when all of it is on the disk: a kernel is there whole or not at all.
+        runner.run(["sync", "--file-system", str(result)], timeout_s=BUILD_DEADLINE_S)
+        result.rename(cache / wanted.key)
+    made = cached(wanted)
+    assert made is not None, "it has just been put there"  # noqa: S101
+    return made, True
+
+
+def _lacking(absent: Sequence[packages.Package]) -> RequirementError:
+    return RequirementError(
+        f"the lab's own kernel needs packages that are missing: {', '.join(map(str, absent))}",
+        hint=packages.install_command(absent),
+    )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with this process, however that ends."""
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(
+                f"the lab's own kernel is being built already, in {path.parent}",
+                hint="wait for that build; its output is in build.log there",
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _work_folder(path: Path) -> Iterator[Path]:
+    """A folder for the length of the context; what a killed build left in it goes first."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    """Runs the programs of a build: all they print goes to ``log``, and how far it is to ``report``.
+
+    What they need for themselves for a moment goes to the folder ``temporary``.
+    """
+
+    wrapper: tuple[str, ...]
+    temporary: Path
+    log: Path
+    report: Report
+
+    def run(
+        self, doing: str, *argv: str, until: tuple[float, float], lines: int = 1, env: Mapping[str, str] = {}
+    ) -> None:
+        """Run one to its end. It takes the build from the first to the second part of ``until``.
+
+        ``lines`` is what it prints in about all. CommandFailed if it fails or takes an hour.
+        """
+        begin, end = until
+        self.report(doing, begin)
+        before = _lines(self.log)
+        deadline = time.monotonic() + BUILD_DEADLINE_S
+        # The compiler's passing files leave no trace in the kernel, and shall leave none in /tmp.
+        around = {**ENVIRONMENT, "TMPDIR": str(self.temporary), **env}
+        words = [f"{name}={value}" for name, value in around.items()]
+        with runner.piped([*self.wrapper, "env", "-i", *words, *argv], output=self.log) as process:
+            while process.poll() is None and time.monotonic() < deadline:
+                self.report(doing, begin + (end - begin) * min(1, (_lines(self.log) - before) / lines))
+                time.sleep(POLL_S)
+        if process.returncode != 0:
+            raise CommandFailed(
+                f"the lab's own kernel could not be built, for {doing} failed: {runner.tail(self.log)}",
+                hint=f"all that was printed is in {self.log}",
+            )
+
+
+def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
+    """Build in ``work``; returns the folder in it that is to be kept."""
+    started = time.monotonic()
+    source, objects, result, temporary = (
+        work / name for name in ("source", "objects", "result", "temporary")
+    )
+    archive = installed_source()[0].archive
+    config = work / CONFIG.name
+    for folder in (source, objects, result, temporary):
+        folder.mkdir()
+    config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
+    log.write_bytes(b"")
+    # What is started ends with us, and has no network.
+    steps = _Steps(wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
+    steps.run(
+        f"unpacking {archive.name}",
+        *("tar", "--extract", f"--file={archive}", f"--directory={source}"),
+        *("--strip-components=1", "--no-same-owner"),
+        until=(0, 0.05),
+    )
+    for patch in PATCHES:
+        steps.run("patching", "patch", "-p1", f"--directory={source}", f"--input={patch}", until=(0.05, 0.05))
+    make = ("make", "-C", str(source), f"O={objects}", f"-j{len(os.sched_getaffinity(0))}")
+    chosen = {"KCONFIG_ALLCONFIG": str(config)}
+    steps.run("configuring", *make, "allnoconfig", until=(0.05, 0.07), lines=40, env=chosen)
+    require_taken(wanted.files[CONFIG.name], (objects / ".config").read_text(encoding="utf-8"))
+    # It becomes the number in uname -v: which kernel made a result can be told from the result.
+    number = {"KBUILD_BUILD_VERSION": wanted.key}
+    steps.run("compiling", *make, "linux", "modules", until=(0.07, 0.98), lines=COMPILE_LINES, env=number)
+    installed = {"INSTALL_MOD_PATH": str(objects / "installed"), "INSTALL_MOD_STRIP": "1"}
+    steps.run("collecting", *make, "modules_install", until=(0.98, 1), lines=20, env=installed)
+    steps.run("collecting", "strip", "-o", str(result / "linux"), str(objects / "linux"), until=(1, 1))
+    (objects / "installed/lib/modules").rename(result / "modules")
+    (release,) = (folder.name for folder in (result / "modules").iterdir())
+    for link in ("build", "source"):  # they lead to what is about to go
+        (result / "modules" / release / link).unlink(missing_ok=True)
+    shutil.copy(objects / ".config", result / "config")
+    built = Built(
+        key=wanted.key,
+        release=release,
+        source_version=wanted.source_version,
+        compiler=wanted.compiler,
+        sha256=hashlib.sha256((result / "linux").read_bytes()).hexdigest(),
+        seconds=round(time.monotonic() - started, 1),
+    )
+    (result / "build.json").write_bytes(msgspec.json.format(msgspec.json.encode(built)))
+    return result
+
+
+def _lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n")
+
+
+def require_taken(asked: str, taken: str) -> None:
+    """Refuse a configuration of which the source dropped a line: Kconfig does so in silence."""
+    there = set(taken.splitlines())
+    dropped = [line for line in asked.splitlines() if line.startswith("CONFIG_") and line not in there]
+    if dropped:
+        raise RequirementError(
+            f"every line of {CONFIG.name} was expected to be taken by the kernel's source, "
+            f"but these were not: {', '.join(dropped)}",
+            hint="what an option depends on is in the Kconfig files of the source",
+        )

@@ -1,0 +1,84 @@
+#!/bin/sh
+# What a machine has of what a run needs; `harness/testbeds/requirements.py` sends it and reads what it prints. Plain sh,
+# for a machine may lack all else. It changes nothing.
+#   sh -s -- LOGIN PYTHON WORD...
+#   LOGIN   who logged in, whoever runs this; empty: who runs this
+#   PYTHON  the distribution's own
+#   WORD    what to look for: program:NAME, python:MODULE, package:NAME (Debian's), module:NAME (the kernel's),
+#           udp:PORT (who listens there)
+# After a mark it prints lines of a key and a value.
+main() {
+    export LC_ALL=C PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+    python=$2
+    echo harness-facts
+    echo "login ${1:-$(id -un)}"
+    echo "uid $(id -u)"
+    kernel=$(uname -r)
+    echo "kernel $kernel"
+    (
+        [ -r /etc/os-release ] || exit 0
+        . /etc/os-release
+        echo "distribution $PRETTY_NAME"
+        echo "family ${ID:-} ${ID_LIKE:-}"
+    )
+    "$python" -I -c 'import sys; print("python %d.%d" % sys.version_info[:2])' 2>/dev/null
+    # As the agent is started.
+    said=$(unshare --mount --propagation private --pid --fork true 2>&1) ||
+        echo "unshare $(printf '%s\n' "$said" | head -n 1)"
+    [ -d "/lib/modules/$kernel" ] || echo 'modules absent'
+
+    shift 2
+    for word; do
+        case $word in
+        udp:*) listeners "${word#udp:}" ;;
+        *) has "${word%%:*}" "${word#*:}" >/dev/null 2>&1 || echo "absent $word" ;;
+        esac
+    done
+
+    df -Pk /var/tmp 2>/dev/null | {
+        read -r _
+        read -r _ _ _ free _ && echo "free $free"
+    }
+    ip -o -4 address show 2>/dev/null | while read -r _ name _ address _; do
+        wifi=''
+        if [ -e "/sys/class/net/$name/phy80211" ]; then wifi=' (WiFi)'; fi
+        [ "$name" = lo ] || echo "interface $name $address$wifi"
+    done
+    for file in /run/harness/*.lock; do
+        # Not flock(1): a run that starts at this moment would find the lock taken.
+        inode=$(stat -c %i "$file" 2>/dev/null) && grep -q ":$inode 0 EOF" /proc/locks || continue
+        role=${file##*/}
+        echo "busy ${role%.lock} $(head -n 1 "$file")"
+    done
+    for file in /run/harness/agent-*.jsonl /var/lib/harness/agent-*.jsonl; do
+        [ -e "$file" ] && echo "journal ${file##*/}"
+    done
+}
+
+has() {
+    case $1 in
+    program)
+        # dash takes any file of that path for a command.
+        case $2 in /*) [ -x "$2" ] ;; *) command -v "$2" ;; esac
+        ;;
+    # A folder that a removed package has left can be imported as well, but has no file.
+    python) "$python" -I -B -c "import sys, $2; sys.exit(not $2.__file__)" ;;
+    package) dpkg-query -W -f='${Status}' "$2" | grep -q 'install ok installed' ;;
+    # Without modprobe nothing is known of modules.
+    module) ! command -v modprobe || modprobe --dry-run --quiet "$2" ;;
+    esac
+}
+
+# Who listens on a UDP port: process id, name. The id is - where it may not be seen.
+listeners() {
+    sockets=$(ss -H -u -l -n -p "sport = :$1" 2>/dev/null)
+    [ -n "$sockets" ] || return
+    pids=$(printf '%s\n' "$sockets" | grep -o 'pid=[0-9]*' | sort -u)
+    for pid in ${pids:-pid=-}; do
+        pid=${pid#pid=}
+        echo "listener $pid $(cat "/proc/$pid/comm" 2>/dev/null)"
+    done
+}
+
+# Read to the end before anything runs: what runs must not take the rest for its input.
+main "$@" </dev/null

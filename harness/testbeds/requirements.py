@@ -1,0 +1,293 @@
+"""What a machine has to have for its part in a run, and what it has: packages.txt, and a look at the machine.
+
+The look (``programs/facts.sh``) is plain sh, since the machine may lack all else. It only tells facts;
+``harness/testbeds/doctor.py`` judges them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.hosts import Host, programs, remote
+from harness.model.errors import CommandFailed, RequirementError
+from harness.model.escape import printable
+from harness.parse.profiles import data_folder
+from harness.protection.ipsec import IKE_PORT
+
+LOOK_DEADLINE_S = 60.0
+"""To connect and look; it takes a second or two."""
+
+ALWAYS = ""
+"""In place of what needs a package, if that is every run."""
+
+IPSEC = "ipsec"
+
+
+# What is needed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A line of packages.txt: what shows that the package is there, who needs it when, and what for.
+
+    ``needed_by`` has what needs it (``ipsec``, ``wifi``, …, or ``ALWAYS``) by role (``lab``, ``target``, …).
+    """
+
+    name: str
+    shown_by: str
+    needed_by: Mapping[str, str]
+    purpose: str
+
+    @property
+    def word(self) -> str:
+        """What ``facts.sh`` is asked for it: the program or module that it brings, or itself."""
+        if self.shown_by == "-":
+            return f"package:{self.name}"
+        kind, _, module = self.shown_by.partition(":")
+        return f"python:{module}" if module else f"program:{kind}"
+
+
+def packages() -> list[Package]:
+    """The system packages of the project, as packages.txt lists them."""
+    lines = (data_folder() / "packages.txt").read_text(encoding="utf-8").splitlines()
+    found = []
+    for line in lines:
+        if line and not line.startswith("#"):
+            name, shown_by, who, purpose = line.split(maxsplit=3)
+            needs = [role.partition(":") for role in who.split(",")]
+            needed_by = {role: what for role, _, what in needs}
+            found.append(Package(name=name, shown_by=shown_by, needed_by=needed_by, purpose=purpose))
+    return found
+
+
+MODULES: dict[str, tuple[str, ...]] = {
+    "target": ("target_core_mod", "iscsi_target_mod"),
+    "initiator": ("iscsi_tcp", "sd_mod"),
+}
+"""The kernel modules that each role always needs, by modprobe(8)'s names."""
+
+BACKEND_MODULES = {"target": ("target_core_iblock", "target_core_file"), "initiator": ()}
+"""Of these the kind of storage chooses."""
+
+IPSEC_MODULES = ("xfrm_user", "esp4")
+IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
+"""The words for what may not be in use where columns are to have IPsec."""
+
+
+# What there is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """A process that listens on a UDP port that was asked for; both empty where it may not be seen which."""
+
+    process: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What was found on a machine, its texts made harmless.
+
+    ``families`` are os-release(5)'s ID and ID_LIKE. ``python`` is the version, "" if there is none.
+    ``unshare`` is why no namespaces could be made, "" if they could. ``absent`` are words as asked.
+    ``interfaces`` are an interface and an IPv4 address each. ``busy`` are the runs that go on there, by role;
+    ``journals`` what killed ones of each role left.
+    """
+
+    login: str
+    is_root: bool
+    kernel: str
+    distribution: str
+    families: tuple[str, ...]
+    python: str
+    unshare: str
+    absent: frozenset[str]
+    has_modules: bool
+    listeners: tuple[Listener, ...]
+    free_bytes: int | None
+    interfaces: tuple[str, ...]
+    busy: Mapping[str, str] = field(default_factory=dict)
+    journals: tuple[str, ...] = ()
+
+    def lacks(self, package: Package) -> bool:
+        # Debian's packages are asked for by name where they bring no program; elsewhere that says nothing.
+        is_word_known = package.shown_by != "-" or "debian" in self.families
+        return is_word_known and package.word in self.absent
+
+
+MARK = "harness-facts\n"
+_JOURNAL = re.compile(r"agent-(\w+)-\d+\.jsonl")
+
+
+def parse_facts(text: str) -> Facts | None:
+    """Facts from what ``facts.sh`` printed behind whatever a login shell says; None if it did not run."""
+    _, mark, text = text.partition(MARK)
+    if not mark:
+        return None
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        found.setdefault(key, []).append(printable(value).strip())
+
+    def first(key: str) -> str:
+        return next(iter(found.get(key, [])), "")
+
+    busy = dict(line.partition(" ")[::2] for line in found.get("busy", []))
+    roles = [match[1] for name in found.get("journal", []) if (match := _JOURNAL.fullmatch(name))]
+    return Facts(
+        login=first("login"),
+        is_root=first("uid") == "0",
+        kernel=first("kernel"),
+        distribution=first("distribution") or "an unknown distribution",
+        families=tuple(first("family").split()),
+        python=first("python"),
+        unshare=first("unshare"),
+        absent=frozenset(found.get("absent", [])),
+        has_modules="modules" not in found,
+        listeners=tuple(_listener(line) for line in found.get("listener", [])),
+        free_bytes=int(first("free")) * 1024 if re.fullmatch("[0-9]{1,18}", first("free")) else None,
+        interfaces=tuple(found.get("interface", [])),
+        busy=busy,
+        journals=tuple(role for role in roles if role not in busy),
+    )
+
+
+def _listener(line: str) -> Listener:
+    process, _, name = line.partition(" ")
+    return Listener(process=process.strip("-"), name=name)
+
+
+SCRIPT = programs.path(__package__, "facts.sh")
+
+# The user of a machine may become root by sudo or not at all; what can be seen is told all the same. One
+# line without an apostrophe, backslash or exclamation mark: the login shell may be any.
+_LAUNCH = (
+    'if test $(id -u) -eq 0; then s=; elif sudo -n true </dev/null; then s="sudo -n"; else s=; fi; '
+    'exec $s sh -s -- $(id -un) "$@"'
+)
+
+
+def look_at(
+    address: remote.Address, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
+) -> tuple[Facts, str]:
+    """Facts of a machine, reached without the agent, and what sudo said if it refused.
+
+    Raises RequirementError with ssh's words if it cannot be reached.
+    """
+    command = ["sh", "-c", _LAUNCH, "sh", programs.PYTHON, *words]
+    argv = command if address.is_local else remote.ssh_command(address, command, options or {})
+    answer = remote.asked_once(argv, _script(), within_s=LOOK_DEADLINE_S)
+    if answer is None:
+        raise RequirementError(
+            f"the {name} was reached, but did not answer within {LOOK_DEADLINE_S:g} s",
+            hint="try the same with ssh by hand",
+        )
+    said, errors = answer
+    facts = parse_facts(said)
+    if facts is None:
+        raise remote.explain(name, f"{said}\n{errors}".strip() or "it said nothing")
+    return facts, errors
+
+
+def look_on(host: Host, words: Iterable[str]) -> Facts:
+    """Facts of a host that commands already run on."""
+    argv = ["sh", "-s", "--", "", programs.PYTHON, *words]
+    done = host.run(argv, input=_script(), timeout_s=LOOK_DEADLINE_S, check=False)
+    facts = parse_facts(done.stdout)
+    if facts is None:
+        raise CommandFailed(
+            f"the {host.name} did not say what it has: {printable(done.stderr.strip()[-200:])}"
+        )
+    return facts
+
+
+def _script() -> str:
+    return SCRIPT.read_text(encoding="utf-8")
+
+
+# How it is installed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manager:
+    """A distribution's package manager: its command, os-release(5)'s ids, and its names of Debian's packages.
+
+    A package it has no well-known name for is left to the user. None: the names are Debian's.
+    """
+
+    command: str
+    families: tuple[str, ...]
+    names: Mapping[str, str] | None
+
+
+_SAME = {name: name for name in ("util-linux", "fio", "tcpdump", "kmod", "iw", "ethtool", "python3")}
+_STRONGSWAN = dict.fromkeys(("charon-systemd", "strongswan-pki"), "strongswan")
+
+MANAGERS = (
+    Manager(command="apt-get install --no-install-recommends", families=("debian", "ubuntu"), names=None),
+    Manager(
+        command="dnf install",
+        families=("fedora", "rhel", "centos"),
+        names={
+            **_SAME,
+            **_STRONGSWAN,
+            "open-iscsi": "iscsi-initiator-utils",
+            "python3-rtslib-fb": "python3-rtslib",
+            "iproute2": "iproute",
+            "openssh-client": "openssh-clients",
+        },
+    ),
+    Manager(
+        command="pacman -S",
+        families=("arch",),
+        names={
+            **_SAME,
+            **_STRONGSWAN,
+            "python3": "python",
+            "open-iscsi": "open-iscsi",
+            "iproute2": "iproute2",
+            "openssh-client": "openssh",
+        },
+    ),
+    Manager(
+        command="zypper install",
+        families=("suse", "opensuse"),
+        names={
+            **_SAME,
+            **_STRONGSWAN,
+            "open-iscsi": "open-iscsi",
+            "python3-rtslib-fb": "python3-rtslib-fb",
+            "iproute2": "iproute2",
+            "openssh-client": "openssh-clients",
+        },
+    ),
+)
+
+
+def install_command(facts: Facts, missing: Sequence[Package]) -> str:
+    """The command that installs packages on a machine; what it has no name for is named by what it brings."""
+    manager = next((m for m in MANAGERS if set(m.families) & set(facts.families)), None)
+    known = {p.name: p.name for p in missing} if manager and manager.names is None else {}
+    if manager and manager.names is not None:
+        known = {p.name: manager.names[p.name] for p in missing if p.name in manager.names}
+    rest = [_brings(package) for package in missing if package.name not in known]
+    parts = []
+    if manager and known:
+        sudo = "" if facts.login == "root" else "sudo "
+        parts.append(f"{sudo}{manager.command} {' '.join(dict.fromkeys(known.values()))}")
+    if rest:
+        parts.append(f"install what brings {', '.join(rest)}")
+    return ", and ".join(parts)
+
+
+def _brings(package: Package) -> str:
+    kind, _, what = package.word.partition(":")
+    return f"Python's {what}" if kind == "python" else what
+
+
+def wanted(role: str, needs: Collection[str]) -> list[Package]:
+    """The packages that a role needs for any of ``needs``."""
+    return [package for package in packages() if package.needed_by.get(role) in needs]

@@ -1,0 +1,310 @@
+"""Testbeds: where a run's inside (``harness.runs.inside``) is started, and how it is followed and ended.
+
+``lab``: in the user-mode kernel, for everybody. ``host``: on this machine's own kernel, for root, in a
+mount and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine.
+All run the same code, which tells of itself in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from harness.hosts import NamespaceHost, recovery, runner, signals
+from harness.hosts.journal import Journal, Unreadable, left_on_disk
+from harness.hosts.state import lasting_folder
+from harness.model import LabKernel, Plan, TestbedKind
+from harness.model.errors import HarnessError, RequirementError, TestbedError
+from harness.model.units import format_size, unknown_name
+from harness.observe import environment, neighbours
+from harness.parse.files import Room
+from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
+from harness.results.machine import MACHINE
+from harness.results.planned import resume_command
+from harness.results.store import RunFolder
+from harness.testbeds import lab
+from harness.testbeds.heartbeat import HEARTBEAT
+from harness.testbeds.lab import kernel
+
+AUTO = "auto"
+POLL_S = 0.05
+ROOM_FOR_LAST_WORDS_BYTES = 64 << 10
+"""With less than this in the results folder, a run that ended without a word had no room for one."""
+
+INSIDE = "-inside"
+"""Ends the name of a journal that was written inside the testbed ``host``."""
+
+PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
+
+UNWIND_DEADLINE_S = 60
+"""How long an interrupted run on the machine's own kernel may take to undo everything."""
+
+
+STALL_S = 90.0
+"""So long virtual time may stand still in a guest. A tenth of a virtual second, the time between two beats of
+its heart, takes it under a second of ours, and some 20 s on a machine that is badly overloaded."""
+
+
+def choose(wanted: str) -> TestbedKind:
+    """``auto`` is the lab: the machine's own kernel is only used when it is asked for by name."""
+    if wanted not in (AUTO, *TestbedKind):
+        raise unknown_name("testbed", wanted, [AUTO, *TestbedKind])
+    return TestbedKind.LAB if wanted == AUTO else TestbedKind(wanted)
+
+
+def require_rights(plan: Plan) -> None:
+    """Refuse what this user may not do, before anything is made."""
+    if plan.testbed is TestbedKind.HOST and os.geteuid() != 0:
+        raise RequirementError(
+            "the testbed `host` works on this machine's own kernel and needs root",
+            hint="use the default testbed, the lab, which needs none",
+        )
+
+
+def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Generator[Event, None, None]:
+    """Start the plan's testbed on a run folder and yield its events until it has ended.
+
+    Raises TestbedError if it ends without a word. Closing the iterator (Ctrl-C, an exception) ends it: on
+    the machine's own kernel after it has undone everything, in the lab at once, for all is in its kernel.
+    """
+    told_end = False
+    log = folder / "events.jsonl"
+    reader = Reader(log, start=log.stat().st_size if log.exists() else 0)
+    console = folder / "console.log"
+    begin = console.stat().st_size if console.exists() else 0
+    pulse = Pulse(folder) if plan.virtual_time else None
+    try:
+        with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
+            while True:
+                # Asked before reading, so that the last words of a process that has ended are still read.
+                ended = process.poll() is not None
+                for event in reader.read():
+                    if pulse is not None:
+                        pulse.told(event)
+                    told_end = told_end or isinstance(event, Ended)
+                    yield event
+                    if told_end:
+                        _await_exit(process)
+                        return
+                if ended:
+                    break
+                if pulse is not None:
+                    pulse.require()
+                time.sleep(POLL_S)
+    finally:
+        if not told_end:
+            journal.leaks += _leaks_after(reader.read(), plan)
+    room = Room.of(folder)
+    if room.free_bytes < ROOM_FOR_LAST_WORDS_BYTES or room.files == 0:
+        free = "no inodes" if room.files == 0 else format_size(room.free_bytes)
+        raise TestbedError(
+            f"the results folder {folder} is full ({free} free)",
+            hint=f"make room, then go on with: {resume_command(plan, plan.run_id)}",
+        )
+    raise TestbedError(
+        f"the {plan.testbed} testbed ended without finishing the run: {lab.last_words(console, begin)}",
+        hint=f"its console is in {console}; go on with: {resume_command(plan, plan.run_id)}",
+    )
+
+
+def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
+    """What a run that was not followed to its end could not take down, unless a journal of here says so."""
+    for event in last_words:
+        if isinstance(event, Ended):
+            return list(event.leaks)
+    if plan.testbed is not TestbedKind.MACHINES:
+        return []
+    return ["what was up on the machines, which take it down by themselves within half a minute"]
+
+
+class Pulse:
+    """Whether virtual time passes in a guest.
+
+    It stands still for ever as soon as something there waits for nothing, and with it every deadline that
+    the guest has. The one clock that goes on is ours, so a stalled guest is found from here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / HEARTBEAT
+        self._last = b""
+        self._since = time.monotonic()
+        self._doing = "it had not begun"
+
+    def told(self, event: Event) -> None:
+        """Take note of what the guest is doing."""
+        self._since = time.monotonic()
+        match event:
+            case CellStarted():
+                self._doing = f"it was measuring the cell {event.key}"
+            case CellEnded():
+                self._doing = f"it had measured the cell {event.key}"
+            case Phase():
+                self._doing = f"it was {event.text}"
+
+    def require(self) -> None:
+        """TestbedError if the heart has not beaten, and nothing was told, for ``STALL_S``."""
+        with contextlib.suppress(OSError):
+            beat = self._file.read_bytes()
+            if beat != self._last:
+                self._last, self._since = beat, time.monotonic()
+        if time.monotonic() - self._since > STALL_S:
+            raise TestbedError(
+                f"the guest has stalled: its virtual time stood still for {STALL_S:g} s of ours, "
+                f"for something in it is busy without end; {self._doing}",
+                hint="its kernel was ended; the console and logs in the run's folder may tell what was busy",
+            )
+
+
+def _await_exit(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(Exception):
+        process.wait(timeout=5)
+
+
+def _command(folder: str, journal: str) -> list[str]:
+    return [sys.executable, "-m", "harness.runs.inside", "run", folder, journal]
+
+
+@contextlib.contextmanager
+def _in_lab(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    del journal_folder  # the lab's own journal ends with its kernel, like all that it names
+    lab.require_visible(Path(sys.prefix), "the Python environment")
+    lab.require_visible(Path(__file__).resolve(), "the harness")
+    command = _command("/run/results", "/run/harness/journal.jsonl")
+    chosen = None
+    if plan.lab_kernel is LabKernel.OWN:
+        chosen = kernel.own_kernel()
+        if plan.virtual_time:
+            chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
+    initiators = len(plan.machines.initiators) if plan.machines else 1
+    storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+    if plan.kernels_apart:
+        booting = lab.boot_apart(
+            command,
+            initiators=initiators,
+            journal=journal,
+            console=console,
+            results=folder,
+            storage_bytes=storage_bytes,
+            kernel=chosen,
+            mtu_bytes=max((link.mtu_bytes for link in plan.links.values()), default=1500),
+        )
+    else:
+        booting = lab.boot(
+            command,
+            journal=journal,
+            console=console,
+            results=folder,
+            storage_bytes=storage_bytes,
+            kernel=chosen,
+        )
+    _note_machine(RunFolder(folder))
+    watching = contextlib.nullcontext() if plan.virtual_time else neighbours.looking(folder)
+    with booting as booted, watching:
+        yield booted.process
+
+
+def _note_machine(folder: RunFolder) -> None:
+    """Write down what the machine is, which nobody in the lab can know."""
+    # A full disk, or a damaged file of the run that goes on, ends a run in a better place.
+    with contextlib.suppress(HarnessError, OSError):
+        facts = environment.describe_machine(NamespaceHost(name=MACHINE))
+        folder.save_environment({**folder.load_environment(), MACHINE: facts})
+
+
+@contextlib.contextmanager
+def _on_host(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    del plan, journal
+    # Who else uses the machine is seen in its own procfs, which is kept beside that of the namespace.
+    keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
+    outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
+    # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
+    spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
+    with _unwinding([*outer, *spaces, *_command(str(folder), str(inner))], console) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _on_machines(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    del plan, journal
+    # Nothing is brought up on this machine but through the agents, which keep journals of their own.
+    inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
+    with _unwinding(_command(str(folder), str(inner)), console) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _unwinding(command: list[str], console: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A run's inside that is given the time to undo everything if it has to end early."""
+    with runner.piped(["setpriv", "--pdeathsig", "KILL", *command], output=console) as process:
+        try:
+            yield process
+        finally:
+            signals.surely(lambda: _ask_to_end(process))
+
+
+def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(Exception):
+            process.wait(timeout=UNWIND_DEADLINE_S)
+
+
+STARTS = {TestbedKind.LAB: _in_lab, TestbedKind.HOST: _on_host, TestbedKind.MACHINES: _on_machines}
+
+
+def recover(state: Path) -> tuple[list[str], list[str]]:
+    """Undo what earlier, killed runs left, by their journals; returns (removed, not removed).
+
+    Only call this while holding the testbed: the journals must have no living owner.
+    """
+    removed: list[str] = []
+    failed: list[str] = []
+    for path in sorted(state.glob("journal-*.jsonl")):
+        if path.stem.endswith(INSIDE):
+            # It names things of this machine's kernel, which are undone where they were done.
+            done = runner.run(
+                [*PRIVATE_MOUNTS, sys.executable, "-m", "harness.runs.inside", "recover", str(path)],
+                check=False,
+                timeout_s=UNWIND_DEADLINE_S,
+            )
+            removed += done.stdout.splitlines()
+            failed += done.stderr.splitlines()
+        else:
+            gone, left = recovery.recover(Journal(path))
+            removed += gone
+            failed += left
+    # After what stood on it: these names a reboot leaves.
+    for journal in left_on_disk(lasting_folder()):
+        gone, left = recovery.recover(journal)
+        removed += gone
+        failed += left
+    return removed, failed
+
+
+def left(state: Path) -> tuple[str, ...]:
+    """What the journals of this machine name as still there. Only call this while holding the testbed."""
+    journals = (Journal(path) for path in sorted(state.glob("journal-*.jsonl")))
+    found = itertools.chain(journals, left_on_disk(lasting_folder()))
+    names: list[str] = []
+    for journal in found:
+        try:
+            names += [entry.what for entry in journal.open_entries().values()]
+        except Unreadable:
+            names.append(f"what {journal.path} names")
+    return tuple(names)

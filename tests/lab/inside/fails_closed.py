@@ -17,10 +17,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 from harness.hosts import PRIVATE, Host
@@ -200,8 +200,8 @@ HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
 
 
-def at(lane: Lane, part: float, act: Callable[[], None]) -> threading.Thread:
-    """Act when so much of the time is over for which fio moves data; the thread ends when that is done."""
+def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Future[None]:
+    """Act when so much of the time is over for which fio moves data; what comes of it is the result."""
     stat = Path(lane.disk.sysfs, "stat")
     before = stat.read_text(encoding="utf-8")
 
@@ -210,9 +210,7 @@ def at(lane: Lane, part: float, act: Callable[[], None]) -> threading.Thread:
         time.sleep(part * RUNTIME_S)
         act()
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
+    return pool.submit(wait)
 
 
 def broken(bench: Bench, cell: Cell, faults: Sequence[str], part: float) -> tuple[Record, int]:
@@ -223,10 +221,10 @@ def broken(bench: Bench, cell: Cell, faults: Sequence[str], part: float) -> tupl
         for fault in faults:
             FAULTS[fault](lane, bench)
 
-    with independently(lane.path) as files:
-        thread = at(lane, part, break_it)
+    with independently(lane.path) as files, ThreadPoolExecutor(1) as pool:
+        broke = at(pool, lane, part, break_it)
         bench.record(cell, 0)
-        thread.join()
+        broke.result()
         in_clear = len(lines(files))
         if COLUMN in bench._columns:
             # Then it was ok: what its own captures see until now may still speak against it.

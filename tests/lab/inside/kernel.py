@@ -148,12 +148,16 @@ def _parts(value: Any) -> set[Any]:
 
 
 def processes() -> dict[int, str]:
-    """The names of all processes of this kernel by their numbers."""
+    """The names of all processes of this kernel by their numbers, without those that are dead and waited for
+    by nobody (proc_pid_stat(5), Z)."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                found[int(entry.name)] = (entry / "comm").read_text(encoding="utf-8").strip()
+                words = (entry / "stat").read_text(encoding="utf-8")
+                name, _, rest = words.partition("(")[2].rpartition(")")
+                if rest.split()[0] != "Z":
+                    found[int(entry.name)] = name
     return found
 
 

@@ -121,6 +121,8 @@ def whole_suite() -> dict[str, dict[str, list[str]]]:
     finally:
         rtslib(f'lio.Target(lio.FabricModule("iscsi"), "{BY_HAND}").delete()')
         rtslib('lio.BlockStorageObject("by-hand").delete()')
+        # It keeps its reservations in the folder that is there for ours.
+        (RESERVATIONS / "aptpl_by-hand").unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -225,10 +225,10 @@ def broken(bench: Bench, cell: Cell, faults: Sequence[str], part: float) -> tupl
         broke = at(pool, lane, part, break_it)
         bench.record(cell, 0)
         broke.result()
-        in_clear = len(lines(files))
         if COLUMN in bench._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
             bench.take_down(COLUMN)
+        in_clear = len(lines(files))
     (kept,) = (
         each for each in bench.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
     )

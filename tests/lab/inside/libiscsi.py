@@ -33,7 +33,7 @@ acl.chap_userid, acl.chap_password = "harness", "{SECRET}"
 lio.MappedLUN(acl, 0, 0)
 """
 MADE_BY_HAND = f"""
-store = lio.BlockStorageObject("by-hand", dev="/dev/ram1")
+store = lio.BlockStorageObject("by-hand", dev="/dev/ram1", wwn="by-hand")
 target = lio.Target(lio.FabricModule("iscsi"), "{BY_HAND}", mode="create")
 group = lio.TPG(target, 1, mode="create")
 group.set_attribute("authentication", 0)

@@ -22,10 +22,10 @@ import os, sys, time
 from pathlib import Path
 
 import harness.cli
-from harness import state, testbed
 from harness.cli import console, machine
-from harness.hosts import NamespaceHost
+from harness.hosts import NamespaceHost, state
 from harness.hosts.journal import Journal
+from harness.testbeds import testbed
 from harness.testbeds.lab import ScratchFolder
 
 place = Path(sys.argv[1])

@@ -15,7 +15,7 @@ import pytest
 from harness import report
 from harness.analysis import disturbance
 from harness.analysis.disturbance import Disturbed
-from harness.analysis.ratios import Verdict
+from harness.analysis.ratios import Judgement
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
 from harness.cli.progress import Outcome
@@ -184,7 +184,7 @@ def test_what_was_disturbed_is_not_compared() -> None:
     quiet, slow = run_of("a"), run_of("b", factor=0.5)
     found = compare(side(quiet), side(list(map(spoilt, slow))))
     (cell,) = found.cells
-    assert (cell.verdict, cell.ratio, cell.b, cell.n_b) == (Verdict.INCONCLUSIVE, None, None, 0)
+    assert (cell.verdict, cell.ratio, cell.b, cell.n_b) == (Judgement.INCONCLUSIVE, None, None, 0)
     assert cell.reason == (
         "B: disturbed: others took up to 63 % of the time (other processes had 71 % of the processors)"
     )
@@ -194,7 +194,7 @@ def test_what_was_disturbed_is_not_compared() -> None:
     (told,) = json.loads(render_comparison(found, CompareFormat.JSON))["cells"]
     assert told["is_disturbed"] is True
     some = compare(side(quiet), side([*map(spoilt, slow[:4]), *run_of("b", seed=2)[4:]]))
-    assert (some.cells[0].n_b, some.cells[0].verdict) == (8, Verdict.NO_DIFFERENCE)
+    assert (some.cells[0].n_b, some.cells[0].verdict) == (8, Judgement.NO_DIFFERENCE)
 
 
 def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Lane:
 
 
 @dataclass(kw_only=True)
-class Part:
+class InitiatorResult:
     """What one initiator's fio did, and what speaks against it."""
 
     initiator: str
@@ -68,7 +68,7 @@ class Done:
     ``before`` speaks against what was measured on these lanes before, by what has been seen since.
     """
 
-    parts: list[Part]
+    parts: list[InitiatorResult]
     before: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ def on_disk(
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")
-    part = Part(initiator=host.name)
+    part = InitiatorResult(initiator=host.name)
     if done.status != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         part.reasons.append(f"fio ended with status {done.status}: {last}")
@@ -186,7 +186,7 @@ def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, ti
     ]
     ran = together.run_together(clients, folder=raw, timeout_s=timeout_s)
     parts = [
-        Part(
+        InitiatorResult(
             initiator=part.name,
             job=part.job,
             started_unix_s=part.started_unix_s,
@@ -230,7 +230,7 @@ def summarise(done: Done, workload: Workload, record: Record) -> Record:
     )
 
 
-def _client(part: Part, workload: Workload) -> ClientPart:
+def _client(part: InitiatorResult, workload: Workload) -> ClientPart:
     return ClientPart(
         initiator=part.initiator,
         status=Status.INVALID if part.reasons else Status.OK,

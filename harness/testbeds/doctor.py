@@ -27,8 +27,8 @@ from harness.testbeds.requirements import (
     IPSEC_MODULES,
     IPSEC_PORTS,
     MODULES,
-    Facts,
     Listener,
+    MachineFacts,
     Package,
     install_command,
     look_at,
@@ -80,7 +80,7 @@ def missing_packages() -> list[Package]:
     return _missing_here(_local_facts())
 
 
-def _missing_here(facts: Facts) -> list[Package]:
+def _missing_here(facts: MachineFacts) -> list[Package]:
     return [package for package in packages() if _is_for_here(package) and facts.lacks(package)]
 
 
@@ -88,7 +88,7 @@ def _is_for_here(package: Package) -> bool:
     return not package.needed_by.keys().isdisjoint({"lab", "make"})
 
 
-def _local_facts() -> Facts:
+def _local_facts() -> MachineFacts:
     words = [package.word for package in packages()] + [f"module:{name}" for name in HOST_MODULES]
     return look_on(NamespaceHost("machine"), words)
 
@@ -155,7 +155,7 @@ def _paths_finding() -> Finding:
     return Finding(where="both", state=State.OK, text="the packages of all links with hops are installed")
 
 
-def _host_finding(facts: Facts) -> Finding:
+def _host_finding(facts: MachineFacts) -> Finding:
     if os.geteuid() != 0:
         return Finding(
             where="host",
@@ -233,7 +233,7 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
         yield _missing_packages(CONTROLLER, missing, facts)
 
 
-def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
+def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
     """What comes of a run's parts on a machine that lacks nothing, unless that would meddle with a run's."""
     if facts.busy or machine.role in facts.journals:
         return
@@ -290,7 +290,7 @@ def _told_by(hop: hops.Hop) -> str:
     )
 
 
-def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
+def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Finding]:
     """All that is to be said of a machine. ``said`` is what sudo answered there, if it refused."""
     where, role = machine.name, machine.role
 
@@ -372,7 +372,7 @@ def require(host: Host, role: str, *, ipsec: bool) -> None:
 def _part_findings(
     where: str,
     role: str,
-    facts: Facts,
+    facts: MachineFacts,
     needs: Collection[str],
     *,
     backends: Sequence[str] = (),
@@ -411,7 +411,7 @@ def _part_findings(
         yield finding(State.OK, "its kernel has all modules")
 
 
-def _modules_advice(facts: Facts) -> str:
+def _modules_advice(facts: MachineFacts) -> str:
     if not facts.has_modules:
         return f"there is no /lib/modules/{facts.kernel}: reboot, if the kernel was updated"
     sudo = "" if facts.login == "root" else "sudo "
@@ -424,7 +424,7 @@ def _modules_advice(facts: Facts) -> str:
     return "use a kernel that has these modules"
 
 
-def _absent_modules(facts: Facts, modules: Sequence[str]) -> list[str]:
+def _absent_modules(facts: MachineFacts, modules: Sequence[str]) -> list[str]:
     return [name for name in modules if f"module:{name}" in facts.absent]
 
 
@@ -439,7 +439,7 @@ def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
 
 
 def _missing_packages(
-    where: str, missing: Sequence[Package], facts: Facts, others: Sequence[Package] = ()
+    where: str, missing: Sequence[Package], facts: MachineFacts, others: Sequence[Package] = ()
 ) -> Finding:
     return Finding(
         where=where,

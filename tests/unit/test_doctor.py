@@ -359,7 +359,7 @@ def test_here_ssh_is_needed_for_other_machines_alone(monkeypatch: pytest.MonkeyP
     look_on = requirements.look_on
     words: list[str] = []
 
-    def look(host: Host, asked: list[str]) -> requirements.Facts:
+    def look(host: Host, asked: list[str]) -> requirements.MachineFacts:
         words.extend(asked)
         facts = look_on(host, asked)
         return parse_facts(FINE + "".join(f"absent {word}\n" for word in asked)) or facts

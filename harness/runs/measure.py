@@ -36,7 +36,7 @@ class Lane:
     protection: proof.Protection | None = None
     control: bait.Control | None = None
     is_wireless: bool = False
-    aloft: wifi.Aloft | None = None
+    wifi_path: wifi.WifiPath | None = None
 
 
 @dataclass(kw_only=True)
@@ -124,10 +124,10 @@ def over_lanes(
             for number, lane in enumerate(lanes)
             if lane.is_wireless
         }
-        aloft = {
-            number: stack.enter_context(wifi.proved(lane.aloft))
+        in_the_air = {
+            number: stack.enter_context(wifi.proved(lane.wifi_path))
             for number, lane in enumerate(lanes)
-            if lane.aloft is not None
+            if lane.wifi_path is not None
         }
         late = [reason for lane in lanes for reason in judge_late(lane, lane.capture.glance())]
         before = [proof.snapshot(lane.path, lane.protection, begins=True) for lane in lanes]
@@ -156,7 +156,7 @@ def over_lanes(
         )
         part.reasons += failures
         part.interfaces = proof.interfaces(lane.path, first, last)
-    for number, (air,) in aloft.items():
+    for number, (air,) in in_the_air.items():
         part = done.parts[number]
         moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
         part.reasons += wifi.judge(air, moved, lanes[number].path.profile.mtu_bytes)

@@ -30,8 +30,7 @@ from harness.results.machine import MACHINE, machine_of, machines_of
 from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
-from harness.runs import bench as composer
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.comparison import CompareFormat, compare
@@ -327,11 +326,11 @@ def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
     assert outcome.exit_code == 1
 
 
-def composed(tmp_path: Path, watch: Watch) -> tuple[Bench, list[Event]]:
+def composed(tmp_path: Path, watch: Watch) -> tuple[CellComposer, list[Event]]:
     world, told = World(), list[Event]()
     hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
     plan = made_plan(columns=(Column("local"),))
-    bench = Bench(
+    composer = CellComposer(
         plan,
         RunFolder(tmp_path),
         told.append,
@@ -339,14 +338,14 @@ def composed(tmp_path: Path, watch: Watch) -> tuple[Bench, list[Event]]:
         journal=Journal(tmp_path / "journal.jsonl"),
         private=tmp_path,
     )
-    bench._watch = watch
-    return bench, told
+    composer._watch = watch
+    return composer, told
 
 
 def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(composer, "LOOK_S", 0.01)
+    monkeypatch.setattr("harness.runs.cells.LOOK_S", 0.01)
     parts = iter([0.9, 0.9, 0.1, *[0.9] * 10_000])
 
     class Busy(Watching):
@@ -354,14 +353,14 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
             del measured_ns
             return (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
 
-    bench, told = composed(tmp_path, Busy)
-    bench._patience_s = 0.1
-    assert bench._await_calm(), "the third look"
+    composer, told = composed(tmp_path, Busy)
+    composer._patience_s = 0.1
+    assert composer._await_calm(), "the third look"
     assert [event.text for event in told if hasattr(event, "text")] == [
         "waiting until other processes have calmed down"
     ]
-    assert not bench._await_calm()
-    assert bench._patience_s <= 0 and not bench._await_calm()
+    assert not composer._await_calm()
+    assert composer._patience_s <= 0 and not composer._await_calm()
 
 
 def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +373,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
             return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
     monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)
-    monkeypatch.setattr(Bench, "_await_calm", lambda _bench: True)
+    monkeypatch.setattr(CellComposer, "_await_calm", lambda _composer: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]
     first = cells[0].key

@@ -113,7 +113,7 @@ class LocalDisk:
     title: str
 
 
-class Bench:
+class CellComposer:
     """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed."""
 
     def __init__(

@@ -24,7 +24,7 @@ from harness.hosts.journal import Journal
 from harness.model import LINK_LOCAL, Cell, Status
 from harness.results.store import RunFolder
 from harness.runs import plan
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.inside import hosts, mount_private, prepare
 
 TOLERANCE = 0.05
@@ -60,20 +60,22 @@ def inside(options: argparse.Namespace) -> int:
         taking_part = stack.enter_context(hosts(made, folder, lambda _: None))
         prepare(made, taking_part)
         journal = Journal(Path(scratch) / "journal")
-        bench = Bench(made, folder, lambda _: None, hosts=taking_part, journal=journal, private=PRIVATE)
-        stack.enter_context(bench.shared())
+        composer = CellComposer(
+            made, folder, lambda _: None, hosts=taking_part, journal=journal, private=PRIVATE
+        )
+        stack.enter_context(composer.shared())
         harness_mb_s, hand_mb_s, ratios = [], [], []
         for pair in range(1, options.pairs + 1):
             figures = {}
             # ABBA: whatever drifts hits both alike.
             for who in ("harness", "hand") if pair % 2 else ("hand", "harness"):
                 if who == "harness":
-                    record = bench.measure(Cell(column, options.workload, pair), pair)
+                    record = composer.measure(Cell(column, options.workload, pair), pair)
                     if record.status is not Status.OK:
                         sys.exit(f"cell {pair} is {record.status}: {record.reason}")
                     figures[who] = sum(io.bytes_per_s for io in (record.read, record.write) if io)
                 else:
-                    (lane,) = bench.column(column).lanes
+                    (lane,) = composer.column(column).lanes
                     device = lane.disk.device
                     figures[who] = by_hand(device, options.workload, made.backing.size_bytes)
             harness_mb_s.append(figures["harness"] / 1e6)

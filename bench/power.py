@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from harness.analysis.ratios import Verdict, judge, ratio_of
+from harness.analysis.ratios import Judgement, judge, ratio_of
 
 PROMISED = 0.05
 WITHIN_A_REPEAT = 15
@@ -131,12 +131,12 @@ def rates(
     false = found = 0
     for _ in range(rounds):
         a, b = (list(map(math.exp, values)) for values in runs(noise, design, repeats, source))
-        false += _verdict(a, b, design) in (Verdict.FASTER, Verdict.SLOWER)
-        found += _verdict(a, [value * (1 - throttle) for value in b], design) is Verdict.SLOWER
+        false += _verdict(a, b, design) in (Judgement.FASTER, Judgement.SLOWER)
+        found += _verdict(a, [value * (1 - throttle) for value in b], design) is Judgement.SLOWER
     return false / rounds, found / rounds
 
 
-def _verdict(a: list[float], b: list[float], design: Design) -> Verdict:
+def _verdict(a: list[float], b: list[float], design: Design) -> Judgement:
     ((verdict, _),) = judge([ratio_of(a, b, paired=design.paired)], margin=0.05, higher_is_better=True)
     return verdict
 

@@ -48,7 +48,7 @@ _MOST_WARM_UP = 3  # the part of the repeats that may be cut off: one in three
 _LEAST_GAIN = 0.5  # what cutting has to leave of the mean's squared standard error
 
 
-class Verdict(enum.StrEnum):
+class Judgement(enum.StrEnum):
     """What the comparison of a cell says of B."""
 
     FASTER = "faster"
@@ -105,7 +105,7 @@ def _share_noise(a: Sequence[float], b: Sequence[float]) -> bool:
         return False
 
 
-def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> list[tuple[Verdict, float]]:
+def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> list[tuple[Judgement, float]]:
     """The verdict of each of several cells that are looked at together, and its adjusted p.
 
     Among 40 cells that do not differ some will look as if they did. The p are therefore adjusted after
@@ -129,12 +129,12 @@ def adjusted(ps: Sequence[float]) -> list[float]:
     return found
 
 
-def _verdict(ratio: Ratio, p: float, margin: float, higher_is_better: bool) -> Verdict:
+def _verdict(ratio: Ratio, p: float, margin: float, higher_is_better: bool) -> Judgement:
     if p <= LEVEL and ratio.ratio != 1:
-        return Verdict.FASTER if (ratio.ratio > 1) == higher_is_better else Verdict.SLOWER
+        return Judgement.FASTER if (ratio.ratio > 1) == higher_is_better else Judgement.SLOWER
     if ratio.low is None or ratio.high is None or ratio.low < 1 - margin or ratio.high > 1 / (1 - margin):
-        return Verdict.INCONCLUSIVE
-    return Verdict.NO_DIFFERENCE
+        return Judgement.INCONCLUSIVE
+    return Judgement.NO_DIFFERENCE
 
 
 def _of_pairs(differences: Sequence[float]) -> Ratio:

@@ -132,7 +132,7 @@ class Session:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Path:
+class Wire:
     """A link and what protects it."""
 
     link: LinkProfile
@@ -273,13 +273,13 @@ class Burst:
     after_disk: bool = False
 
 
-def bursts(path: Path, session: Session, direction: Direction, block_bytes: int) -> list[Burst]:
+def bursts(wire: Wire, session: Session, direction: Direction, block_bytes: int) -> list[Burst]:
     """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
 
     def burst(by: End, writes: list[tuple[int, bool]], **more: bool) -> Burst:
         window_bytes = session.window_bytes if by == "target" else None
-        segments = segmented(writes, path.mss_bytes, window_bytes)
-        short = {n for n, length in enumerate(segments) if length < path.mss_bytes}
+        segments = segmented(writes, wire.mss_bytes, window_bytes)
+        short = {n for n, length in enumerate(segments) if length < wire.mss_bytes}
         return Burst(by=by, segments=tuple(segments), ends=frozenset(short | {len(segments) - 1}), **more)
 
     if direction == "read":
@@ -347,35 +347,35 @@ class Prediction:
 
 
 def predict(
-    path: Path, session: Session, *, direction: Direction, block_bytes: int, device_s: float
+    wire: Wire, session: Session, *, direction: Direction, block_bytes: int, device_s: float
 ) -> Prediction:
     """One I/O of ``block_bytes``; ``device_s`` is what the disk takes for it, as one command.
 
     ValueError if the window is smaller than the bandwidth times the delay: then the target would wait for
     ACKs in the middle of a burst, and this is no model of that.
     """
-    rate_bit_s = path.link.rate_bit_s
-    round_trip_s = path.one_way_s([path.mss_bytes]) + path.one_way_s([0])
+    rate_bit_s = wire.link.rate_bit_s
+    round_trip_s = wire.one_way_s([wire.mss_bytes]) + wire.one_way_s([0])
     if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
         raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
-    dialogue = bursts(path, session, direction, block_bytes)
-    bare, in_front = acks(dialogue, path.mss_bytes)
-    ack_s = path.serialisation_s([0])
+    dialogue = bursts(wire, session, direction, block_bytes)
+    bare, in_front = acks(dialogue, wire.mss_bytes)
+    ack_s = wire.serialisation_s([0])
     time_s = 0.0
     for burst, ack_is_in_front in zip(dialogue, in_front, strict=True):
         # The ACK leaves first, and while the disk works.
         before_s = device_s if burst.after_disk else 0.0
-        time_s += max(before_s, ack_s if ack_is_in_front else 0.0) + path.one_way_s(burst.segments)
+        time_s += max(before_s, ack_s if ack_is_in_front else 0.0) + wire.one_way_s(burst.segments)
     ways = {}
     for end, peer in (("initiator", "target"), ("target", "initiator")):
         segments = [length for burst in dialogue if burst.by == end for length in burst.segments]
         segments += [0] * bare[end]
-        frame_bytes = sum(map(path.frame_bytes, segments))
+        frame_bytes = sum(map(wire.frame_bytes, segments))
         ways[peer] = Traffic(
             frames=len(segments),
             acks=bare[end],
             frame_bytes=frame_bytes,
-            wire_bytes=frame_bytes + len(segments) * path.link.frame_overhead_bytes,
+            wire_bytes=frame_bytes + len(segments) * wire.link.frame_overhead_bytes,
         )
     return Prediction(
         to_target=ways["target"],

@@ -44,9 +44,9 @@ HopsOption = Annotated[
     typer.Option("--hop", help="A run's hop: ssh://… Again for more.", show_default=False),
 ]
 MARKS = {
-    doctor.Verdict.OK: ("ok     ", "green"),
-    doctor.Verdict.NOTE: ("note   ", "yellow"),
-    doctor.Verdict.MISSING: ("missing", "red"),
+    doctor.State.OK: ("ok     ", "green"),
+    doctor.State.NOTE: ("note   ", "yellow"),
+    doctor.State.MISSING: ("missing", "red"),
 }
 
 
@@ -68,7 +68,7 @@ def doctor_command(
     untried = {machine.name for machine in taking_part}
     for finding in found:
         line = f" {finding.where:{width}} {printable(finding.text)}"
-        out.print(Text.assemble(MARKS[finding.verdict], line), soft_wrap=True)
+        out.print(Text.assemble(MARKS[finding.state], line), soft_wrap=True)
         if finding.mend:
             say(f"{'':{width + 9}}mend it: {finding.mend}")
         healthy = healthy and (finding.ok or finding.where == "host")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from harness.analysis import theory
-from harness.analysis.theory import Burst, Direction, Esp, Path, Session
+from harness.analysis.theory import Burst, Direction, Esp, Session, Wire
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 
@@ -84,9 +84,9 @@ def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: fl
     if rtt_ns is not None:
         link = msgspec.structs.replace(link, delay_us=rtt_ns.mid / 2000)
     if goodput_bytes_s:
-        path = Path(link=link)
-        frame = path.frame_bytes(path.mss_bytes) + link.frame_overhead_bytes
-        link = msgspec.structs.replace(link, rate_bit_s=round(8 * goodput_bytes_s * frame / path.mss_bytes))
+        wire = Wire(link=link)
+        frame = wire.frame_bytes(wire.mss_bytes) + link.frame_overhead_bytes
+        link = msgspec.structs.replace(link, rate_bit_s=round(8 * goodput_bytes_s * frame / wire.mss_bytes))
     return link
 
 
@@ -112,25 +112,25 @@ def demands(
     window_bytes: int | None = None,
 ) -> Demands:
     """What ``block_bytes`` ask, as commands of at most ``command_bytes`` that travel side by side."""
-    plain, path = Path(link=link), Path(link=link, esp=esp)
+    plain, wire = Wire(link=link), Wire(link=link, esp=esp)
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
     without = [theory.bursts(plain, session, direction, length) for length in commands]
-    dialogues = [theory.bursts(path, session, direction, length) for length in commands]
+    dialogues = [theory.bursts(wire, session, direction, length) for length in commands]
     bare_s = _stored_s(plain, without) + sum(_serial_s(plain, dialogue) for dialogue in without)
-    alone_s = _stored_s(path, dialogues) + sum(_serial_s(path, dialogue) for dialogue in dialogues)
+    alone_s = _stored_s(wire, dialogues) + sum(_serial_s(wire, dialogue) for dialogue in dialogues)
     # With both directions on one medium the ACKs take their turn; else they pass in the other direction.
     acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
-    acks_esp_s = sum(_acks_s(path, dialogue) for dialogue in dialogues)
+    acks_esp_s = sum(_acks_s(wire, dialogue) for dialogue in dialogues)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
     delay_s = link.path_delay_us * 1e-6
     data_s += _stored_s(plain, without)
     longest = max(len(dialogue) for dialogue in dialogues)
-    rtt_s = 2 * delay_s + path.serialisation_s([path.mss_bytes, 0])
+    rtt_s = 2 * delay_s + wire.serialisation_s([wire.mss_bytes, 0])
     stalls_s = each_s = 0.0
     if window_bytes is not None:
         # RFC 9293, section 3.8.6: no more than the window is under way, so one window's bytes per round trip.
-        turn_s = path.serialisation_s([path.mss_bytes] * max(1, window_bytes // path.mss_bytes))
+        turn_s = wire.serialisation_s([wire.mss_bytes] * max(1, window_bytes // wire.mss_bytes))
         bursts = [sum(burst.segments) for dialogue in dialogues for burst in dialogue]
         stalls_s = sum((-(-max(1, length) // window_bytes) - 1) for length in bursts) * max(
             0.0, rtt_s - turn_s
@@ -139,10 +139,10 @@ def demands(
     ways = {"initiator": acks_esp_s / 2, "target": acks_esp_s / 2} if shared else {}
     for dialogue in dialogues:
         for burst in dialogue:
-            ways[burst.by] = ways.get(burst.by, 0.0) + path.serialisation_s(burst.segments)
+            ways[burst.by] = ways.get(burst.by, 0.0) + wire.serialisation_s(burst.segments)
         if not shared:
-            for end, count in theory.acks(dialogue, path.mss_bytes)[0].items():
-                ways[end] = ways.get(end, 0.0) + path.serialisation_s([0] * count)
+            for end, count in theory.acks(dialogue, wire.mss_bytes)[0].items():
+                ways[end] = ways.get(end, 0.0) + wire.serialisation_s([0] * count)
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
         window_ns=stalls_s * 1e9,
@@ -152,7 +152,7 @@ def demands(
         busy_ns=(sum(ways.values()) if shared else max(ways.values())) * 1e9,
         window_each_ns=each_s * 1e9,
         r2ts=longest // 2 - 1,
-        mss_bytes=path.mss_bytes,
+        mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
         sealed=tuple(_sealed(esp, end, dialogues) for end in ENDS) if esp is not None else (),
     )
@@ -169,17 +169,17 @@ def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
     return Sealed(by=end, packets=len(lengths), bytes=sum(map(esp.sealed_bytes, lengths)))
 
 
-def _stored_s(path: Path, dialogues: list[list[Burst]]) -> float:
+def _stored_s(wire: Wire, dialogues: list[list[Burst]]) -> float:
     """What the hops of a link add, each of which has the whole of a frame before it sends it on."""
-    return sum(path.stored_s(burst.segments) for dialogue in dialogues for burst in dialogue)
+    return sum(wire.stored_s(burst.segments) for dialogue in dialogues for burst in dialogue)
 
 
-def _serial_s(path: Path, dialogue: list[Burst]) -> float:
-    return sum(path.serialisation_s(burst.segments) for burst in dialogue)
+def _serial_s(wire: Wire, dialogue: list[Burst]) -> float:
+    return sum(wire.serialisation_s(burst.segments) for burst in dialogue)
 
 
-def _acks_s(path: Path, dialogue: list[Burst]) -> float:
-    return path.serialisation_s([0] * sum(theory.acks(dialogue, path.mss_bytes)[0].values()))
+def _acks_s(wire: Wire, dialogue: list[Burst]) -> float:
+    return wire.serialisation_s([0] * sum(theory.acks(dialogue, wire.mss_bytes)[0].values()))
 
 
 def _cut(length: int, largest: int) -> Iterator[int]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 
 import msgspec
 
-from harness.explain.waterfall import Facts
+from harness.explain.waterfall import Reading
 from harness.model.units import format_size
 
 DEEPEST = 32
@@ -37,59 +37,61 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-def less(facts: Facts, parts: Mapping[str, float], names: Set[str], limit: str) -> Change:
+def less(reading: Reading, parts: Mapping[str, float], names: Set[str], limit: str) -> Change:
     """With the parts of what limits halved, or gone."""
     factor, what = HALVED[limit]
     scale = {name: factor if name in names else 1.0 for name in (*parts, "device", "link", "window")}
-    how = "the other parts as they are" if facts.depth == 1 else "up to the next bound"
-    return Change(what=what, time_ns=_least_ns(facts, parts, facts.depth, scale), how=how)
+    how = "the other parts as they are" if reading.depth == 1 else "up to the next bound"
+    return Change(what=what, time_ns=_least_ns(reading, parts, reading.depth, scale), how=how)
 
 
-def deeper(facts: Facts, parts: Mapping[str, float]) -> Change | None:
+def deeper(reading: Reading, parts: Mapping[str, float]) -> Change | None:
     """The least power of two from which on a deeper queue would gain next to nothing."""
     at = {
-        depth: _least_ns(facts, parts, depth, {}) for depth in (2, 4, 8, 16, DEEPEST) if depth > facts.depth
+        depth: _least_ns(reading, parts, depth, {})
+        for depth in (2, 4, 8, 16, DEEPEST)
+        if depth > reading.depth
     }
     if not at:
         return None
     best = min(at.values())
     depth = next(depth for depth, time_ns in at.items() if time_ns <= ENOUGH * best)
-    one_us = _alone_ns(facts, parts) / 1000
+    one_us = _alone_ns(reading, parts) / 1000
     how = f"the longer of {one_us:.0f} us / {depth} and what the busiest resource takes"
     return Change(what=f"queue depth {depth}", time_ns=at[depth], how=how)
 
 
-def wider_window(facts: Facts, parts: Mapping[str, float]) -> Change | None:
+def wider_window(reading: Reading, parts: Mapping[str, float]) -> Change | None:
     """With a window that holds the bandwidth times the delay (RFC 6349, section 3.1), or all that is sent at
     once."""
-    path = facts.path
+    path = reading.path
     if path is None or path.window_bytes is None or not path.busy_ns:
         return None
     # A window's bytes per round trip, and the window that would let through what the link does.
     wanted = path.window_bytes * path.window_each_ns / path.busy_ns
     what = f"a TCP window of {format_size(max(wanted, path.mss_bytes))}"
-    time_ns = _least_ns(facts, parts, facts.depth, {"window": 0.0})
+    time_ns = _least_ns(reading, parts, reading.depth, {"window": 0.0})
     return Change(what=what, time_ns=time_ns, how="rate times round trip (RFC 6349), the rest as it is")
 
 
-def _alone_ns(facts: Facts, parts: Mapping[str, float]) -> float:
+def _alone_ns(reading: Reading, parts: Mapping[str, float]) -> float:
     """One I/O by itself; at depth 1 with what is not explained."""
-    return sum(part for name, part in parts.items() if name != "rest" or facts.depth == 1)
+    return sum(part for name, part in parts.items() if name != "rest" or reading.depth == 1)
 
 
-def _least_ns(facts: Facts, parts: Mapping[str, float], depth: int, scale: Mapping[str, float]) -> float:
+def _least_ns(reading: Reading, parts: Mapping[str, float], depth: int, scale: Mapping[str, float]) -> float:
     """The least time per I/O at a depth, with parts and resources scaled.
 
     What is not explained counts as work of one more resource that serves one I/O at a time.
     """
     changed = {name: part * scale.get(name, 1.0) for name, part in parts.items()}
     work = changed.get("cpu", 0.0) + changed.get("crypto", 0.0)
-    if facts.depth == 1:
+    if reading.depth == 1:
         work += max(0.0, changed.get("rest", 0.0))
-    resources = [_alone_ns(facts, changed) / depth, work]
-    if facts.device_ns is not None:
-        resources.append(facts.device_ns * scale.get("device", 1.0))
-    if facts.path is not None:
-        resources.append(facts.path.busy_ns * scale.get("link", 1.0))
-        resources.append(facts.path.window_each_ns * scale.get("window", 1.0))
+    resources = [_alone_ns(reading, changed) / depth, work]
+    if reading.device_ns is not None:
+        resources.append(reading.device_ns * scale.get("device", 1.0))
+    if reading.path is not None:
+        resources.append(reading.path.busy_ns * scale.get("link", 1.0))
+        resources.append(reading.path.window_each_ns * scale.get("window", 1.0))
     return max(resources)

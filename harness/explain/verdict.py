@@ -19,7 +19,7 @@ import msgspec
 from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
-from harness.explain.waterfall import Facts
+from harness.explain.waterfall import Reading
 from harness.model.units import format_size
 
 NEAR = 0.7
@@ -151,7 +151,7 @@ def judge(evidence: Evidence) -> Verdict:
     return msgspec.structs.replace(verdict, change=_change(guess, parts, told))
 
 
-def _of_device(evidence: Evidence, guess: Facts) -> Verdict:
+def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
     whole_ns = round(guess.whole_ns)
     return Verdict(
         limited_by=Limit.DEVICE,
@@ -164,25 +164,27 @@ def _of_device(evidence: Evidence, guess: Facts) -> Verdict:
     )
 
 
-def _draws(evidence: Evidence) -> list[Facts]:
+def _draws(evidence: Evidence) -> list[Reading]:
     """Readings of the evidence. The generator has a fixed seed: the same is judged alike every time."""
     random = Random(1)  # noqa: S311
     drawn = (waterfall.draw(evidence, random) for _ in range(DRAWS))
-    return [facts for facts in drawn if facts is not None and facts.time_ns > 0]
+    return [reading for reading in drawn if reading is not None and reading.time_ns > 0]
 
 
-def _weigh(draws: Sequence[Facts]) -> list[tuple[Limit, float]]:
+def _weigh(draws: Sequence[Reading]) -> list[tuple[Limit, float]]:
     """What the draws say, the most frequent first, and in which part of them."""
-    counts = Counter(_limit(facts)[0] for facts in draws)
+    counts = Counter(_limit(reading)[0] for reading in draws)
     return [(limit, count / DRAWS) for limit, count in counts.most_common()]
 
 
-def _either(said: Sequence[tuple[Limit, float]], draws: Sequence[Facts]) -> dict[Limit, tuple[float, float]]:
+def _either(
+    said: Sequence[tuple[Limit, float]], draws: Sequence[Reading]
+) -> dict[Limit, tuple[float, float]]:
     """The two limits of which it is one in as many draws as are asked for; empty if there are no such two."""
     first = said[:2]
     if any(limit is Limit.UNKNOWN for limit, _ in first) or sum(part for _, part in first) < SURE:
         return {}
-    shares = [_shares(facts) for facts in draws]
+    shares = [_shares(reading) for reading in draws]
     found = {}
     for limit in sorted((limit for limit, _ in first), key=list(Limit).index):
         ordered = sorted(share[limit] for share in shares)
@@ -191,29 +193,29 @@ def _either(said: Sequence[tuple[Limit, float]], draws: Sequence[Facts]) -> dict
     return found
 
 
-def _shares(facts: Facts) -> dict[Limit, float]:
+def _shares(reading: Reading) -> dict[Limit, float]:
     """Each limit's part of the time; of many I/Os how much of it their work keeps it busy."""
     added = dict.fromkeys(Limit, 0.0)
-    for name, part in waterfall.parts(facts).items():
-        added[CATEGORY[name]] += part / facts.time_ns
+    for name, part in waterfall.parts(reading).items():
+        added[CATEGORY[name]] += part / reading.time_ns
     return added
 
 
-def _limit(facts: Facts) -> tuple[Limit, float]:
+def _limit(reading: Reading) -> tuple[Limit, float]:
     """What one reading of the evidence says, and the part of the time that it explains."""
-    parts = waterfall.parts(facts)
-    if facts.depth == 1:
-        return _largest(parts, facts.whole_ns)
-    bounds = _bounds(facts)
-    first = _tightest(facts, bounds)
+    parts = waterfall.parts(reading)
+    if reading.depth == 1:
+        return _largest(parts, reading.whole_ns)
+    bounds = _bounds(reading)
+    first = _tightest(reading, bounds)
     if first is None:
         return Limit.UNKNOWN, 0.0
-    share = min(1.0, bounds[first] / facts.time_ns)
+    share = min(1.0, bounds[first] / reading.time_ns)
     if first == ALONE:
         known = {name: part for name, part in parts.items() if name != "rest"}
         return _largest(known, sum(known.values()))[0], share
     if first == CORE:
-        secret = facts.crypto_ns or 0.0
+        secret = reading.crypto_ns or 0.0
         return (Limit.CRYPTO if secret > bounds[CORE] - secret else Limit.CPU), share
     return _RESOURCES[first], share
 
@@ -229,40 +231,40 @@ def _largest(parts: Mapping[str, float], whole_ns: float) -> tuple[Limit, float]
     return limit, added[limit] / whole_ns
 
 
-def _bounds(facts: Facts) -> dict[str, float]:
+def _bounds(reading: Reading) -> dict[str, float]:
     """The least time per I/O that each resource allows, as far as they are known; none at depth 1."""
-    if facts.depth == 1:
+    if reading.depth == 1:
         return {}
     bounds = {}
-    if facts.device_ns is not None:
-        bounds["device"] = facts.device_ns
-    if facts.path is not None:
-        bounds["link"] = facts.path.busy_ns
-        if facts.path.window_each_ns:
-            bounds["window"] = facts.path.window_each_ns
-    if facts.core_ns is not None:
-        bounds[CORE] = facts.core_ns
-    elif max(facts.above_plain_ns or 0.0, facts.implementation_ns or 0.0) > facts.time_ns / 2:
+    if reading.device_ns is not None:
+        bounds["device"] = reading.device_ns
+    if reading.path is not None:
+        bounds["link"] = reading.path.busy_ns
+        if reading.path.window_each_ns:
+            bounds["window"] = reading.path.window_each_ns
+    if reading.core_ns is not None:
+        bounds[CORE] = reading.core_ns
+    elif max(reading.above_plain_ns or 0.0, reading.implementation_ns or 0.0) > reading.time_ns / 2:
         # What IPsec adds beyond bytes, and what the twin does not take, is processors' work. If that is most
         # of the cell, they are full.
-        bounds[CORE] = facts.time_ns
-    if facts.path is not None and facts.device_alone_ns is not None:
-        known = waterfall.parts(facts)
-        bounds[ALONE] = sum(part for name, part in known.items() if name != "rest") / facts.depth
+        bounds[CORE] = reading.time_ns
+    if reading.path is not None and reading.device_alone_ns is not None:
+        known = waterfall.parts(reading)
+        bounds[ALONE] = sum(part for name, part in known.items() if name != "rest") / reading.depth
     return bounds
 
 
-def _tightest(facts: Facts, bounds: Mapping[str, float]) -> str | None:
+def _tightest(reading: Reading, bounds: Mapping[str, float]) -> str | None:
     """The bound that limits; None if none comes near to what was measured, or one is above it."""
     if not bounds:
         return None
     first = max(bounds, key=bounds.__getitem__)
-    return first if NEAR <= bounds[first] / facts.time_ns <= IMPOSSIBLE else None
+    return first if NEAR <= bounds[first] / reading.time_ns <= IMPOSSIBLE else None
 
 
 def _reason(
     evidence: Evidence,
-    guess: Facts,
+    guess: Reading,
     told: Limit,
     share: float,
     holds: float,
@@ -380,7 +382,7 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     return ""
 
 
-def _change(guess: Facts, parts: Mapping[str, float], limit: Limit) -> Change | None:
+def _change(guess: Reading, parts: Mapping[str, float], limit: Limit) -> Change | None:
     if limit is Limit.UNKNOWN:
         return None
     if limit is Limit.ROUND_TRIP and guess.path is not None:

@@ -4,7 +4,7 @@ One I/O at a time pays for everything in turn, so the parts are those of its tim
 way, one I/O is under way for depth times as long as it takes between two completions (Little's law,
 L = X W): the parts are then of that, each service once, and what is left is waiting.
 
-All of it is computed from plain figures (``Facts``): at best guess, and again for each draw from between
+All of it is computed from plain figures (``Reading``): at best guess, and again for each draw from between
 their bounds, so that what two parts owe to the same measurement is not counted as doubt between them.
 """
 
@@ -27,7 +27,7 @@ PARTS = ("device", "link", "round_trip", "window", "iscsi", "esp_framing", "cryp
 At = Callable[[Span], float]
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """One possible reading of the evidence on a cell, in ns per I/O; None: not known.
 
     ``device_alone_ns`` is the device's time for one I/O by itself. ``above_plain_ns`` is what the cell takes
@@ -53,15 +53,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.time_ns * self.depth
 
 
-def best_guess(evidence: Evidence) -> Facts | None:
+def best_guess(evidence: Evidence) -> Reading | None:
     """The middle of all bounds; None if the cell has no time, or it is not known how many I/Os share it."""
-    return _facts(evidence, lambda found: found.mid, model=1.0, split=0.5, waited=0.0)
+    return _reading(evidence, lambda found: found.mid, model=1.0, split=0.5, waited=0.0)
 
 
-def draw(evidence: Evidence, random: Random) -> Facts | None:
+def draw(evidence: Evidence, random: Random) -> Reading | None:
     """A reading with every figure anywhere between its bounds (as in JCGM 101:2008, propagation of
     distributions)."""
-    return _facts(
+    return _reading(
         evidence,
         lambda found: random.uniform(found.low, found.high),
         model=random.uniform(1 - MODEL, 1 + MODEL),
@@ -70,7 +70,7 @@ def draw(evidence: Evidence, random: Random) -> Facts | None:
     )
 
 
-def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: float) -> Facts | None:
+def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: float) -> Reading | None:
     if evidence.time_ns is None or evidence.depth is None:
         return None
     time_ns, depth = at(evidence.time_ns), evidence.depth
@@ -92,7 +92,7 @@ def _facts(evidence: Evidence, at: At, *, model: float, split: float, waited: fl
         least, most = _crypto(evidence, evidence.plain, time_ns, busy, cipher, at)
         least = min(max(0.0, least), above)
         secret = least + split * (min(max(least, most), above) - least)
-    return Facts(
+    return Reading(
         depth=depth,
         time_ns=time_ns,
         device_ns=device,
@@ -163,38 +163,39 @@ def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None,
     return time_ns - at(below.time_ns) - (esp_ns - below.esp_ns)
 
 
-def parts(facts: Facts) -> dict[str, float]:
-    """The parts of ``facts.whole_ns``, in ns; what is not known is left out.
+def parts(reading: Reading) -> dict[str, float]:
+    """The parts of ``reading.whole_ns``, in ns; what is not known is left out.
 
     ``cpu`` is the processors' part besides crypto: at depth 1 no more than what the others leave. ``rest`` is
     what nothing explains, and below zero if the others come to more than was measured.
     """
     found: dict[str, float] = {}
-    if facts.device_alone_ns is not None:
-        found["device"] = facts.device_alone_ns
-    if facts.path is not None:
+    if reading.device_alone_ns is not None:
+        found["device"] = reading.device_alone_ns
+    if reading.path is not None:
         path = {
-            "link": facts.path.link_ns,
-            "round_trip": facts.path.round_trip_ns,
-            "window": facts.path.window_ns,
-            "iscsi": facts.path.iscsi_ns,
-            "esp_framing": facts.path.esp_ns,
+            "link": reading.path.link_ns,
+            "round_trip": reading.path.round_trip_ns,
+            "window": reading.path.window_ns,
+            "iscsi": reading.path.iscsi_ns,
+            "esp_framing": reading.path.esp_ns,
         }
         found |= {name: value for name, value in path.items() if value > 0}
-    if facts.crypto_ns:
-        found["crypto"] = facts.crypto_ns
-    left = facts.whole_ns - sum(found.values())
+    if reading.crypto_ns:
+        found["crypto"] = reading.crypto_ns
+    left = reading.whole_ns - sum(found.values())
     # Of a cell with IPsec, what it has more than the bytes is processors' work in any case.
     work = next(
-        (n for n in (facts.core_ns, facts.implementation_ns, facts.above_plain_ns) if n is not None), None
+        (n for n in (reading.core_ns, reading.implementation_ns, reading.above_plain_ns) if n is not None),
+        None,
     )
     if work is not None:
-        secret = facts.crypto_ns or 0.0
-        if facts.core_ns is not None:
+        secret = reading.crypto_ns or 0.0
+        if reading.core_ns is not None:
             # What of the cipher's work nobody waits for keeps the core all the same.
-            secret = max(secret, facts.cipher_ns or 0.0)
+            secret = max(secret, reading.cipher_ns or 0.0)
         work = max(0.0, work - secret)
-        found["cpu"] = min(work, max(0.0, left)) if facts.depth == 1 else work
+        found["cpu"] = min(work, max(0.0, left)) if reading.depth == 1 else work
     found["rest"] = left - found.get("cpu", 0.0)
     return found
 

@@ -330,7 +330,7 @@ def station_bytes(host: Host, iface: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aloft:
+class WifiPath:
     """A link through the air: what its ends agreed on, and the radio that listens."""
 
     path: LinkPath
@@ -347,18 +347,18 @@ class Aloft:
 
 
 @contextlib.contextmanager
-def proved(aloft: Aloft) -> Iterator[list[AirProof]]:
+def proved(wifi_path: WifiPath) -> Iterator[list[AirProof]]:
     """Prove what goes through the air in the length of the context: the list then holds that one proof."""
-    aloft.listener.look()
-    before = aloft.counters()
+    wifi_path.listener.look()
+    before = wifi_path.counters()
     found: list[AirProof] = []
     yield found
-    after = aloft.counters()
-    air = aloft.listener.look()
+    after = wifi_path.counters()
+    air = wifi_path.listener.look()
     found.append(
         AirProof(
-            key_management=aloft.association.key_management,
-            cipher=aloft.association.cipher,
+            key_management=wifi_path.association.key_management,
+            cipher=wifi_path.association.cipher,
             station_bytes_initiator=after[0] - before[0],
             station_bytes_target=after[1] - before[1],
             protected_frames_sampled=air.protected,

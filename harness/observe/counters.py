@@ -185,7 +185,7 @@ def _difference(first: int | None, last: int | None) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class KernelCounters:
     """A kernel of the run: the hosts that it is, and where it counts energy. ``host`` is who is asked."""
 
     host: Watched
@@ -300,9 +300,9 @@ def energy_files(host: Watched) -> tuple[str, ...]:
     return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
 
 
-def _kernel(same: Sequence[Watched], *, energy: bool) -> Kernel:
+def _kernel(same: Sequence[Watched], *, energy: bool) -> KernelCounters:
     host = same[0]
-    return Kernel(
+    return KernelCounters(
         host=host,
         names=_names(same),
         counts_busy_as_one=USER_MODE in host.read_files([CPUINFO])[0],

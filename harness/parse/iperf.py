@@ -200,12 +200,12 @@ def connected(text: str) -> list[tuple[int, Connection]]:
     ]
 
 
-class _Told(Protocol):
+class _HasRole(Protocol):
     @property
     def role(self) -> str | None: ...
 
 
-T = TypeVar("T", bound=_Told)
+T = TypeVar("T", bound=_HasRole)
 
 
 def first_and_server(found: Sequence[tuple[T, list[Connection]]]) -> tuple[T, T | None, int]:

@@ -18,7 +18,7 @@ from harness.model import Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
-from harness.probes.tools import Outcome, Way, keep
+from harness.probes.tools import Outcome, ProbedPath, keep
 from harness.protection import ipsec
 from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
@@ -99,14 +99,14 @@ class _Times(msgspec.Struct):
     ns: float
 
 
-class _Told(msgspec.Struct):
+class _Printed(msgspec.Struct):
     processors: int
     turns: int
     stretch: float
     times: list[_Times]
 
 
-def measure(probe: Cipher, way: Way) -> Outcome:
+def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
     """Each kernel's, one after another. RequirementError for algorithms that are not known here, or that a
     kernel does not have or not offer."""
     try:
@@ -115,13 +115,13 @@ def measure(probe: Cipher, way: Way) -> Outcome:
         raise RequirementError(f"how {error} is keyed is not known here") from error
     request = {"aeads": asked, "sizes": SIZES, "duration_s": DURATION_S}
     kernels: dict[object, tuple[Host, list[str]]] = {}
-    for end, host in (("initiator", way.path.initiator), ("target", way.path.target)):
+    for end, host in (("initiator", probed.path.initiator), ("target", probed.path.target)):
         kernels.setdefault(host.kernel, (host, []))[1].append(end)
     found = []
     for host, ends in kernels.values():
         argv = [programs.PYTHON, "-I", "-S", "-", msgspec.json.encode(request).decode()]
         done = host.run(argv, input=programs.source(__package__, "cipher"), check=False, timeout_s=DEADLINE_S)
-        keep(way.raw, f"cipher-{host.name}", done)
+        keep(probed.raw, f"cipher-{host.name}", done)
         if done.status != 0:
             said = printable(done.stderr.strip()[-160:]) or f"status {done.status}"
             raise RequirementError(f"the {host.name}'s kernel does not offer its ciphers by AF_ALG: {said}")
@@ -137,7 +137,7 @@ def measure(probe: Cipher, way: Way) -> Outcome:
 def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
     """What the program's output tells, less what nothing takes. DecodeError or KeyError if it tells something
     else."""
-    told = msgspec.json.decode(text, type=_Told)
+    told = msgspec.json.decode(text, type=_Printed)
     times = {(each.aead, each.operation, each.bytes): each.ns for each in told.times}
 
     short, long = SIZES

@@ -11,7 +11,7 @@ from harness.analysis.histogram import Histogram
 from harness.hosts import PRIVATE, Host, programs
 from harness.model.escape import printable
 from harness.model.probing import UdpLatency
-from harness.probes.tools import Outcome, Way, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, require
 from harness.results.probe_records import UdpLatencyFigures
 
 SOURCE = programs.path(__package__, "round_trip.c")
@@ -27,7 +27,7 @@ READY_S = 10.0
 COMPILE_S = 60.0
 
 
-class _Told(msgspec.Struct):
+class _Printed(msgspec.Struct):
     """What the program prints."""
 
     round_trips: int
@@ -38,17 +38,17 @@ class _Told(msgspec.Struct):
     bins: dict[int, int] = {}
 
 
-def measure(probe: UdpLatency, way: Way) -> Outcome:
+def measure(probe: UdpLatency, probed: ProbedPath) -> Outcome:
     """Datagrams there and back."""
-    path = way.path
+    path = probed.path
     for host in {path.initiator.kernel: path.initiator, path.target.kernel: path.target}.values():
         build(host)
-    with echo(way) as port:
+    with echo(probed) as port:
         own = path.initiator_address if path.is_shared else "-"
         argv = [str(BINARY), "measure", path.target_address, str(port), own, str(probe.payload_bytes)]
         argv += [str(probe.count), probe.socket, str(LONGEST_S)]
         done = path.initiator.run(argv, check=False, timeout_s=LONGEST_S + 30)
-    keep(way.raw, "round_trip", done)
+    keep(probed.raw, "round_trip", done)
     return understand(done.stdout, done.stderr, probe)
 
 
@@ -56,7 +56,7 @@ def understand(stdout: str, stderr: str, probe: UdpLatency) -> Outcome:
     """What the program's output tells."""
     outcome = Outcome()
     try:
-        told = msgspec.json.decode(stdout, type=_Told, strict=False)
+        told = msgspec.json.decode(stdout, type=_Printed, strict=False)
     except msgspec.DecodeError as error:
         said = printable(stderr.strip()[-160:]) or str(error)
         return outcome.refuse(f"the round trips' program told no figures: {said}")
@@ -98,9 +98,9 @@ def build(host: Host) -> None:
 
 
 @contextlib.contextmanager
-def echo(way: Way) -> Iterator[int]:
+def echo(probed: ProbedPath) -> Iterator[int]:
     """The far side for the length of the context; yields its port."""
-    path = way.path
+    path = probed.path
     port = PORT + path.index
 
     def listens() -> bool:
@@ -110,7 +110,7 @@ def echo(way: Way) -> Iterator[int]:
 
     with path.target.daemon(
         [str(BINARY), "echo", path.target_address, str(port)],
-        log=way.raw / "echo.stderr",
+        log=probed.raw / "echo.stderr",
         ready=listens,
         deadline_s=READY_S,
     ):

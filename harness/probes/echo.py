@@ -15,7 +15,7 @@ from harness.model.probing import Ping, Tcp
 from harness.network.links import LinkPath
 from harness.parse import ping as parser
 from harness.probes import throughput
-from harness.probes.tools import UNPROTECTED, Outcome, Way, keep, require
+from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath, keep, require
 from harness.results.probe_records import PingFigures, TcpFigures
 
 S_NS = 1_000_000_000
@@ -81,16 +81,16 @@ def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str |
     return found, None
 
 
-def measure(probe: Ping, way: Way) -> Outcome:
+def measure(probe: Ping, probed: ProbedPath) -> Outcome:
     """Ping the target, while TCP fills the path if the probe is to be ``loaded``."""
     if not probe.loaded:
-        return _ping(probe, way)
+        return _ping(probe, probed)
     # It begins before the first request, and ends after the last.
     load = Tcp(duration_s=math.ceil(probe.count * probe.interval_s) + 2 * RAMP_S)
     with ThreadPoolExecutor(1) as pool:
-        carrying = pool.submit(throughput.tcp, load, way)
+        carrying = pool.submit(throughput.tcp, load, probed)
         time.sleep(RAMP_S)
-        outcome = _ping(probe, way)
+        outcome = _ping(probe, probed)
         carried = carrying.result()
     outcome.reasons += [f"the load: {reason}" for reason in carried.reasons]
     if isinstance(outcome.figures, PingFigures) and isinstance(carried.figures, TcpFigures):
@@ -99,13 +99,13 @@ def measure(probe: Ping, way: Way) -> Outcome:
     return outcome
 
 
-def _ping(probe: Ping, way: Way) -> Outcome:
-    path = way.path
+def _ping(probe: Ping, probed: ProbedPath) -> Outcome:
+    path = probed.path
     require(path.initiator, "ping")
     argv = command(path, probe.count, probe.interval_s, probe.payload_bytes)
     timeout_s = probe.count * probe.interval_s + ANSWER_S + 10
     done = path.initiator.run(argv, check=False, timeout_s=timeout_s)
-    text = keep(way.raw, "ping", done)
+    text = keep(probed.raw, "ping", done)
     try:
         found, problems = round_trips(text, probe.interval_s, probe.payload_bytes)
     except UsageError as error:

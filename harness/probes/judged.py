@@ -18,7 +18,7 @@ from harness.observe import counters
 from harness.observe.counters import Traffic
 from harness.observe.neighbours import Watch
 from harness.probes import cipher, datagrams, echo, packets, throughput
-from harness.probes.tools import UNPROTECTED, Outcome, Way
+from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath
 from harness.protection.ipsec.witness import Witnesses
 from harness.results.probe_records import ProbeRecord
 
@@ -63,19 +63,19 @@ def raw_folder(folder: Path, record: ProbeRecord) -> Path:
 
 
 def measure(
-    record: ProbeRecord, way: Way, *, observer: counters.Observer, watch: Watch, folder: Path
+    record: ProbeRecord, probed: ProbedPath, *, observer: counters.Observer, watch: Watch, folder: Path
 ) -> ProbeRecord:
     """The record with what came of its probe. Whatever goes wrong is its status and reason.
 
     ``watch`` watches who else uses the machines, ``folder`` is the run's. Raises HostLost alone.
     """
-    if _uses_esp(record) and way.path.is_shared:
+    if _uses_esp(record) and probed.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
     began = time.monotonic_ns()
     record = msgspec.structs.replace(record, started_unix_s=time.time())
-    way.raw.mkdir(parents=True, exist_ok=True)
+    probed.raw.mkdir(parents=True, exist_ok=True)
     try:
-        record = _measure(record, way, observer, watch)
+        record = _measure(record, probed, observer, watch)
     except HostLost:
         raise
     except RequirementError as error:
@@ -85,18 +85,20 @@ def measure(
     return msgspec.structs.replace(
         record,
         wall_ns=time.monotonic_ns() - began,
-        raw=tuple(str(f.relative_to(folder)) for f in sorted(way.raw.rglob("*")) if f.is_file()),
+        raw=tuple(str(f.relative_to(folder)) for f in sorted(probed.raw.rglob("*")) if f.is_file()),
     )
 
 
-def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: Watch) -> ProbeRecord:
-    path = way.path
-    witnesses = way.witnesses if _uses_esp(record) else None
+def _measure(
+    record: ProbeRecord, probed: ProbedPath, observer: counters.Observer, watch: Watch
+) -> ProbeRecord:
+    path = probed.path
+    witnesses = probed.witnesses if _uses_esp(record) else None
     esp_before = _esp_bytes(witnesses) if witnesses is not None else ()
     interfaces = _watch_interfaces(path)
     counted = observer.watch()
     with watch() as watching:
-        outcome = MEASURES[type(record.probe)](record.probe, way)
+        outcome = MEASURES[type(record.probe)](record.probe, probed)
     seen, grown = counted(), interfaces()
     esp = None
     if witnesses is not None:

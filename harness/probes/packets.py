@@ -20,7 +20,7 @@ from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
-from harness.probes.tools import Outcome, Way, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, require
 from harness.results.probe_records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 
 LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
@@ -49,16 +49,16 @@ def unlimited(journal: Journal, host: Host) -> Iterator[None]:
         yield
 
 
-def measure(probe: PacketRate, way: Way) -> Outcome:
+def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:
     """More and more floods at once, until their sum grows no more or ``most_at_once`` run."""
-    require(way.path.initiator, probe.tool)
-    with unlimited(way.journal, way.path.target):
-        return _until_saturated(probe, way)
+    require(probed.path.initiator, probe.tool)
+    with unlimited(probed.journal, probed.path.target):
+        return _until_saturated(probe, probed)
 
 
-def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
+def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
     outcome = Outcome()
-    if probe.tool is Flood.HPING3 and way.witnesses is not None:
+    if probe.tool is Flood.HPING3 and probed.witnesses is not None:
         raise RequirementError(
             "hping3 listens where packets are still encrypted, and hears no answers through IPsec",
             hint="use the probe that floods with ping",
@@ -68,13 +68,13 @@ def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
     saturated = False
     gap_us = None if probe.tool is Flood.PING else GAPS_US[0]
     for shorter_us in () if gap_us is None else GAPS_US:
-        step = _step(probe, way, 1, shorter_us, outcome)
+        step = _step(probe, probed, 1, shorter_us, outcome)
         steps.append(step)
         if best is not None and step.replies_per_s < GROWTH * best.replies_per_s:
             break
         best, gap_us = step, shorter_us
     for at_once in range(1 if best is None else 2, probe.most_at_once + 1):
-        step = _step(probe, way, at_once, gap_us, outcome)
+        step = _step(probe, probed, at_once, gap_us, outcome)
         steps.append(step)
         if best is not None and step.replies_per_s < GROWTH * best.replies_per_s:
             saturated = True
@@ -105,9 +105,11 @@ def _until_saturated(probe: PacketRate, way: Way) -> Outcome:
     return outcome
 
 
-def _step(probe: PacketRate, way: Way, at_once: int, gap_us: int | None, outcome: Outcome) -> FloodStep:
+def _step(
+    probe: PacketRate, probed: ProbedPath, at_once: int, gap_us: int | None, outcome: Outcome
+) -> FloodStep:
     """So many floods at once; what a tool says that makes no sense is a reason in ``outcome``."""
-    path = way.path
+    path = probed.path
     argv = _ping(path, probe) if gap_us is None else _hping3(path, probe, gap_us)
     told = _ping_told if gap_us is None else _hping3_told
 
@@ -123,7 +125,7 @@ def _step(probe: PacketRate, way: Way, at_once: int, gap_us: int | None, outcome
     replies_per_s = longest_s = 0.0
     for number, done in enumerate(ended, 1):
         gap = "" if gap_us is None else f"-{gap_us}us"
-        text = keep(way.raw, f"{probe.tool}{gap}-{at_once}-{number}", done)
+        text = keep(probed.raw, f"{probe.tool}{gap}-{at_once}-{number}", done)
         if done.status == KILLED and gap_us is not None:
             # Its timer left it no time, not even to end when asked: nothing was heard, and this was too fast.
             outcome.warnings.append(f"hping3 every {gap_us} us starved itself and had to be killed")
@@ -182,9 +184,9 @@ def _hping3_told(text: str) -> tuple[int, int, float]:
     return run.transmitted, run.received, run.wall_ns / 1e9
 
 
-def forwarding(probe: Forwarding, way: Way) -> Outcome:
+def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
     """Flood the target with what nobody answers, and count what left each hop and what arrived."""
-    path = way.path
+    path = probed.path
     require(path.initiator, "hping3")
     argv = _hping3(path, probe)
     outcome = Outcome()
@@ -193,7 +195,7 @@ def forwarding(probe: Forwarding, way: Way) -> Outcome:
     sent, arrived = near().tx_packets, far().rx_packets
     done = path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
     sent, arrived = near().tx_packets - sent, far().rx_packets - arrived
-    text = keep(way.raw, "hping3", done)
+    text = keep(probed.raw, "hping3", done)
     try:
         run = hping3.parse(text).runs[0]
     except UsageError as error:

@@ -14,7 +14,7 @@ from harness.network.links import LinkPath
 from harness.parse import iperf3 as parser
 from harness.parse.iperf import Report
 from harness.parse.iperf3 import Iperf3Output
-from harness.probes.tools import Outcome, Way, keep, require
+from harness.probes.tools import Outcome, ProbedPath, keep, require
 from harness.results.probe_records import TcpFigures, UdpFigures
 
 PORT = 52_010
@@ -28,18 +28,18 @@ BESIDE_S = 1
 
 
 @contextlib.contextmanager
-def server(way: Way) -> Iterator[int]:
+def server(probed: ProbedPath) -> Iterator[int]:
     """An iperf3 server at the target for the length of the context; yields its port."""
-    path = way.path
+    path = probed.path
     for host in (path.initiator, path.target):
         require(host, "iperf3")
     port = PORT + path.index
-    way.raw.mkdir(parents=True, exist_ok=True)
+    probed.raw.mkdir(parents=True, exist_ok=True)
     argv = ["iperf3", "-s", "-4", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"]
     with path.target.daemon(
         argv,
-        log=way.raw / "iperf3-server.stderr",
-        output=way.raw / "iperf3-server.json",
+        log=probed.raw / "iperf3-server.stderr",
+        output=probed.raw / "iperf3-server.json",
         ready=lambda: _listens(path, port),
         deadline_s=READY_S,
     ):
@@ -59,11 +59,11 @@ def client(path: LinkPath, port: int, duration_s: int) -> list[str]:
     return [*argv, "-t", str(duration_s), "-J", "--get-server-output"]
 
 
-def tcp(probe: Tcp, way: Way) -> Outcome:
+def tcp(probe: Tcp, probed: ProbedPath) -> Outcome:
     """TCP for as long as the probe says."""
-    with server(way) as port:
-        argv = [*client(way.path, port, probe.duration_s), "-P", str(probe.streams)]
-        output, outcome = _run(way, argv + ["-R"] * probe.reverse, probe.duration_s)
+    with server(probed) as port:
+        argv = [*client(probed.path, port, probe.duration_s), "-P", str(probe.streams)]
+        output, outcome = _run(probed, argv + ["-R"] * probe.reverse, probe.duration_s)
     if output is None:
         return outcome
     sent, received = output.sent or Report(), output.received or Report()
@@ -83,12 +83,12 @@ def tcp(probe: Tcp, way: Way) -> Outcome:
     return outcome if received.rate_bit_s else outcome.refuse("iperf3 tells of nothing that was received")
 
 
-def udp(probe: Udp, way: Way) -> Outcome:
+def udp(probe: Udp, probed: ProbedPath) -> Outcome:
     """UDP at the rate that the probe says, whatever the path makes of it."""
     size = [] if probe.payload_bytes is None else ["-l", str(probe.payload_bytes)]
-    with server(way) as port:
-        argv = [*client(way.path, port, probe.duration_s), "-u", "-b", str(probe.rate_bit_s), *size]
-        output, outcome = _run(way, argv, probe.duration_s)
+    with server(probed) as port:
+        argv = [*client(probed.path, port, probe.duration_s), "-u", "-b", str(probe.rate_bit_s), *size]
+        output, outcome = _run(probed, argv, probe.duration_s)
     if output is None:
         return outcome
     sent, received = output.sent or Report(), output.received or Report()
@@ -108,9 +108,9 @@ def udp(probe: Udp, way: Way) -> Outcome:
     return outcome
 
 
-def _run(way: Way, argv: list[str], duration_s: int) -> tuple[Iperf3Output | None, Outcome]:
-    done = way.path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
-    keep(way.raw, "iperf3", done)
+def _run(probed: ProbedPath, argv: list[str], duration_s: int) -> tuple[Iperf3Output | None, Outcome]:
+    done = probed.path.initiator.run(argv, check=False, timeout_s=duration_s + GRACE_S)
+    keep(probed.raw, "iperf3", done)
     outcome = Outcome()
     try:
         output = parser.parse(done.stdout or done.stderr)

@@ -18,7 +18,7 @@ UNPROTECTED = "only the portal's ports are protected on a real link, so a probe 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class ProbedPath:
     """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down.
 
     A protected path has ``witnesses``, who tell what ESP carried.

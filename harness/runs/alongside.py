@@ -10,7 +10,7 @@ from harness.model.probing import Probe, Tcp
 from harness.observe import counters
 from harness.observe.neighbours import Watch
 from harness.probes import cipher, judged, throughput
-from harness.probes.tools import Way
+from harness.probes.tools import ProbedPath
 from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs.measure import Lane
@@ -46,13 +46,13 @@ class Alongside:
             return
         self._made.add(record.key)
         record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
-        way = Way(
+        probed = ProbedPath(
             path=lane.path,
             raw=judged.raw_folder(self.folder.path, record),
             journal=self.journal,
             witnesses=lane.protection.witnesses if lane.protection is not None else None,
         )
         record = judged.measure(
-            record, way, observer=self.observer, watch=self.watch, folder=self.folder.path
+            record, probed, observer=self.observer, watch=self.watch, folder=self.folder.path
         )
         probe_store.save(self.folder, record)

@@ -54,7 +54,7 @@ class ColumnPath:
     esp: dict[str, str] = field(default_factory=dict)
     protection: proof.Protection | None = None
     control: bait.Control | None = None
-    aloft: wifi.Aloft | None = None
+    wifi_path: wifi.WifiPath | None = None
 
 
 class Columns:
@@ -76,8 +76,8 @@ class Columns:
     def shared(self) -> Iterator[None]:
         """What all paths share, for the length of the context: radios, and charons as they are needed."""
         with contextlib.ExitStack() as self._shared:
-            if self._paths_aloft:
-                radios = wifi.Radios(RADIOS_PER_PATH * len(self._paths_aloft))
+            if self._wifi_paths:
+                radios = wifi.Radios(RADIOS_PER_PATH * len(self._wifi_paths))
                 self._shared.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
             yield
 
@@ -88,15 +88,17 @@ class Columns:
             raw /= self.hosts.initiators[number].name
         raw.mkdir(parents=True, exist_ok=True)
         has_radio = self.plan.has_radio(self.plan.links[column.link])
-        aloft = self._aloft(column, number, stack, raw) if has_radio else None
-        path = aloft.path if aloft is not None else stack.enter_context(self._link(column, number, raw))
+        wifi_path = self._wifi_path(column, number, stack, raw) if has_radio else None
+        path = (
+            wifi_path.path if wifi_path is not None else stack.enter_context(self._link(column, number, raw))
+        )
         self.made.append(path)
         protected = column.ipsec != IPSEC_OFF
         if path.is_shared and not protected:
             self._clear(path, stack)
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
         if not protected:
-            return ColumnPath(path=path, capture=watching, aloft=aloft)
+            return ColumnPath(path=path, capture=watching, wifi_path=wifi_path)
         witnesses = stack.enter_context(witness.witnesses(path, raw))
         control = self._close(path, watching, witnesses, stack)
         proposal = self.plan.proposals[column.ipsec]
@@ -105,10 +107,10 @@ class Columns:
             algorithms=proposal.kernel_algorithms,
             mode=self.plan.ipsec_mode,
             witnesses=witnesses,
-            header_bytes=proof.RADIO_HEADER_BYTES if aloft is not None else theory.ETHERNET_HEADER_BYTES,
+            header_bytes=proof.RADIO_HEADER_BYTES if wifi_path is not None else theory.ETHERNET_HEADER_BYTES,
         )
         return ColumnPath(
-            path=path, capture=watching, esp=esp, protection=protection, control=control, aloft=aloft
+            path=path, capture=watching, esp=esp, protection=protection, control=control, wifi_path=wifi_path
         )
 
     @property
@@ -121,14 +123,16 @@ class Columns:
             for number in range(column.initiators)
         ]
 
-    def _aloft(self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path) -> wifi.Aloft:
+    def _wifi_path(
+        self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path
+    ) -> wifi.WifiPath:
         """A link through the air: a radio for each end, and one that listens."""
         plan, host = self.plan, self.hosts.initiators[number]
         profile = plan.links[column.link]
         if profile.radio is None:
             raise AssertionError(f"{profile.name} has no radio")
         index = self._paths.index((column, number))
-        radio = RADIOS_PER_PATH * self._paths_aloft.index((column, number))
+        radio = RADIOS_PER_PATH * self._wifi_paths.index((column, number))
         network = wifi.Network(
             ssid=f"harness-{self.plan.tag}-{index}", standard=profile.radio, security=plan.wifi_security
         )
@@ -152,10 +156,10 @@ class Columns:
         listener = stack.enter_context(
             wifi.sniffer(host, listening, network.frequency_mhz, association.bssid, file=file)
         )
-        return wifi.Aloft(path=path, association=association, listener=listener)
+        return wifi.WifiPath(path=path, association=association, listener=listener)
 
     @property
-    def _paths_aloft(self) -> list[tuple[Column, int]]:
+    def _wifi_paths(self) -> list[tuple[Column, int]]:
         links = self.plan.links
         return [path for path in self._paths if self.plan.has_radio(links[path[0].link])]
 

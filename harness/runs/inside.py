@@ -26,7 +26,7 @@ from harness.observe import hops
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
 from harness.storage import iscsi
@@ -182,10 +182,10 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
             left = [(order, q) for order, q in enumerate(questions(plan)) if q.key not in probed]
             prober.execute(left)
         else:
-            bench = Bench(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
-            bench.refuse_storage()
+            composer = CellComposer(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
+            composer.refuse_storage()
             prepare(plan, taking_part)
-            bench.execute(schedule)
+            composer.execute(schedule)
 
 
 def run(run_folder: str, journal_path: str) -> int:

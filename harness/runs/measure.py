@@ -36,11 +36,11 @@ class Lane:
     protection: proof.Protection | None = None
     control: bait.Control | None = None
     is_wireless: bool = False
-    aloft: wifi.Aloft | None = None
+    wifi_path: wifi.WifiPath | None = None
 
 
 @dataclass(kw_only=True)
-class Part:
+class InitiatorResult:
     """What one initiator's fio did, and what speaks against it."""
 
     initiator: str
@@ -68,7 +68,7 @@ class Done:
     ``before`` speaks against what was measured on these lanes before, by what has been seen since.
     """
 
-    parts: list[Part]
+    parts: list[InitiatorResult]
     before: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ def on_disk(
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")
-    part = Part(initiator=host.name)
+    part = InitiatorResult(initiator=host.name)
     if done.status != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         part.reasons.append(f"fio ended with status {done.status}: {last}")
@@ -124,10 +124,10 @@ def over_lanes(
             for number, lane in enumerate(lanes)
             if lane.is_wireless
         }
-        aloft = {
-            number: stack.enter_context(wifi.proved(lane.aloft))
+        in_the_air = {
+            number: stack.enter_context(wifi.proved(lane.wifi_path))
             for number, lane in enumerate(lanes)
-            if lane.aloft is not None
+            if lane.wifi_path is not None
         }
         late = [reason for lane in lanes for reason in judge_late(lane, lane.capture.glance())]
         before = [proof.snapshot(lane.path, lane.protection, begins=True) for lane in lanes]
@@ -156,7 +156,7 @@ def over_lanes(
         )
         part.reasons += failures
         part.interfaces = proof.interfaces(lane.path, first, last)
-    for number, (air,) in aloft.items():
+    for number, (air,) in in_the_air.items():
         part = done.parts[number]
         moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
         part.reasons += wifi.judge(air, moved, lanes[number].path.profile.mtu_bytes)
@@ -186,7 +186,7 @@ def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, ti
     ]
     ran = together.run_together(clients, folder=raw, timeout_s=timeout_s)
     parts = [
-        Part(
+        InitiatorResult(
             initiator=part.name,
             job=part.job,
             started_unix_s=part.started_unix_s,
@@ -230,7 +230,7 @@ def summarise(done: Done, workload: Workload, record: Record) -> Record:
     )
 
 
-def _client(part: Part, workload: Workload) -> ClientPart:
+def _client(part: InitiatorResult, workload: Workload) -> ClientPart:
     return ClientPart(
         initiator=part.initiator,
         status=Status.INVALID if part.reasons else Status.OK,

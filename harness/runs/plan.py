@@ -371,7 +371,7 @@ def _lab_kernel(
     return LabKernel.DEBIAN
 
 
-MOST_COLUMNS_ALOFT = 30
+MOST_WIFI_COLUMNS = 30
 """Each takes three radios, of which mac80211_hwsim makes at most a hundred."""
 
 
@@ -379,10 +379,10 @@ def _on_the_air(
     columns: Sequence[Column], links: Mapping[str, LinkProfile], security: Security
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
     """Columns and links, those over simulated radios called what they are: of WPA2 wifi stays wifi."""
-    aloft = sum(column.link != LINK_LOCAL and links[column.link].radio is not None for column in columns)
-    if aloft > MOST_COLUMNS_ALOFT:
+    over_wifi = sum(column.link != LINK_LOCAL and links[column.link].radio is not None for column in columns)
+    if over_wifi > MOST_WIFI_COLUMNS:
         raise UsageError(
-            f"expected at most {MOST_COLUMNS_ALOFT} columns over WiFi, found {aloft}",
+            f"expected at most {MOST_WIFI_COLUMNS} columns over WiFi, found {over_wifi}",
             hint="use fewer links or proposals",
         )
     renamed = {

@@ -16,7 +16,7 @@ from harness.model.probing import Probe
 from harness.network import links
 from harness.observe import counters, environment, neighbours
 from harness.probes import judged
-from harness.probes.tools import Way
+from harness.probes.tools import ProbedPath
 from harness.results import probe_store
 from harness.results.events import CellEnded, CellStarted, Emit, Phase, ago_s
 from harness.results.probe_records import ProbeRecord, probe_key
@@ -99,7 +99,7 @@ class Prober:
             return msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(up))
         if not isinstance(up, ColumnPath):
             return msgspec.structs.replace(record, status=Status.FAILED, reason=str(up))
-        way = Way(
+        probed = ProbedPath(
             path=up.path,
             raw=judged.raw_folder(self.folder.path, record),
             journal=self.journal,
@@ -107,7 +107,7 @@ class Prober:
         )
         record = msgspec.structs.replace(record, esp=up.esp)
         return judged.measure(
-            record, way, observer=self._observer, watch=self._watch, folder=self.folder.path
+            record, probed, observer=self._observer, watch=self._watch, folder=self.folder.path
         )
 
     def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:

@@ -75,7 +75,7 @@ class Client:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ClientResult:
     """What came of one initiator. ``reason`` says why it has no job, or more on a job that is invalid.
 
     ``started_unix_s`` is when its job began, by the clock of this machine.
@@ -91,7 +91,7 @@ class Part:
 class Together:
     """What came of all, in the order of the clients; ``warnings`` concern the measurement as a whole."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ClientResult, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -141,7 +141,7 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
         else:
             reason = _why_missing(client.host, answer)
         began = heard.when(fio.BEGAN, server.near)
-        parts.append(Part(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
+        parts.append(ClientResult(name=client.name, job=answer.job, started_unix_s=began, reason=reason))
     warnings = (*output.warnings, *absence_warnings(parts), *start_warnings(parts))
     return Together(parts=tuple(parts), warnings=warnings)
 
@@ -158,7 +158,7 @@ def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
     return _sum(reads, comparable=len(kinds) == 1), _sum(writes, comparable=len(kinds) == 1)
 
 
-def start_warnings(parts: Sequence[Part]) -> tuple[str, ...]:
+def start_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
     """What to say if jobs did not begin at the same time, so that some measured alone for a while."""
     runtimes_s = [
         io.runtime_ns / 1e9 for part in parts if part.job for io in (part.job.read, part.job.write) if io
@@ -175,7 +175,7 @@ def start_warnings(parts: Sequence[Part]) -> tuple[str, ...]:
     )
 
 
-def absence_warnings(parts: Sequence[Part]) -> tuple[str, ...]:
+def absence_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
     """What to say of the figures of those that went on without others."""
     missing = [part.name for part in parts if not (part.job and (part.job.read or part.job.write))]
     if not missing or len(missing) == len(parts):

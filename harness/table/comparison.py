@@ -14,7 +14,7 @@ import msgspec
 from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
-from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, judge, ratio_of
+from harness.analysis.ratios import FEWEST, LEVEL, Judgement, Ratio, judge, ratio_of
 from harness.model import IPSEC_OFF, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
@@ -63,7 +63,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     b: float | None
     ratio: Ratio | None
     p: float | None
-    verdict: Verdict
+    verdict: Judgement
     reason: str | None = None
     is_disturbed: bool = False
 
@@ -89,7 +89,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return [
             cell
             for cell in self.cells
-            if cell.verdict is Verdict.SLOWER
+            if cell.verdict is Judgement.SLOWER
             and cell.ratio is not None
             and (cell.ratio.ratio >= 1 + part if self.metric.is_latency else cell.ratio.ratio <= 1 - part)
         ]
@@ -181,7 +181,7 @@ def _cell(
         b=stats.median([value for _, value in b]) if b else None,
         ratio=ratio,
         p=None,
-        verdict=Verdict.INCONCLUSIVE,
+        verdict=Judgement.INCONCLUSIVE,
         reason=None
         if a and b
         else "; ".join(
@@ -257,9 +257,10 @@ def _notes(
     ratios = [cell.ratio for cell in cells if cell.ratio is not None]
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
     yield (
-        f"{Verdict.FASTER}, {Verdict.SLOWER}: a difference as clear is chance in at most {100 * LEVEL:.0f} % "
-        f"of comparisons of equals{together}. {Verdict.NO_DIFFERENCE}: the interval lies within "
-        f"{100 * margin:g} % of 1. {Verdict.INCONCLUSIVE}: neither; more repeats would tell."
+        f"{Judgement.FASTER}, {Judgement.SLOWER}: a difference as clear is chance in at most "
+        f"{100 * LEVEL:.0f} % of comparisons of equals{together}. "
+        f"{Judgement.NO_DIFFERENCE}: the interval lies within {100 * margin:g} % of 1. "
+        f"{Judgement.INCONCLUSIVE}: neither; more repeats would tell."
     )
     few = [cell.name for cell in cells if cell.ratio is not None and min(cell.n_a, cell.n_b) < FEWEST]
     if few:

@@ -27,8 +27,8 @@ from harness.testbeds.requirements import (
     IPSEC_MODULES,
     IPSEC_PORTS,
     MODULES,
-    Facts,
     Listener,
+    MachineFacts,
     Package,
     install_command,
     look_at,
@@ -46,7 +46,7 @@ OLDEST_PYTHON = (3, 9)
 CONTROLLER = "here"
 
 
-class Verdict(enum.StrEnum):
+class State(enum.StrEnum):
     """``note``: nothing is wrong, but it should be known."""
 
     OK = "ok"
@@ -62,14 +62,14 @@ class Finding:
     """
 
     where: str
-    verdict: Verdict
+    state: State
     text: str
     mend: str = ""
     tried: bool = False
 
     @property
     def ok(self) -> bool:
-        return self.verdict is not Verdict.MISSING
+        return self.state is not State.MISSING
 
 
 # This machine, with the lab or its own kernel
@@ -80,7 +80,7 @@ def missing_packages() -> list[Package]:
     return _missing_here(_local_facts())
 
 
-def _missing_here(facts: Facts) -> list[Package]:
+def _missing_here(facts: MachineFacts) -> list[Package]:
     return [package for package in packages() if _is_for_here(package) and facts.lacks(package)]
 
 
@@ -88,7 +88,7 @@ def _is_for_here(package: Package) -> bool:
     return not package.needed_by.keys().isdisjoint({"lab", "make"})
 
 
-def _local_facts() -> Facts:
+def _local_facts() -> MachineFacts:
     words = [package.word for package in packages()] + [f"module:{name}" for name in HOST_MODULES]
     return look_on(NamespaceHost("machine"), words)
 
@@ -101,7 +101,7 @@ def findings() -> Iterator[Finding]:
         yield _missing_packages("both", missing, facts)
     else:
         count = sum(_is_for_here(package) for package in packages())
-        yield Finding(where="both", verdict=Verdict.OK, text=f"all {count} packages are installed")
+        yield Finding(where="both", state=State.OK, text=f"all {count} packages are installed")
     yield from _lab_findings()
     yield _kernel_finding()
     yield _paths_finding()
@@ -120,11 +120,11 @@ def _lab_findings() -> Iterator[Finding]:
             yield _refused("lab", error)
         else:
             detail = "" if isinstance(found, list) else f": {found}"
-            yield Finding(where="lab", verdict=Verdict.OK, text=what + detail)
+            yield Finding(where="lab", state=State.OK, text=what + detail)
     if lab.needs_xstate_shim():
         yield Finding(
             where="lab",
-            verdict=Verdict.OK,
+            state=State.OK,
             text="this processor has AMX; the kernel gets a ptrace() that can deal with it",
         )
 
@@ -136,13 +136,13 @@ def _kernel_finding() -> Finding:
         names = ", ".join(package.name for package in absent)
         text = f"the lab's own kernel cannot be built without {names}"
         mend = f"{further_packages.install_command(absent)} && {build}"
-        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=mend)
+        return Finding(where="kernel", state=State.NOTE, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
         text = "the lab's own kernel, for real WiFi, modelled disks and virtual time, is not built"
-        return Finding(where="kernel", verdict=Verdict.NOTE, text=text, mend=build)
+        return Finding(where="kernel", state=State.NOTE, text=text, mend=build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
-    return Finding(where="kernel", verdict=Verdict.OK, text=text)
+    return Finding(where="kernel", state=State.OK, text=text)
 
 
 def _paths_finding() -> Finding:
@@ -151,15 +151,15 @@ def _paths_finding() -> Finding:
         names = ", ".join(map(str, absent))
         text = f"links with PPPoE or OpenFlow will be skipped; packages are missing: {names}"
         mend = further_packages.install_command(absent)
-        return Finding(where="both", verdict=Verdict.NOTE, text=text, mend=mend)
-    return Finding(where="both", verdict=Verdict.OK, text="the packages of all links with hops are installed")
+        return Finding(where="both", state=State.NOTE, text=text, mend=mend)
+    return Finding(where="both", state=State.OK, text="the packages of all links with hops are installed")
 
 
-def _host_finding(facts: Facts) -> Finding:
+def _host_finding(facts: MachineFacts) -> Finding:
     if os.geteuid() != 0:
         return Finding(
             where="host",
-            verdict=Verdict.MISSING,
+            state=State.MISSING,
             text="this machine's own kernel can only be used by root",
             mend="use the lab, or run as root with --testbed host",
         )
@@ -167,11 +167,11 @@ def _host_finding(facts: Facts) -> Finding:
     if absent:
         return Finding(
             where="host",
-            verdict=Verdict.MISSING,
+            state=State.MISSING,
             text=f"this machine's kernel lacks {', '.join(absent)}",
             mend="use the lab, or a kernel with these modules",
         )
-    return Finding(where="host", verdict=Verdict.OK, text="this machine's kernel has all modules")
+    return Finding(where="host", state=State.OK, text="this machine's kernel has all modules")
 
 
 # The machines of a run
@@ -233,7 +233,7 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
         yield _missing_packages(CONTROLLER, missing, facts)
 
 
-def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
+def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
     """What comes of a run's parts on a machine that lacks nothing, unless that would meddle with a run's."""
     if facts.busy or machine.role in facts.journals:
         return
@@ -256,13 +256,11 @@ def _try_out(machine: Machine, facts: Facts) -> Iterator[Finding]:
     for outcome in outcomes:
         if outcome.error is not None:
             text = f"{outcome.what} was tried, and failed: {outcome.error.message}"
-            yield Finding(
-                where=machine.name, verdict=Verdict.MISSING, text=text, mend=outcome.error.hint or ""
-            )
+            yield Finding(where=machine.name, state=State.MISSING, text=text, mend=outcome.error.hint or "")
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
         text = f"tried, and undone again: {', '.join(went_well)}"
-        yield Finding(where=machine.name, verdict=Verdict.OK, text=text, tried=True)
+        yield Finding(where=machine.name, state=State.OK, text=text, tried=True)
 
 
 def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
@@ -277,7 +275,7 @@ def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
         except HarnessError as error:
             yield _refused(name, error)
         else:
-            yield Finding(where=name, verdict=Verdict.OK, text=f"{address.text}: {text}")
+            yield Finding(where=name, state=State.OK, text=f"{address.text}: {text}")
 
 
 def _told_by(hop: hops.Hop) -> str:
@@ -292,21 +290,21 @@ def _told_by(hop: hops.Hop) -> str:
     )
 
 
-def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
+def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Finding]:
     """All that is to be said of a machine. ``said`` is what sudo answered there, if it refused."""
     where, role = machine.name, machine.role
 
-    def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
-        return Finding(where=where, verdict=verdict, text=text, mend=mend)
+    def finding(state: State, text: str, mend: str = "") -> Finding:
+        return Finding(where=where, state=state, text=text, mend=mend)
 
     rank = "" if facts.login == "root" else ", who may use sudo" if facts.is_root else ""
     yield finding(
-        Verdict.OK,
+        State.OK,
         f"{machine.address.text}: reached as {facts.login}{rank}; {facts.distribution}, Linux {facts.kernel}",
     )
     if not facts.is_root:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
-        yield finding(Verdict.MISSING, f"root's rights are needed: {last}", remote.advice(last))
+        yield finding(State.MISSING, f"root's rights are needed: {last}", remote.advice(last))
     needs = {ALWAYS, IPSEC}
     optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
     others = list(itertools.chain(*optional.values()))
@@ -315,7 +313,7 @@ def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
         # One command for a machine: where something has to be installed, it is all in that.
         is_told = any(facts.lacks(package) for package in wanted(role, needs))
         yield finding(
-            Verdict.NOTE,
+            State.NOTE,
             "not needed by every run: "
             + "; ".join(
                 f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
@@ -327,19 +325,19 @@ def judge(machine: Machine, facts: Facts, said: str = "") -> Iterator[Finding]:
         )
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
-        yield finding(Verdict.NOTE, f"it is in use by {runs}", "wait for it")
+        yield finding(State.NOTE, f"it is in use by {runs}", "wait for it")
     elif facts.listeners:
         yield _taken_port(where, facts.listeners)
     if role in facts.journals:
         yield finding(
-            Verdict.NOTE,
+            State.NOTE,
             "a killed run has left things there, which the next one removes",
             "harness clean with the same --target and --initiator",
         )
     if role == "target" and facts.free_bytes is not None:
-        yield finding(Verdict.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
+        yield finding(State.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
     if facts.interfaces:
-        yield finding(Verdict.OK, f"interfaces: {', '.join(facts.interfaces)}")
+        yield finding(State.OK, f"interfaces: {', '.join(facts.interfaces)}")
 
 
 OPTIONAL = {
@@ -374,7 +372,7 @@ def require(host: Host, role: str, *, ipsec: bool) -> None:
 def _part_findings(
     where: str,
     role: str,
-    facts: Facts,
+    facts: MachineFacts,
     needs: Collection[str],
     *,
     backends: Sequence[str] = (),
@@ -385,35 +383,35 @@ def _part_findings(
     What installs missing packages installs ``others`` with them.
     """
 
-    def finding(verdict: Verdict, text: str, mend: str = "") -> Finding:
-        return Finding(where=where, verdict=verdict, text=text, mend=mend)
+    def finding(state: State, text: str, mend: str = "") -> Finding:
+        return Finding(where=where, state=state, text=text, mend=mend)
 
     asked = wanted(role, needs)
     missing = [package for package in asked if facts.lacks(package)]
     if missing:
         yield _missing_packages(where, missing, facts, others)
     else:
-        yield finding(Verdict.OK, f"all {len(asked)} packages are installed")
+        yield finding(State.OK, f"all {len(asked)} packages are installed")
     if facts.python and tuple(map(int, facts.python.split("."))) < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         yield finding(
-            Verdict.MISSING,
+            State.MISSING,
             f"{programs.PYTHON} is version {facts.python}, and {oldest} or later is needed",
             "use a newer release of its distribution",
         )
     if facts.is_root and facts.unshare and "program:unshare" not in facts.absent:
         yield finding(
-            Verdict.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
+            State.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
     absent = _absent_modules(facts, (*MODULES[role], *backends, *(IPSEC_MODULES if IPSEC in needs else ())))
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
-        yield finding(Verdict.MISSING, text, _modules_advice(facts))
+        yield finding(State.MISSING, text, _modules_advice(facts))
     elif "program:modprobe" not in facts.absent:
-        yield finding(Verdict.OK, "its kernel has all modules")
+        yield finding(State.OK, "its kernel has all modules")
 
 
-def _modules_advice(facts: Facts) -> str:
+def _modules_advice(facts: MachineFacts) -> str:
     if not facts.has_modules:
         return f"there is no /lib/modules/{facts.kernel}: reboot, if the kernel was updated"
     sudo = "" if facts.login == "root" else "sudo "
@@ -426,7 +424,7 @@ def _modules_advice(facts: Facts) -> str:
     return "use a kernel that has these modules"
 
 
-def _absent_modules(facts: Facts, modules: Sequence[str]) -> list[str]:
+def _absent_modules(facts: MachineFacts, modules: Sequence[str]) -> list[str]:
     return [name for name in modules if f"module:{name}" in facts.absent]
 
 
@@ -434,22 +432,22 @@ def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
     names = [f"{each.name} (process {each.process})" if each.name else "a process" for each in listeners]
     return Finding(
         where=where,
-        verdict=Verdict.MISSING,
+        state=State.MISSING,
         text=f"UDP port {IKE_PORT} is taken by {', '.join(names)}, and the run's own IKE daemon needs it",
         mend="have it use another port, or measure with --ipsec off",
     )
 
 
 def _missing_packages(
-    where: str, missing: Sequence[Package], facts: Facts, others: Sequence[Package] = ()
+    where: str, missing: Sequence[Package], facts: MachineFacts, others: Sequence[Package] = ()
 ) -> Finding:
     return Finding(
         where=where,
-        verdict=Verdict.MISSING,
+        state=State.MISSING,
         text="packages are missing: " + ", ".join(f"{p.name} ({p.purpose})" for p in missing),
         mend=install_command(facts, [*missing, *others]),
     )
 
 
 def _refused(where: str, error: HarnessError) -> Finding:
-    return Finding(where=where, verdict=Verdict.MISSING, text=error.message, mend=error.hint or "")
+    return Finding(where=where, state=State.MISSING, text=error.message, mend=error.hint or "")

@@ -88,7 +88,7 @@ class Listener:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class MachineFacts:
     """What was found on a machine, its texts made harmless.
 
     ``families`` are os-release(5)'s ID and ID_LIKE. ``python`` is the version, "" if there is none.
@@ -122,7 +122,7 @@ MARK = "harness-facts\n"
 _JOURNAL = re.compile(r"agent-(\w+)-\d+\.jsonl")
 
 
-def parse_facts(text: str) -> Facts | None:
+def parse_facts(text: str) -> MachineFacts | None:
     """Facts from what ``facts.sh`` printed behind whatever a login shell says; None if it did not run."""
     _, mark, text = text.partition(MARK)
     if not mark:
@@ -137,7 +137,7 @@ def parse_facts(text: str) -> Facts | None:
 
     busy = dict(line.partition(" ")[::2] for line in found.get("busy", []))
     roles = [match[1] for name in found.get("journal", []) if (match := _JOURNAL.fullmatch(name))]
-    return Facts(
+    return MachineFacts(
         login=first("login"),
         is_root=first("uid") == "0",
         kernel=first("kernel"),
@@ -172,7 +172,7 @@ _LAUNCH = (
 
 def look_at(
     address: remote.Address, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
-) -> tuple[Facts, str]:
+) -> tuple[MachineFacts, str]:
     """Facts of a machine, reached without the agent, and what sudo said if it refused.
 
     Raises RequirementError with ssh's words if it cannot be reached.
@@ -192,7 +192,7 @@ def look_at(
     return facts, errors
 
 
-def look_on(host: Host, words: Iterable[str]) -> Facts:
+def look_on(host: Host, words: Iterable[str]) -> MachineFacts:
     """Facts of a host that commands already run on."""
     argv = ["sh", "-s", "--", "", programs.PYTHON, *words]
     done = host.run(argv, input=_script(), timeout_s=LOOK_DEADLINE_S, check=False)
@@ -267,7 +267,7 @@ MANAGERS = (
 )
 
 
-def install_command(facts: Facts, missing: Sequence[Package]) -> str:
+def install_command(facts: MachineFacts, missing: Sequence[Package]) -> str:
     """The command that installs packages on a machine; what it has no name for is named by what it brings."""
     manager = next((m for m in MANAGERS if set(m.families) & set(facts.families)), None)
     known = {p.name: p.name for p in missing} if manager and manager.names is None else {}

@@ -61,11 +61,11 @@ def measured() -> Measured:
     return measure()
 
 
-def path_of(framing: Framing) -> theory.Path:
+def path_of(framing: Framing) -> theory.Wire:
     if framing.proposal == IPSEC_OFF:
-        return theory.Path(link=framing.link)
+        return theory.Wire(link=framing.link)
     algorithms = load_proposal(framing.proposal).kernel_algorithms
-    return theory.Path(link=framing.link, esp=theory.esp(algorithms, IpsecMode(framing.mode)))
+    return theory.Wire(link=framing.link, esp=theory.esp(algorithms, IpsecMode(framing.mode)))
 
 
 def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.ratios import Verdict
+from harness.analysis.ratios import Judgement
 from harness.model import Backing, BackingKind, Record, Status, TestbedKind
 from harness.model.errors import UsageError
 from harness.results.store import RunFolder
@@ -40,7 +40,7 @@ def side(*cells: list[Record], **known: Any) -> Side:
     return Side(records=[found for cell in cells for found in cell], **known)
 
 
-def verdicts(found: Comparison) -> dict[str, Verdict]:
+def verdicts(found: Comparison) -> dict[str, Judgement]:
     return {cell.name: cell.verdict for cell in found.cells}
 
 
@@ -49,15 +49,15 @@ def test_a_cell_that_became_slower_is_told_from_one_that_did_not() -> None:
     b = side(run("b", factor=0.9), run("b", link="wifi"), run("b", link="local", noise=0.2))
     found = compare(a, b)
     assert verdicts(found) == {
-        "local seq-write-4k": Verdict.INCONCLUSIVE,
-        "wired seq-write-4k": Verdict.SLOWER,
-        "wifi seq-write-4k": Verdict.NO_DIFFERENCE,
+        "local seq-write-4k": Judgement.INCONCLUSIVE,
+        "wired seq-write-4k": Judgement.SLOWER,
+        "wifi seq-write-4k": Judgement.NO_DIFFERENCE,
     }
     (slower,) = found.slower_by(0.05)
     assert slower.ratio is not None
     assert slower.ratio.ratio == pytest.approx(0.9, rel=0.03)
     assert found.slower_by(0.2) == []
-    assert verdicts(compare(b, a))["wired seq-write-4k"] is Verdict.FASTER
+    assert verdicts(compare(b, a))["wired seq-write-4k"] is Judgement.FASTER
     assert compare(b, a).slower_by(0.05) == []
 
 
@@ -71,7 +71,7 @@ def test_a_longer_latency_is_slower() -> None:
         ]
 
     found = compare(side(timed("a", 1.0)), side(timed("b", 1.2)), Metric.P99)
-    assert [cell.verdict for cell in found.cells] == [Verdict.SLOWER]
+    assert [cell.verdict for cell in found.cells] == [Judgement.SLOWER]
     assert found.slower_by(0.1) == list(found.cells)
     assert found.slower_by(0.5) == []
 
@@ -91,8 +91,10 @@ def test_repeats_pair_where_they_had_the_same_places_in_the_order() -> None:
     a = side(on_one_machine("a", 1, 1.0))
     (pairs,) = compare(a, side(on_one_machine("b", 1, 0.95))).cells
     (samples,) = compare(a, side(on_one_machine("b", 2, 0.95))).cells
-    assert pairs.ratio is not None and pairs.ratio.paired and pairs.verdict is Verdict.SLOWER
-    assert samples.ratio is not None and not samples.ratio.paired and samples.verdict is Verdict.INCONCLUSIVE
+    assert pairs.ratio is not None and pairs.ratio.paired and pairs.verdict is Judgement.SLOWER
+    assert (
+        samples.ratio is not None and not samples.ratio.paired and samples.verdict is Judgement.INCONCLUSIVE
+    )
     missing = side(on_one_machine("b", 1, 0.95)[2:])
     (left,) = compare(a, missing).cells
     assert left.ratio is not None and (left.ratio.paired, left.ratio.n_a, left.n_a) == (True, 10, 12)
@@ -142,7 +144,7 @@ def test_transport_and_tunnel_mode_are_different_cells() -> None:
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_too_few_repeats_are_inconclusive_and_said_to_be_too_few(repeats: int) -> None:
     found = compare(side(run("a", repeats=repeats)), side(run("b", repeats=repeats, factor=0.5)))
-    assert [cell.verdict for cell in found.cells] == [Verdict.INCONCLUSIVE]
+    assert [cell.verdict for cell in found.cells] == [Judgement.INCONCLUSIVE]
     assert any(
         note.startswith("Fewer than 5 repeats on a side cannot show a difference") for note in found.notes
     )
@@ -153,7 +155,7 @@ def test_a_cell_without_a_number_has_a_reason_and_no_ratio() -> None:
     broken = run("b", link="wifi", status=Status.INVALID, reason="3 cleartext segments")
     found = compare(side(run("a"), run("a", link="wifi")), side(run("b"), broken))
     cell = next(cell for cell in found.cells if cell.name == "wifi seq-write-4k")
-    assert (cell.ratio, cell.verdict, cell.n_b) == (None, Verdict.INCONCLUSIVE, 0)
+    assert (cell.ratio, cell.verdict, cell.n_b) == (None, Judgement.INCONCLUSIVE, 0)
     assert cell.reason == "B: invalid: 3 cleartext segments"
     assert "wifi seq-write-4k has no ratio: B: invalid: 3 cleartext segments." in found.notes
     assert any(note.startswith("12 of 24 measurements of B do not count") for note in found.notes)

@@ -15,7 +15,7 @@ import pytest
 from harness import report
 from harness.analysis import disturbance
 from harness.analysis.disturbance import Disturbed
-from harness.analysis.ratios import Verdict
+from harness.analysis.ratios import Judgement
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
 from harness.cli.progress import Outcome
@@ -30,8 +30,7 @@ from harness.results.machine import MACHINE, machine_of, machines_of
 from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
-from harness.runs import bench as composer
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.comparison import CompareFormat, compare
@@ -184,7 +183,7 @@ def test_what_was_disturbed_is_not_compared() -> None:
     quiet, slow = run_of("a"), run_of("b", factor=0.5)
     found = compare(side(quiet), side(list(map(spoilt, slow))))
     (cell,) = found.cells
-    assert (cell.verdict, cell.ratio, cell.b, cell.n_b) == (Verdict.INCONCLUSIVE, None, None, 0)
+    assert (cell.verdict, cell.ratio, cell.b, cell.n_b) == (Judgement.INCONCLUSIVE, None, None, 0)
     assert cell.reason == (
         "B: disturbed: others took up to 63 % of the time (other processes had 71 % of the processors)"
     )
@@ -194,7 +193,7 @@ def test_what_was_disturbed_is_not_compared() -> None:
     (told,) = json.loads(render_comparison(found, CompareFormat.JSON))["cells"]
     assert told["is_disturbed"] is True
     some = compare(side(quiet), side([*map(spoilt, slow[:4]), *run_of("b", seed=2)[4:]]))
-    assert (some.cells[0].n_b, some.cells[0].verdict) == (8, Verdict.NO_DIFFERENCE)
+    assert (some.cells[0].n_b, some.cells[0].verdict) == (8, Judgement.NO_DIFFERENCE)
 
 
 def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
@@ -327,11 +326,11 @@ def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
     assert outcome.exit_code == 1
 
 
-def composed(tmp_path: Path, watch: Watch) -> tuple[Bench, list[Event]]:
+def composed(tmp_path: Path, watch: Watch) -> tuple[CellComposer, list[Event]]:
     world, told = World(), list[Event]()
     hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
     plan = made_plan(columns=(Column("local"),))
-    bench = Bench(
+    composer = CellComposer(
         plan,
         RunFolder(tmp_path),
         told.append,
@@ -339,14 +338,14 @@ def composed(tmp_path: Path, watch: Watch) -> tuple[Bench, list[Event]]:
         journal=Journal(tmp_path / "journal.jsonl"),
         private=tmp_path,
     )
-    bench._watch = watch
-    return bench, told
+    composer._watch = watch
+    return composer, told
 
 
 def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(composer, "LOOK_S", 0.01)
+    monkeypatch.setattr("harness.runs.cells.LOOK_S", 0.01)
     parts = iter([0.9, 0.9, 0.1, *[0.9] * 10_000])
 
     class Busy(Watching):
@@ -354,14 +353,14 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
             del measured_ns
             return (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
 
-    bench, told = composed(tmp_path, Busy)
-    bench._patience_s = 0.1
-    assert bench._await_calm(), "the third look"
+    composer, told = composed(tmp_path, Busy)
+    composer._patience_s = 0.1
+    assert composer._await_calm(), "the third look"
     assert [event.text for event in told if hasattr(event, "text")] == [
         "waiting until other processes have calmed down"
     ]
-    assert not bench._await_calm()
-    assert bench._patience_s <= 0 and not bench._await_calm()
+    assert not composer._await_calm()
+    assert composer._patience_s <= 0 and not composer._await_calm()
 
 
 def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +373,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
             return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
     monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)
-    monkeypatch.setattr(Bench, "_await_calm", lambda _bench: True)
+    monkeypatch.setattr(CellComposer, "_await_calm", lambda _composer: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]
     first = cells[0].key

@@ -49,7 +49,7 @@ def said(text: str, machine: Machine = NAS, sudo: str = "") -> list[str]:
     facts = parse_facts(text)
     assert facts is not None
     return [
-        f"{finding.verdict}: {finding.text}" + f" -> {finding.mend}" * bool(finding.mend)
+        f"{finding.state}: {finding.text}" + f" -> {finding.mend}" * bool(finding.mend)
         for finding in judge(machine, facts, sudo)
     ]
 
@@ -305,7 +305,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of(where: str, found: Iterator[doctor.Finding] | list[doctor.Finding]) -> list[str]:
-    return [f"{f.verdict}: {f.text} -> {f.mend}" for f in found if f.where == where]
+    return [f"{f.state}: {f.text} -> {f.mend}" for f in found if f.where == where]
 
 
 def test_a_look_at_a_machine(tools: Path) -> None:
@@ -359,7 +359,7 @@ def test_here_ssh_is_needed_for_other_machines_alone(monkeypatch: pytest.MonkeyP
     look_on = requirements.look_on
     words: list[str] = []
 
-    def look(host: Host, asked: list[str]) -> requirements.Facts:
+    def look(host: Host, asked: list[str]) -> requirements.MachineFacts:
         words.extend(asked)
         facts = look_on(host, asked)
         return parse_facts(FINE + "".join(f"absent {word}\n" for word in asked)) or facts

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.theory import Direction, Path
+from harness.analysis.theory import Direction, Wire
 from harness.explain import Explained, Limit, as_json, explain, path, span, summary, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
@@ -68,7 +68,7 @@ def test_the_parts_of_a_path_add_up_to_theorys_time(
     agreed = path.session_of(SESSION, direction, None)
     assert agreed is not None
     whole = theory.predict(
-        Path(link=WIRED, esp=esp), agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4
+        Wire(link=WIRED, esp=esp), agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4
     )
     parts = found.link_ns + found.round_trip_ns + found.iscsi_ns + found.esp_ns
     # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.

@@ -18,7 +18,7 @@ from harness.network import links
 from harness.results.events import CellStarted, Event, writer
 from harness.results.store import RunFolder
 from harness.runs import plan
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.plan import KernelChoice, Kernels, Request, make_plan
 from harness.testbeds import testbed
@@ -149,7 +149,7 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
     fresh = Workload(name="x", options=(("rw", "randread"), ("randrepeat", "0")))
 
     def warnings(of: Plan, workload: Workload) -> list[str]:
-        bench = Bench(
+        composer = CellComposer(
             of,
             RunFolder(tmp_path),
             lambda _event: None,
@@ -157,7 +157,7 @@ def test_what_is_left_to_chance_is_said(tmp_path: Path) -> None:
             journal=Journal(tmp_path / "journal.jsonl"),
             private=tmp_path,
         )
-        return bench._sources_of_randomness(cell, workload)
+        return composer._sources_of_randomness(cell, workload)
 
     assert warnings(made, repeatable) == []
     several = warnings(msgspec.structs.replace(made, links={"wired": lossy}), fresh)

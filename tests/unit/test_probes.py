@@ -19,7 +19,7 @@ from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.observe.neighbours import Watching
 from harness.probes import datagrams, echo, judged, packets, throughput
-from harness.probes.tools import PACKAGES, Way
+from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.witness import Report, Witnesses
 from harness.results import probe_store
 from harness.results.probe_records import (
@@ -137,9 +137,9 @@ class Turns(Net):
 NOTHING_CARRIED = Report(before="", states=(), after="", snmp="")
 
 
-def way(
+def probed_path(
     world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[Report] | None = None
-) -> Way:
+) -> ProbedPath:
     """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
     witnesses = None
     if reports is not None:
@@ -157,7 +157,7 @@ def way(
     )
     raw = tmp_path / "raw"
     raw.mkdir(exist_ok=True)
-    return Way(path=path, raw=raw, journal=Journal(tmp_path / "journal"), witnesses=witnesses)
+    return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), witnesses=witnesses)
 
 
 def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
@@ -182,7 +182,7 @@ def judge(
     is_shared: bool = False,
     reports: Sequence[Report] = (NOTHING_CARRIED,),
 ) -> ProbeRecord:
-    it = way(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
+    it = probed_path(world, tmp_path, is_shared=is_shared, reports=reports if ipsec != "off" else None)
     return judged.measure(blank(probe, ipsec), it, observer=Observer(), watch=Watching, folder=tmp_path)
 
 
@@ -219,13 +219,13 @@ def test_a_broken_ping_has_no_figures_and_keeps_what_it_printed(
     record = judge(Turns("ping", printed), tmp_path, Ping(count=4))
     assert record.status is Status.INVALID and record.reason is not None and reason in record.reason
     assert record.raw == (("raw/ping.txt",) if printed else ())
-    beside, why = echo.beside(way(Turns("ping", printed), tmp_path).path, protected=False)
+    beside, why = echo.beside(probed_path(Turns("ping", printed), tmp_path).path, protected=False)
     assert beside is None and why is not None and reason.replace("4", "4") in why
 
 
 def test_beside_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Path) -> None:
     world = Turns("ping", REPLIES)
-    found, why = echo.beside(way(world, tmp_path, is_shared=True).path, protected=True)
+    found, why = echo.beside(probed_path(world, tmp_path, is_shared=True).path, protected=True)
     assert (found, world.commands) == (None, [])
     assert why is not None and "only the portal's ports are protected" in why
     record = judge(world, tmp_path, Ping(), ipsec="aes128gcm16", is_shared=True)
@@ -236,7 +236,7 @@ def test_beside_a_cell_on_a_shared_link_nothing_is_claimed_of_ipsec(tmp_path: Pa
 def test_a_hop_is_counted_beside_a_probe_and_costs_nothing_if_it_is_lost(tmp_path: Path, looks: int) -> None:
     world = Turns("ping", REPLIES)
     observer = Observer([], [Router("hop", boot="b", looks=looks)], energy=False)
-    it = way(world, tmp_path)
+    it = probed_path(world, tmp_path)
     record = judged.measure(blank(Ping(count=4)), it, observer=observer, watch=Watching, folder=tmp_path)
     assert record.status is Status.OK, record
     hops = [use.interface for use in record.interfaces if use.host == "hop"]
@@ -249,7 +249,7 @@ def test_a_hop_is_counted_beside_a_probe_and_costs_nothing_if_it_is_lost(tmp_pat
 
 
 def test_a_shared_link_is_pinged_from_its_own_address(tmp_path: Path) -> None:
-    argv = echo.command(way(World(), tmp_path, is_shared=True).path, 3, 0.002, 56)
+    argv = echo.command(probed_path(World(), tmp_path, is_shared=True).path, 3, 0.002, 56)
     assert argv[-3:] == ["-I", NEAR, FAR] and argv[argv.index("-i") + 1] == "0.002"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.power import DESIGNS, KINDS, PROMISED, Design, rates
 from harness.analysis import ratios
-from harness.analysis.ratios import FEWEST, LEVEL, Ratio, Verdict, adjusted, judge, ratio_of
+from harness.analysis.ratios import FEWEST, LEVEL, Judgement, Ratio, adjusted, judge, ratio_of
 
 ROUNDS = 400
 REPEATS = 20
@@ -22,7 +22,7 @@ def noisy(source: random.Random, n: int, deviation: float = 0.03) -> list[float]
     return [source.lognormvariate(0, deviation) for _ in range(n)]
 
 
-def verdict(ratio: Ratio, *, margin: float = 0.05, higher_is_better: bool = True) -> Verdict:
+def verdict(ratio: Ratio, *, margin: float = 0.05, higher_is_better: bool = True) -> Judgement:
     ((found, _),) = judge([ratio], margin=margin, higher_is_better=higher_is_better)
     return found
 
@@ -84,8 +84,8 @@ def test_a_ratio_and_its_interval_come_from_all_repeats() -> None:
     assert found.low is not None and found.high is not None
     assert 0.48 < found.low < found.ratio < found.high < 0.52
     assert (found.n_a, found.n_b, found.paired) == (6, 6, False)
-    assert verdict(found) is Verdict.SLOWER
-    assert verdict(found, higher_is_better=False) is Verdict.FASTER
+    assert verdict(found) is Judgement.SLOWER
+    assert verdict(found, higher_is_better=False) is Judgement.FASTER
 
 
 def test_pairs_see_what_the_noise_they_share_would_hide() -> None:
@@ -94,8 +94,8 @@ def test_pairs_see_what_the_noise_they_share_would_hide() -> None:
     a = [value * source.lognormvariate(0, 0.01) for value in machine]
     b = [0.95 * value * source.lognormvariate(0, 0.01) for value in machine]
     pairs, samples = ratio_of(a, b, paired=True), ratio_of(a, b, paired=False)
-    assert pairs.paired and verdict(pairs) is Verdict.SLOWER
-    assert verdict(samples) is Verdict.INCONCLUSIVE
+    assert pairs.paired and verdict(pairs) is Judgement.SLOWER
+    assert verdict(samples) is Judgement.INCONCLUSIVE
 
 
 def test_blocks_that_share_nothing_are_two_samples() -> None:
@@ -110,7 +110,7 @@ def test_a_warm_up_of_both_is_left_out() -> None:
     found = ratio_of(a, [0.9 * value for value in b], paired=False)
     assert 3 <= found.warm_up <= 5
     assert found.n_a == found.n_b == 15 - found.warm_up
-    assert verdict(found) is Verdict.SLOWER
+    assert verdict(found) is Judgement.SLOWER
     assert ratio_of(noisy(source, 15), noisy(source, 15), paired=False).warm_up == 0
 
 
@@ -125,20 +125,20 @@ def test_repeats_that_resemble_the_one_before_count_for_less() -> None:
 def test_too_few_repeats_show_nothing(n: int) -> None:
     found = ratio_of([100.0 + i for i in range(n)], [10.0 + i / 10 for i in range(n)], paired=True)
     assert found.p > LEVEL
-    assert verdict(found) is Verdict.INCONCLUSIVE
+    assert verdict(found) is Judgement.INCONCLUSIVE
 
 
 def test_the_fewest_repeats_show_what_is_plain() -> None:
-    assert verdict(ratio_of([100, 104, 98, 103, 99], [50, 52, 49, 51, 53], paired=True)) is Verdict.SLOWER
+    assert verdict(ratio_of([100, 104, 98, 103, 99], [50, 52, 49, 51, 53], paired=True)) is Judgement.SLOWER
 
 
 def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
     source = random.Random(9)  # noqa: S311 -- no secret
     narrow = ratio_of(noisy(source, 20, 0.01), noisy(source, 20, 0.01), paired=False)
     wide = ratio_of(noisy(source, 6, 0.2), noisy(source, 6, 0.2), paired=False)
-    assert verdict(narrow) is Verdict.NO_DIFFERENCE
-    assert verdict(narrow, margin=0.001) is Verdict.INCONCLUSIVE
-    assert verdict(wide) is Verdict.INCONCLUSIVE
+    assert verdict(narrow) is Judgement.NO_DIFFERENCE
+    assert verdict(narrow, margin=0.001) is Judgement.INCONCLUSIVE
+    assert verdict(wide) is Judgement.INCONCLUSIVE
 
 
 def test_many_repeats_are_taken_together() -> None:
@@ -147,13 +147,13 @@ def test_many_repeats_are_taken_together() -> None:
     found = ratio_of(a, b, paired=False)
     assert (found.n_a, found.n_b) == (200, 200)
     assert found.ratio == pytest.approx(0.98, rel=0.005)
-    assert verdict(found) is Verdict.SLOWER
+    assert verdict(found) is Judgement.SLOWER
 
 
 def test_equal_samples_do_not_differ() -> None:
     found = ratio_of([5.0] * 10, [5.0] * 10, paired=True)
     assert (found.ratio, found.low, found.high, found.p) == (1.0, 1.0, 1.0, 1.0)
-    assert verdict(found) is Verdict.NO_DIFFERENCE
+    assert verdict(found) is Judgement.NO_DIFFERENCE
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons() ->
     for _ in range(100):
         cells = [ratio_of(noisy(source, 10), noisy(source, 10), paired=False) for _ in range(40)]
         verdicts = {found for found, _ in judge(cells, margin=0.05, higher_is_better=True)}
-        shown += bool(verdicts & {Verdict.FASTER, Verdict.SLOWER})
+        shown += bool(verdicts & {Judgement.FASTER, Judgement.SLOWER})
     assert shown <= 5
 
 
@@ -194,7 +194,7 @@ def test_one_slower_cell_of_40_is_found() -> None:
             ratio_of(noisy(source, 20), [v * (0.9 if i == 7 else 1) for v in noisy(source, 20)], paired=False)
             for i in range(40)
         ]
-        found += judge(cells, margin=0.05, higher_is_better=True)[7][0] is Verdict.SLOWER
+        found += judge(cells, margin=0.05, higher_is_better=True)[7][0] is Judgement.SLOWER
     assert found >= 27
 
 

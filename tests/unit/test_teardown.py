@@ -34,7 +34,7 @@ from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
@@ -94,9 +94,11 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
             lambda charon, *words, **more: world.ask(charon, *words, **more),
         )
         hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
-        bench = Bench(plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private")
+        composer = CellComposer(
+            plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private"
+        )
         try:
-            bench.execute(Schedule(plan, folder.load_records()))
+            composer.execute(Schedule(plan, folder.load_records()))
         except (HarnessError, OSError, Interrupted) as raised:
             error = raised
     return Outcome(journal, folder, events, error)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.theory import Path, Session, segmented
+from harness.analysis.theory import Session, Wire, segmented
 from harness.model import IpsecMode, LinkProfile
 from harness.parse.profiles import load_link, load_proposal
 
@@ -29,8 +29,8 @@ def session(**settings: int) -> Session:
     return msgspec.convert({**defaults, **settings}, Session, strict=False)
 
 
-def protected(proposal: str, mode: IpsecMode, link: LinkProfile = LINK) -> Path:
-    return Path(link=link, esp=theory.esp(load_proposal(proposal).kernel_algorithms, mode))
+def protected(proposal: str, mode: IpsecMode, link: LinkProfile = LINK) -> Wire:
+    return Wire(link=link, esp=theory.esp(load_proposal(proposal).kernel_algorithms, mode))
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_esp_takes_its_part_of_the_mss(proposal: str, mode: IpsecMode, mss: int,
 
 
 def test_without_esp_the_mss_is_the_mtu_less_ip_and_tcp() -> None:
-    assert (Path(link=LINK).mss_bytes, Path(link=JUMBO).mss_bytes) == (1448, 8948)
+    assert (Wire(link=LINK).mss_bytes, Wire(link=JUMBO).mss_bytes) == (1448, 8948)
 
 
 @pytest.mark.parametrize(
     ("path", "data", "frame"),
     [
-        (Path(link=LINK), 1448, 14 + 1500),
-        (Path(link=LINK), 0, 14 + 20 + 32),
+        (Wire(link=LINK), 1448, 14 + 1500),
+        (Wire(link=LINK), 0, 14 + 20 + 32),
         # SPI 4, sequence 4, IV 8; TCP 32, data, pad, 2; ICV 16. 1446 + 2 is a multiple of 4 as it is.
         (protected("aes128gcm16", TRANSPORT), 1414, 14 + 20 + 16 + 1448 + 16),
         # 32 + 2 is padded to 36.
@@ -74,7 +74,7 @@ def test_without_esp_the_mss_is_the_mtu_less_ip_and_tcp() -> None:
         (protected("null-sha256", TRANSPORT), 48, 14 + 20 + 8 + 84 + 16),
     ],
 )
-def test_a_frame_is_as_long_as_its_parts(path: Path, data: int, frame: int) -> None:
+def test_a_frame_is_as_long_as_its_parts(path: Wire, data: int, frame: int) -> None:
     assert path.frame_bytes(data) == frame
 
 
@@ -99,7 +99,7 @@ def test_what_the_window_keeps_back_is_filled_up() -> None:
 
 def test_a_small_read() -> None:
     predicted = theory.predict(
-        Path(link=LINK), session(), direction="read", block_bytes=4 * KIB, device_s=100e-6
+        Wire(link=LINK), session(), direction="read", block_bytes=4 * KIB, device_s=100e-6
     )
     # A command there, and two ACKs: 48 + 1448 and 1448 + 1200 are each more than a segment.
     assert (predicted.to_target.frames, predicted.to_target.acks) == (3, 2)
@@ -115,7 +115,7 @@ def test_a_small_read() -> None:
 
 def test_a_large_write() -> None:
     predicted = theory.predict(
-        Path(link=LINK), session(), direction="write", block_bytes=256 * KIB, device_s=0.0
+        Wire(link=LINK), session(), direction="write", block_bytes=256 * KIB, device_s=0.0
     )
     # 48 + 65536 at once: 1 + 46 frames; after the R2T 48 + 196608: 1 + 136.
     assert predicted.to_target.frames == 184
@@ -143,7 +143,7 @@ def test_a_large_write() -> None:
     ],
 )
 def test_round_trips_of_a_write(settings: dict[str, int], block: int, round_trips: int) -> None:
-    path = Path(link=LINK)
+    path = Wire(link=LINK)
     predicted = theory.predict(path, session(**settings), direction="write", block_bytes=block, device_s=0.0)
     assert predicted.round_trips == round_trips
 
@@ -151,7 +151,7 @@ def test_round_trips_of_a_write(settings: dict[str, int], block: int, round_trip
 def test_every_pdu_has_its_header() -> None:
     small = session(max_recv_bytes=8 * KIB)
     for direction in ("read", "write"):
-        dialogue = theory.bursts(Path(link=JUMBO), small, direction, 64 * KIB)
+        dialogue = theory.bursts(Wire(link=JUMBO), small, direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)
         assert moved == 64 * KIB + 8 * 48
 
@@ -159,7 +159,7 @@ def test_every_pdu_has_its_header() -> None:
 def test_a_window_that_does_not_fill_the_link_is_refused() -> None:
     with pytest.raises(ValueError, match="window of 10000 bytes"):
         theory.predict(
-            Path(link=LINK),
+            Wire(link=LINK),
             session(window_bytes=10_000),
             direction="read",
             block_bytes=256 * KIB,
@@ -182,7 +182,7 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
 
 def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:
     """Four switches: four times 7 us, and a full frame of 1538 bytes four times more at 8 ns a byte."""
-    wire, switched = (Path(link=load_link(f"switched:{count}")) for count in (0, 4))
+    wire, switched = (Wire(link=load_link(f"switched:{count}")) for count in (0, 4))
     for segments in ([1448], [1448, 1448, 200], [200, 1448]):
         added_s = switched.one_way_s(segments) - wire.one_way_s(segments)
         assert added_s == pytest.approx(4 * (7e-6 + 1538 * 8e-9))

@@ -20,7 +20,7 @@ from harness.model import Io, Latency
 from harness.model.errors import HostLost, RequirementError
 from harness.parse.fio import FioJob
 from harness.runs import together
-from harness.runs.together import Client, Part, absence_warnings, run_together, start_warnings, total
+from harness.runs.together import Client, ClientResult, absence_warnings, run_together, start_warnings, total
 from tests.unit.fakes import IdleDaemon
 
 S = 1_000_000_000
@@ -102,16 +102,17 @@ def test_reads_and_writes_have_totals_of_their_own() -> None:
     assert total([]) == (None, None)
 
 
-def parts(*started_s: float | None) -> list[Part]:
+def parts(*started_s: float | None) -> list[ClientResult]:
     return [
-        Part(name=f"i{number}", job=reader(FAST), started_unix_s=at) for number, at in enumerate(started_s)
+        ClientResult(name=f"i{number}", job=reader(FAST), started_unix_s=at)
+        for number, at in enumerate(started_s)
     ]
 
 
 def test_jobs_that_begin_together_are_not_warned_about() -> None:
     assert start_warnings(parts(100.0, 100.04, 100.02)) == ()
     assert start_warnings(parts(100.0, None)) == ()
-    assert start_warnings([Part(name="i0", reason="gone")]) == ()
+    assert start_warnings([ClientResult(name="i0", reason="gone")]) == ()
 
 
 def test_jobs_that_begin_apart_are_warned_about() -> None:
@@ -120,9 +121,9 @@ def test_jobs_that_begin_apart_are_warned_about() -> None:
 
 
 def test_figures_without_some_initiators_are_marked() -> None:
-    idle = Part(name="i9", job=FioJob(name="a", invalid=("nothing",)))
+    idle = ClientResult(name="i9", job=FioJob(name="a", invalid=("nothing",)))
     assert absence_warnings(parts(1.0, 1.0)) == ()
-    assert absence_warnings([*parts(1.0), idle, Part(name="i8")]) == (
+    assert absence_warnings([*parts(1.0), idle, ClientResult(name="i8")]) == (
         "the others measured without i9, i8, from some moment on",
     )
     assert absence_warnings([idle]) == ()

@@ -34,7 +34,7 @@ from harness.protection.ipsec import Barrier
 from harness.results.events import Event
 from harness.results.store import RunFolder
 from harness.runs import inside
-from harness.runs.bench import Bench
+from harness.runs.cells import CellComposer
 from harness.runs.measure import Lane
 from harness.runs.plan import Request, make_plan
 from harness.storage.iscsi import initiator
@@ -162,7 +162,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
 # The matrix
 
 
-def kill_captures(_lane: Lane, _bench: Bench) -> None:
+def kill_captures(_lane: Lane, _composer: CellComposer) -> None:
     """Those of the harness's, which write to a pipe or file and not to a terminal."""
     killed = [pid for pid, name in processes().items() if name == "tcpdump" and "-w" in arguments(pid)]
     assert len(killed) == 2, processes()
@@ -170,26 +170,26 @@ def kill_captures(_lane: Lane, _bench: Bench) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def rekey(lane: Lane, bench: Bench) -> None:
+def rekey(lane: Lane, composer: CellComposer) -> None:
     """charon replaces the security associations; not if it is not there any more."""
     with contextlib.suppress(HarnessError):
-        charons = bench._paths._charons
-        charons["charon-initiator"].ask("rekey", {"child": f"harness-{bench.plan.tag}-{lane.path.index}"})
+        charons = composer._paths._charons
+        charons["charon-initiator"].ask("rekey", {"child": f"harness-{composer.plan.tag}-{lane.path.index}"})
 
 
-def flush(what: str) -> Callable[[Lane, Bench], None]:
-    def at_both_ends(lane: Lane, _bench: Bench) -> None:
+def flush(what: str) -> Callable[[Lane, CellComposer], None]:
+    def at_both_ends(lane: Lane, _composer: CellComposer) -> None:
         for host in (lane.path.initiator, lane.path.target):
             host.run(["ip", "xfrm", what, "flush"])
 
     return at_both_ends
 
 
-FAULTS: dict[str, Callable[[Lane, Bench], None]] = {
+FAULTS: dict[str, Callable[[Lane, CellComposer], None]] = {
     # In this order, if there are several: what would see it goes first.
     "tcpdump killed": kill_captures,
     "rekeyed": rekey,
-    "charon killed": lambda _lane, _bench: kill_charons(),
+    "charon killed": lambda _lane, _composer: kill_charons(),
     "SA flushed": flush("state"),
     "policy flushed": flush("policy"),
 }
@@ -213,24 +213,24 @@ def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Futu
     return pool.submit(wait)
 
 
-def broken(bench: Bench, cell: Cell, faults: Sequence[str], part: float) -> tuple[Record, int]:
+def broken(composer: CellComposer, cell: Cell, faults: Sequence[str], part: float) -> tuple[Record, int]:
     """Measure a cell under which these things break: what became of it, how many segments were in clear."""
-    (lane,) = bench.column(COLUMN).lanes
+    (lane,) = composer.column(COLUMN).lanes
 
     def break_it() -> None:
         for fault in faults:
-            FAULTS[fault](lane, bench)
+            FAULTS[fault](lane, composer)
 
     with independently(lane.path) as files, ThreadPoolExecutor(1) as pool:
         broke = at(pool, lane, part, break_it)
-        bench.record(cell, 0)
+        composer.record(cell, 0)
         broke.result()
-        if COLUMN in bench._columns:
+        if COLUMN in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
-            bench.take_down(COLUMN)
+            composer.take_down(COLUMN)
         in_clear = len(lines(files))
     (kept,) = (
-        each for each in bench.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
+        each for each in composer.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
     )
     return kept, in_clear
 
@@ -239,7 +239,7 @@ def record_key(cell: Cell) -> tuple[str, int]:
     return cell.workload, cell.repeat
 
 
-def matrix(bench: Bench, at_once: int) -> None:
+def matrix(composer: CellComposer, at_once: int) -> None:
     """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
     repeats = Counter[str]()
     outcomes: Counter[tuple[str, bool]] = Counter()
@@ -251,7 +251,7 @@ def matrix(bench: Bench, at_once: int) -> None:
             repeats[workload] += 1
             cell = Cell(column=COLUMN, workload=workload, repeat=repeats[workload])
             began = time.monotonic()
-            record, in_clear = broken(bench, cell, faults, part)
+            record, in_clear = broken(composer, cell, faults, part)
             what = f"{moment:9} {', '.join(faults) or 'nothing'}"
             reason = f": {record.reason}" if record.reason else ""
             took = f"{in_clear:5} in clear, {time.monotonic() - began:.0f} s"
@@ -303,14 +303,14 @@ def main(what: str) -> None:
     with contextlib.ExitStack() as stack:
         hosts = stack.enter_context(inside.hosts(plan, folder, lambda _: None))
         inside.prepare(plan, hosts)
-        bench = Bench(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
+        composer = CellComposer(plan, folder, emit, hosts=hosts, journal=journal, private=PRIVATE)
         if what != "barrier":
             initiator.configuration = faster
-        stack.enter_context(bench.shared())
+        stack.enter_context(composer.shared())
         if what == "barrier":
-            assert_nothing_in_clear(stack, bench.column(COLUMN).lanes[0])
+            assert_nothing_in_clear(stack, composer.column(COLUMN).lanes[0])
         else:
-            matrix(bench, {"one": 1, "three": 3}[what])
+            matrix(composer, {"one": 1, "three": 3}[what])
         began_teardown = time.monotonic()
     took_s = time.monotonic() - began_teardown
     print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")

@@ -19,7 +19,7 @@ from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
 from harness.parse.jobfile import job_file, parse_workloads
-from harness.runs.together import Client, Part, Together, run_together, total
+from harness.runs.together import Client, ClientResult, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")
@@ -126,7 +126,7 @@ def agent(host: AgentHost) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8"))
 
 
-def whole(part: Part) -> tuple[Io, Io]:
+def whole(part: ClientResult) -> tuple[Io, Io]:
     assert part.reason is None, part.reason
     assert part.job is not None
     assert not part.job.invalid, part.job.invalid

@@ -113,7 +113,7 @@ class LocalDisk:
     title: str
 
 
-class Bench:
+class CellComposer:
     """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed."""
 
     def __init__(
@@ -347,7 +347,9 @@ class Bench:
                 "esp": [lane.esp for lane in lanes],
                 "control": [msgspec.to_builtins(lane.control) for lane in lanes],
                 "association": [
-                    msgspec.to_builtins(lane.aloft.association) for lane in lanes if lane.aloft is not None
+                    msgspec.to_builtins(lane.wifi_path.association)
+                    for lane in lanes
+                    if lane.wifi_path is not None
                 ],
             }
             self.folder.save_environment(self._facts)
@@ -419,7 +421,7 @@ class Bench:
             protection=up.protection,
             control=up.control,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
-            aloft=up.aloft,
+            wifi_path=up.wifi_path,
         )
 
     def measure(self, cell: Cell, order: int) -> Record:

@@ -326,15 +326,28 @@ class _Document(msgspec.Struct):
     version: str | None = msgspec.field(name="fio version", default=None)
     timestamp: Any = None
     timestamp_ms: Any = None
-    global_options: dict[str, Any] = msgspec.field(name="global options", default_factory=dict)
+    global_options: dict[str, Any] | list[dict[str, Any]] = msgspec.field(
+        name="global options", default_factory=dict
+    )
     jobs: list[msgspec.Raw] | None = None
     client_stats: list[msgspec.Raw] | None = None
+
+    def options_of(self, job: _Job) -> dict[str, Any]:
+        """A job's options with the global ones, of which later versions have some for each server."""
+        found = self.global_options
+        if isinstance(found, list):
+            its_own = (each for each in found if each.get("hostname") == job.hostname)
+            found = {key: value for key, value in next(its_own, {}).items() if key not in _ADDRESS}
+        return found | job.options
 
     @property
     def version_number(self) -> tuple[int, int] | None:
         match = re.match(r"fio-(\d{1,4})\.(\d{1,4})", self.version or "")
         return (int(match[1]), int(match[2])) if match else None
 
+
+_ADDRESS = ("hostname", "port")
+"""What tells whose global options they are (fio 3.37 and later, if there are several servers)."""
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _JOB = msgspec.json.Decoder(_Job)
@@ -483,7 +496,7 @@ def _job(
         problems.append("jobname is missing")
 
     name = job.jobname or f"(job {number})"
-    options = {key: str(value) for key, value in {**document.global_options, **job.options}.items()}
+    options = {key: str(value) for key, value in document.options_of(job).items()}
     kind = _percentiles_of(job)
     read = figures.io(job.read, "read", kind)
     write = figures.io(job.write, "write", kind)

@@ -351,6 +351,33 @@ def test_client_run() -> None:
     assert any("All clients" in warning for warning in output.warnings)
 
 
+def test_global_options_of_each_server() -> None:
+    """fio 3.39 has them as a list if there are several; each with the server's address."""
+    output = parse(sample("fio/client-3.39.json"))
+    assert output.version == "fio-3.39" and output.all_clients is not None
+    assert [job.hostname for job in output.jobs] == ["/tmp/two", "/tmp/one"]
+    for job in output.jobs:
+        assert job.options == {
+            "ioengine": "psync",
+            "size": "1M",
+            "runtime": "200ms",
+            "time_based": "1",
+            "rw": "read",
+            "bs": "4k",
+            "filename": "/tmp/x",
+        }
+
+
+def test_global_options_of_another_server_are_not_the_job_s() -> None:
+    whole = json.loads(sample("fio/client-3.39.json"))
+    whole["global options"][1] |= {"hostname": "other", "ioengine": "libaio"}
+    whole["client_stats"][1] |= {"hostname": "other"}
+    whole["client_stats"][0] |= {"hostname": "nobody"}
+    first, second = parse(json.dumps(whole)).jobs
+    assert first.options == {"rw": "read", "bs": "4k", "filename": "/tmp/x"}
+    assert second.options["ioengine"] == "libaio" and "port" not in second.options
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

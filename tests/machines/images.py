@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.model.errors import RequirementError
 from harness.testbeds.lab import kernel
 from harness.testbeds.requirements import packages
 from tests.lab.cli import ON_CI
@@ -298,4 +299,8 @@ if __name__ == "__main__":
     if chosen is UML and ON_CI:
         build_kernel()
     for suite in sys.argv[2:] or SUITES:
-        print(f"{suite}: {make(suite, chosen).folder}")  # noqa: T201
+        try:
+            print(f"{suite}: {make(suite, chosen).folder}")  # noqa: T201
+        except RequirementError as error:
+            # The tests are skipped then, each with this reason.
+            print(f"{suite}: {error.message}\n  hint: {error.hint}")  # noqa: T201

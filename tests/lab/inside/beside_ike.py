@@ -15,7 +15,18 @@ from pathlib import Path
 from harness.hosts import Host, NamespaceHost
 from harness.protection.ipsec.charon import ACQUIRE_EXPIRES, PROGRAM
 from tests.lab.inside import nas
-from tests.lab.inside.kernel import RESULTS, events, harness, newest_run, records, sh, started, wait_for
+from tests.lab.inside.kernel import (
+    RESULTS,
+    environment,
+    events,
+    harness,
+    newest_run,
+    processes,
+    records,
+    sh,
+    started,
+    wait_for,
+)
 
 OWN = Path("/root/own")
 ENDS = {"192.0.2.1": NamespaceHost("client"), "192.0.2.2": NamespaceHost("nas", netns="nas")}
@@ -116,12 +127,7 @@ def switches() -> int:
     """How often his daemon on this machine has been woken."""
     log = (OWN / "192.0.2.1.log").read_text(encoding="utf-8", errors="replace")
     assert "loaded plugins" in log, log
-    (pid,) = (
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdecimal()
-        and f"STRONGSWAN_CONF={OWN}/192.0.2.1".encode() in (entry / "environ").read_bytes()
-    )
+    (pid,) = (pid for pid in processes() if f"STRONGSWAN_CONF={OWN}/192.0.2.1" in environment(pid))
     texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     return sum(int(n) for text in texts for n in re.findall(r"ctxt_switches:\s+(\d+)", text))
 

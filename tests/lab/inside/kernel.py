@@ -165,6 +165,14 @@ def arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
 
 
+def environment(pid: int) -> list[str]:
+    """Empty for a thread of the kernel, and for a process that has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
 def is_running(program: str, word: str) -> bool:
     """Whether some process of that name has this word among its arguments."""
     for pid, name in processes().items():

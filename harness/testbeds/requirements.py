@@ -15,6 +15,7 @@ from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.parse.profiles import data_folder
 from harness.protection.ipsec import IKE_PORT
+from harness.storage.iscsi import initiator, target
 
 LOOK_DEADLINE_S = 60.0
 """To connect and look; it takes a second or two."""
@@ -62,16 +63,12 @@ def packages() -> list[Package]:
     return found
 
 
-MODULES: dict[str, tuple[str, ...]] = {
-    "target": ("target_core_mod", "iscsi_target_mod"),
-    "initiator": ("iscsi_tcp", "sd_mod"),
-}
+MODULES = {"target": target.MODULES, "initiator": initiator.MODULES}
 """The kernel modules that each role always needs, by modprobe(8)'s names."""
 
-BACKEND_MODULES = {"target": ("target_core_iblock", "target_core_file"), "initiator": ()}
+BACKEND_MODULES = {"target": (*target.BLOCK_MODULES, *target.FILE_MODULES), "initiator": ()}
 """Of these the kind of storage chooses."""
 
-IPSEC_MODULES = ("xfrm_user", "esp4")
 IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
 """The words for what may not be in use where columns are to have IPsec."""
 

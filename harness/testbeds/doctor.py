@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
+from harness.hosts.packages import Package
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
@@ -30,7 +31,6 @@ from harness.testbeds.requirements import (
     MODULES,
     Listener,
     MachineFacts,
-    Package,
     install_command,
     look_at,
     look_on,

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.hosts import Host, programs, remote
+from harness.hosts.packages import ALL, Package, listed
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
-from harness.parse.profiles import data_folder
 from harness.protection.ipsec import IKE_PORT
 from harness.storage.iscsi import initiator, target
 
@@ -29,38 +29,9 @@ IPSEC = "ipsec"
 # What is needed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Package:
-    """A line of packages.txt: what shows that the package is there, who needs it when, and what for.
-
-    ``needed_by`` has what needs it (``ipsec``, ``wifi``, …, or ``ALWAYS``) by role (``lab``, ``target``, …).
-    """
-
-    name: str
-    shown_by: str
-    needed_by: Mapping[str, str]
-    purpose: str
-
-    @property
-    def word(self) -> str:
-        """What ``facts.sh`` is asked for it: the program or module that it brings, or itself."""
-        if self.shown_by == "-":
-            return f"package:{self.name}"
-        kind, _, module = self.shown_by.partition(":")
-        return f"python:{module}" if module else f"program:{kind}"
-
-
 def packages() -> list[Package]:
     """The system packages of the project, as packages.txt lists them."""
-    lines = (data_folder() / "packages.txt").read_text(encoding="utf-8").splitlines()
-    found = []
-    for line in lines:
-        if line and not line.startswith("#"):
-            name, shown_by, who, purpose = line.split(maxsplit=3)
-            needs = [role.partition(":") for role in who.split(",")]
-            needed_by = {role: what for role, _, what in needs}
-            found.append(Package(name=name, shown_by=shown_by, needed_by=needed_by, purpose=purpose))
-    return found
+    return listed(ALL)
 
 
 MODULES = {"target": target.MODULES, "initiator": initiator.MODULES}

@@ -26,6 +26,7 @@ from harness.results.store import RunFolder
 from harness.runs import plan
 from harness.runs.cells import CellComposer
 from harness.runs.inside import hosts, mount_private, prepare
+from harness.runs.request import Request
 
 TOLERANCE = 0.05
 RUNTIME_S = 1.5
@@ -49,7 +50,7 @@ def by_hand(device: str, workload: str, size_bytes: int) -> float:
 
 def inside(options: argparse.Namespace) -> int:
     """In the lab: measure the pairs and print the comparison."""
-    request = plan.Request(
+    request = Request(
         links=(options.link,), ipsec=(options.ipsec,), workloads=(options.workload,), runtime=f"{RUNTIME_S}s"
     )
     made = plan.make_plan(request)

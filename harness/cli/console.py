@@ -39,6 +39,8 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 )
 """The probes that a view shows, as options."""
 
+KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
+
 LEAST_FREE_BYTES = 64 << 20
 """What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
 
@@ -195,7 +197,7 @@ def machines_of(machines: Machines) -> str:
 def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
     storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
-    kernel_name = "" if made.lab_kernel is None else f" with {plan.KERNEL_WORDS[made.lab_kernel]}"
+    kernel_name = "" if made.lab_kernel is None else f" with {KERNEL_WORDS[made.lab_kernel]}"
     clock = ", virtual time" if made.virtual_time else ""
     to(
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "

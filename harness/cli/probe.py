@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from harness.analysis import disturbance
+from harness.cli import options
 from harness.cli.console import (
     carry_out,
     holding,
@@ -24,146 +24,41 @@ from harness.cli.console import (
     tell_start,
 )
 from harness.cli.progress import process_started_s
-from harness.model import IkeAuth, IpsecMode, Plan, Security
+from harness.model import Plan
 from harness.model.errors import Interrupted, UsageError
-from harness.model.units import check_name, format_duration, parse_duration_s
+from harness.model.units import check_name, format_duration
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder
 from harness.runs import probe_plan
-from harness.runs.plan import KernelChoice, Kernels, Request
+from harness.runs.probe_plan import ProbeRequest
 from harness.runs.prober import questions
 from harness.table.views import View
 from harness.testbeds import testbed
 
-DEFAULTS = Request()
 
-
+@options.taking(ProbeRequest)
 def probe(
-    link: Annotated[
-        list[str] | None,
-        typer.Option(help="A link, as `harness run` takes them, but not local. Again for more."),
-    ] = None,
-    ipsec: Annotated[
-        list[str] | None,
-        typer.Option(help="off, on, both, or a proposal of ipsec/. Again for more.", show_default="off"),
-    ] = None,
-    probe: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"{', '.join(probe_plan.KINDS)}. Again for more.",
-            show_default=", ".join(probe_plan.DEFAULT_PROBES),
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help=f"An experiment as data, paths and probes: {', '.join(probe_plan.names())}, or a TOML file.",
-            show_default=False,
-        ),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option(help="How many pings or round trips, in place of each probe's own number.")
-    ] = None,
-    duration: Annotated[
-        str | None,
-        typer.Option(
-            help="How long tcp, udp and floods take, e.g. 3s.", show_default="10s; 3s; in virtual time 1s"
-        ),
-    ] = None,
-    udp_rate: Annotated[
-        str | None,
-        typer.Option(
-            help="What iperf3 sends over UDP, e.g. 100M bit/s.", show_default="10G; in virtual time 1G"
-        ),
-    ] = None,
-    repeats: Annotated[
-        int | None, typer.Option(help="How often each probe is made.", show_default="1")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.")
-    ] = None,
-    initiator: Annotated[
-        str | None, typer.Option(help="A real machine as the initiator.", show_default="local")
-    ] = None,
-    hops: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hop",
-            help="A router or switch on the way, whose counters are read: ssh://… Again for more.",
-            show_default=False,
-        ),
-    ] = None,
-    testbed_name: Annotated[
-        str, typer.Option("--testbed", help="auto, lab, or host (this machine's own kernel; needs root).")
-    ] = DEFAULTS.testbed,
-    kernels: Annotated[
-        Kernels, typer.Option(help="Whether the lab's hosts share a kernel.")
-    ] = DEFAULTS.kernels,
-    lab_kernel: Annotated[
-        KernelChoice, typer.Option(help="Which kernel the lab boots.")
-    ] = DEFAULTS.lab_kernel,
-    virtual_time: Annotated[
-        bool, typer.Option("--virtual-time", help="The processor costs nothing, only links do.")
-    ] = False,
-    wifi_security: Annotated[
-        Security, typer.Option(help="What protects the air, on the lab's own kernel.")
-    ] = DEFAULTS.wifi_security,
-    ipsec_mode: Annotated[IpsecMode, typer.Option(help="ESP mode.")] = DEFAULTS.ipsec_mode,
-    auth: Annotated[IkeAuth, typer.Option(help="How the two charons prove themselves.")] = DEFAULTS.auth,
-    results: Annotated[str, typer.Option(metavar="FOLDER", help="Where results go.")] = DEFAULTS.results,
+    *,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Finish an interrupted run of probes.")
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what would be probed, and do nothing.")
     ] = False,
+    **typed: object,
 ) -> None:
     """Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips."""
     started_s = process_started_s()
-    asked = probe_plan.load_profile(profile) if profile is not None else None
-    if asked is not None and probe:
+    request = ProbeRequest(**options.given(typed))
+    asked = None if request.profile is None else probe_plan.load_profile(request.profile)
+    if asked is not None and request.probes:
         raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
-    request = msgspec.structs.replace(
-        DEFAULTS,
-        links=tuple(link or (asked.links if asked is not None else ())),
-        ipsec=tuple(ipsec or (asked.ipsec if asked is not None else ())),
-        repeats=repeats if repeats is not None else asked.repeats if asked is not None else 1,
-        target=target,
-        initiators=(initiator,) if initiator is not None else (),
-        hops=tuple(hops or ()),
-        testbed=testbed_name,
-        kernels=kernels,
-        lab_kernel=lab_kernel,
-        virtual_time=virtual_time,
-        wifi_security=wifi_security,
-        ipsec_mode=ipsec_mode,
-        auth=auth,
-        results=results,
-    )
     if resume is None:
-        rate_bit_s = None if udp_rate is None else probe_plan.parse_rate(udp_rate)
-        seconds = None if duration is None else _whole_seconds(duration)
-        names = probe or probe_plan.DEFAULT_PROBES
-        probes = asked.probe if asked is not None else probe_plan.named(names, virtual_time=virtual_time)
-        made = probe_plan.make_plan(
-            request,
-            probe_plan.changed(probes, count=count, duration_s=seconds, rate_bit_s=rate_bit_s),
-            profile or probe_plan.NO_PROFILE,
-        )
-        folder = RunFolder(Path(results) / made.run_id)
+        name = request.profile or probe_plan.NO_PROFILE
+        made = probe_plan.make_plan(request.on(asked), request.asked(asked), name)
+        folder = RunFolder(Path(request.results) / made.run_id)
     else:
-        folder = RunFolder(Path(resume) if "/" in resume else Path(results) / check_name("run", resume))
-        made = folder.load_plan()
-        if not made.probing:
-            raise UsageError(f"{folder.path} is a run of cells", hint="finish it with harness run --resume")
-        typed = [
-            ("--testbed", None if testbed_name == DEFAULTS.testbed else testbed_name),
-            ("--target", target),
-            ("--initiator", initiator),
-            *(("--hop", text) for text in hops or ()),
-            *(("--link", text) for text in link or ()),
-        ]
-        planned.require_typed(made, resume, [(option, text) for option, text in typed if text is not None])
+        folder, made = _resumed(resume, request)
         if not plan_only:
             _print_plan(made, tell)
     testbed.require_rights(made)
@@ -180,6 +75,16 @@ def probe(
                 raise
     if status:
         raise typer.Exit(status)
+
+
+def _resumed(name: str, request: ProbeRequest) -> tuple[RunFolder, Plan]:
+    """The run of that name and its plan; all of it that leads out of the lab has to be typed again."""
+    folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
+    made = folder.load_plan()
+    if not made.probing:
+        raise UsageError(f"{folder.path} is a run of cells", hint="finish it with harness run --resume")
+    planned.require_typed(made, name, options.leading_out(request))
+    return folder, made
 
 
 def _run(
@@ -214,13 +119,6 @@ def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View
     if asked is not None:
         return [(View(asked.view), asked.reference)]
     return [(view, None) for view in probe_plan.views(made.probing)]
-
-
-def _whole_seconds(text: str) -> int:
-    seconds = parse_duration_s(text, what="duration")
-    if seconds != int(seconds):
-        raise UsageError(f"expected whole seconds for iperf3, found {text}", hint="try --duration 3s")
-    return int(seconds)
 
 
 def _print_plan(made: Plan, to: Callable[[str], None] = say) -> None:

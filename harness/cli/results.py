@@ -32,11 +32,12 @@ from harness.parse.profiles import load_link
 from harness.results import planned, probe_store
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs, write_out
 from harness.runs import plan
+from harness.runs.request import Request
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.views import View
 from harness.testbeds import testbed
 
-DEFAULTS = plan.Request()
+DEFAULTS = Request()
 RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
 METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
 

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from harness.analysis.schedule import Schedule
+from harness.cli import options
 from harness.cli.console import (
     carry_out,
     holding,
@@ -22,236 +23,23 @@ from harness.cli.console import (
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
 from harness.hosts import NamespaceHost
-from harness.model import BackingKind, IkeAuth, IpsecMode, Plan, Security, TestbedKind
+from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name
 from harness.results import planned
 from harness.results.store import RunFolder
 from harness.runs import plan
+from harness.runs.request import Request, load_request
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 from harness.testbeds import testbed
 
-DEFAULTS = plan.Request()
-MACHINES = "Real machines"
-AGAIN = {
-    "testbed": "--testbed",
-    "target": "--target",
-    "initiators": "--initiator",
-    "hops": "--hop",
-    "links": "--link",
-    "backing": "--backing",
-    "local_device": "--local-device",
-    "destroy": "--destroy",
-}
-"""The options that lead out of the lab. They are typed again with --resume, whosever the folder is."""
-
-OWN_KERNEL = "The lab's own kernel (harness kernel build)"
+DEFAULTS = Request()
 
 
+@options.taking(Request)
 def run(
-    link: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A link: local, wired, wifi, another of profiles/links/, or a file. Again for more. "
-            "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. With --target, an interface of the "
-            "initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS. [dim]default: local, wired, wifi[/]",
-            show_default=False,
-        ),
-    ] = None,
-    ipsec: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Again for more. "
-            "[dim]default: both[/]",
-            show_default=False,
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help="Workloads: document, modern, or a fio job file of your own.",
-            show_default=DEFAULTS.profile,
-        ),
-    ] = None,
-    workload: Annotated[
-        list[str] | None, typer.Option(help="Only this workload of the profile. Again for more.")
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            help="How often each cell is measured; with --confidence, at least.",
-            show_default=str(DEFAULTS.repeats),
-        ),
-    ] = None,
-    confidence: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PERCENT",
-            help="Repeat each cell until the 95 % interval of its median is within this of it, e.g. 5%.",
-        ),
-    ] = None,
-    max_repeats: Annotated[
-        int | None,
-        typer.Option(
-            help="With --confidence: the most repeats of a cell.", show_default=str(plan.DEFAULT_MAX_REPEATS)
-        ),
-    ] = None,
-    max_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
-        ),
-    ] = None,
-    retries: Annotated[
-        int | None,
-        typer.Option(
-            help="How often a cell that other processes disturbed is measured again, once they are calm.",
-            show_default=str(DEFAULTS.retries),
-        ),
-    ] = None,
-    runtime: Annotated[
-        str | None, typer.Option(help="How long fio measures each cell, e.g. 5s.", show_default="profile's")
-    ] = None,
-    testbed_name: Annotated[
-        str | None,
-        typer.Option(
-            "--testbed",
-            help="auto, lab, or host (this machine's own kernel; needs root).",
-            show_default=DEFAULTS.testbed,
-        ),
-    ] = None,
-    backing: Annotated[
-        str | None,
-        typer.Option(
-            help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
-            show_default="ramdisk; a file in /var/tmp with --target",
-        ),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="How much of it is used, e.g. 1G.", show_default=DEFAULTS.size)
-    ] = None,
-    local_device: Annotated[
-        str | None,
-        typer.Option(
-            help="A disk of the initiator's for the column local, in place of the target's storage: "
-            "/dev/NAME, file:/PATH.",
-            rich_help_panel=MACHINES,
-        ),
-    ] = None,
-    destroy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVICE", help="Consent to losing what is on a block device: its name again."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.", rich_help_panel=MACHINES
-        ),
-    ] = None,
-    initiators: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--initiator",
-            help="A real machine as an initiator: local, ssh://… Again for more at once.",
-            show_default="local",
-            rich_help_panel=MACHINES,
-        ),
-    ] = None,
-    hops: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hop",
-            help="A router or switch on the way: ssh://[USER@]HOST[:PORT]. Its counters are read, no root is "
-            "needed. Again for more.",
-            show_default=False,
-            rich_help_panel=MACHINES,
-        ),
-    ] = None,
-    shared_lun: Annotated[
-        bool | None,
-        typer.Option(
-            "--shared-lun",
-            help="All initiators read one LUN, in place of one each.",
-            rich_help_panel=MACHINES,
-        ),
-    ] = None,
-    kernels: Annotated[
-        plan.Kernels | None,
-        typer.Option(
-            help="Whether the lab's target and initiators share a kernel.",
-            show_default=DEFAULTS.kernels.value,
-        ),
-    ] = None,
-    lab_initiators: Annotated[
-        int | None,
-        typer.Option(help="How many initiators the lab has, with --kernels apart.", show_default="1"),
-    ] = None,
-    virtual_time: Annotated[
-        bool | None,
-        typer.Option(
-            "--virtual-time",
-            help="The processor costs nothing, only links and disks do: what the protocols cost, "
-            "the same again in every run.",
-            rich_help_panel=OWN_KERNEL,
-        ),
-    ] = None,
-    disk: Annotated[
-        str | None,
-        typer.Option(
-            help="The target's disk: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file.",
-            show_default=f"none; in virtual time {plan.DEFAULT_VIRTUAL_DISK}",
-            rich_help_panel=OWN_KERNEL,
-        ),
-    ] = None,
-    lab_kernel: Annotated[
-        plan.KernelChoice | None,
-        typer.Option(
-            help="auto takes the lab's own, if it is built, for links with a radio: its wifi is 802.11, "
-            "Debian's is emulated.",
-            show_default=DEFAULTS.lab_kernel.value,
-            rich_help_panel=OWN_KERNEL,
-        ),
-    ] = None,
-    wifi_security: Annotated[
-        Security | None,
-        typer.Option(
-            help="What protects the air, on the lab's own kernel.",
-            show_default=DEFAULTS.wifi_security.value,
-            rich_help_panel=OWN_KERNEL,
-        ),
-    ] = None,
-    ipsec_mode: Annotated[
-        IpsecMode | None, typer.Option(help="ESP mode.", show_default=DEFAULTS.ipsec_mode.value)
-    ] = None,
-    auth: Annotated[
-        IkeAuth | None,
-        typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
-    ] = None,
-    iscsi: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A parameter that both ends are to agree on: InitialR2T, ImmediateData, FirstBurstLength, "
-            "MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
-            show_default="what the two ends agree on by themselves",
-        ),
-    ] = None,
-    probes: Annotated[
-        bool | None,
-        typer.Option(
-            "--probes/--no-probes",
-            help="Measure round trips, processors and interfaces beside each cell, and TCP once per column.",
-            show_default="probes; in virtual time none",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
-    ] = None,
-    results: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Where results go.", show_default=DEFAULTS.results)
-    ] = None,
+    *,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -266,47 +54,17 @@ def run(
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
     ] = False,
+    **typed: object,
 ) -> None:
     """Measure: every workload on every column, repeated, in a random order that is kept."""
     started_s = process_started_s()
-    request = DEFAULTS if config is None else plan.load_request(config)
-    typed: dict[str, object] = {
-        "links": link,
-        "ipsec": ipsec,
-        "profile": profile,
-        "workloads": workload,
-        "testbed": testbed_name,
-        "repeats": repeats,
-        "confidence": confidence,
-        "max_repeats": max_repeats,
-        "max_time": max_time,
-        "retries": retries,
-        "runtime": runtime,
-        "seed": seed,
-        "size": size,
-        "backing": backing,
-        "local_device": local_device,
-        "destroy": destroy,
-        "target": target,
-        "initiators": initiators,
-        "hops": hops,
-        "shared_lun": shared_lun,
-        "kernels": kernels,
-        "lab_initiators": lab_initiators,
-        "lab_kernel": lab_kernel,
-        "virtual_time": virtual_time,
-        "disk": disk,
-        "wifi_security": wifi_security,
-        "probes": probes,
-        "ipsec_mode": ipsec_mode,
-        "auth": auth,
-        "iscsi": iscsi,
-        "results": results,
-    }
+    request = DEFAULTS if config is None else load_request(config)
+    given = options.given(typed)
     # What was typed goes before what the file says.
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
     request = msgspec.structs.replace(request, **given)
-    if resume is not None and (config is not None or given.keys() - {"results", *AGAIN}):
+    if resume is not None and (
+        config is not None or given.keys() - {"results", *options.that_lead_out(Request)}
+    ):
         raise UsageError(
             "a resumed run goes on as it was planned, but other options were given as well",
             hint="leave them out, or begin a new run without --resume",
@@ -315,22 +73,7 @@ def run(
         made = plan.make_plan(request)
         folder = RunFolder(Path(request.results) / made.run_id)
     else:
-        folder = _resumed(resume, Path(request.results))
-        made = folder.load_plan()
-        if made.probing:
-            raise UsageError(
-                f"{folder.path} is a run of probes", hint="finish it with harness probe --resume"
-            )
-        again = [(option, given.get(name, ())) for name, option in AGAIN.items()]
-        planned.require_typed(
-            made,
-            resume,
-            [
-                (option, str(v))
-                for option, typed in again
-                for v in (typed if isinstance(typed, tuple) else [typed])
-            ],
-        )
+        folder, made = _resumed(resume, request)
         if not plan_only:
             print_plan(made, tell)
     testbed.require_rights(made)
@@ -350,15 +93,20 @@ def run(
     raise typer.Exit(status)
 
 
+def _resumed(name: str, request: Request) -> tuple[RunFolder, Plan]:
+    """The run of that name and its plan; all of it that leads out of the lab has to be typed again."""
+    folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
+    made = folder.load_plan()
+    if made.probing:
+        raise UsageError(f"{folder.path} is a run of probes", hint="finish it with harness probe --resume")
+    planned.require_typed(made, name, options.leading_out(request))
+    return folder, made
+
+
 def _require_device(made: Plan) -> None:
     """Ask the guard here as well as inside, whence the machine's other mount namespaces are out of sight."""
     if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
         require_device(NamespaceHost(name="machine"), made.backing)
-
-
-def _resumed(name: str, results: Path) -> RunFolder:
-    path = Path(name) if "/" in name else results / check_name("run", name)
-    return RunFolder(path)
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
@@ -382,4 +130,4 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
 
 def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
     """Check a configuration file as `harness run --config` would, and print what it would run."""
-    print_plan(plan.make_plan(plan.load_request(file)))
+    print_plan(plan.make_plan(load_request(file)))

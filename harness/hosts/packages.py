@@ -1,18 +1,22 @@
-"""System packages beside those of packages.txt: what is missing of a list, and what installs it."""
+"""The lists of system packages: what is missing of them here, and what installs it.
+
+packages.txt says who needs each; the others are on top of it, each for a purpose of its own.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from harness.hosts import programs, runner
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
 
+ALL = "packages.txt"
 KERNEL = "packages-kernel.txt"
-"""What building and using the lab's own kernel needs on top of packages.txt (``testbeds.requirements``)."""
+"""What building and using the lab's own kernel needs."""
 
 PATHS = "packages-paths.txt"
 """What links with hops of some kinds need, whose word begins what is said of a package."""
@@ -20,14 +24,17 @@ PATHS = "packages-paths.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A line of a list: what shows that the package is there, and what needs it.
+    """A line of a list: what shows that the package is there, who needs it when, and what for.
 
     Any one of ``names`` will do; of those that this release of Debian has, the first is to be installed.
+    ``needed_by``, of packages.txt alone, has what needs it (``ipsec``, ``wifi``, …, "" for every run) by role
+    (``lab``, ``target``, …).
     """
 
     names: tuple[str, ...]
     shown_by: str
-    needed_by: str
+    purpose: str
+    needed_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -35,6 +42,14 @@ class Package:
         if len(self.names) == 1 or shutil.which("apt-cache") is None:
             return self.names[0]
         return next((name for name in self.names if _is_offered(name)), self.names[0])
+
+    @property
+    def word(self) -> str:
+        """What ``facts.sh`` is asked for it: the program or module that it brings, or itself."""
+        if self.shown_by == "-":
+            return f"package:{self.name}"
+        kind, _, module = self.shown_by.partition(":")
+        return f"python:{module}" if module else f"program:{kind}"
 
     @property
     def installed(self) -> bool:
@@ -49,7 +64,7 @@ class Package:
         return shutil.which(kind, path=runner.environment()["PATH"]) is not None
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.needed_by})"
+        return f"{self.name} ({self.purpose})"
 
 
 def _is_offered(name: str) -> bool:
@@ -70,11 +85,18 @@ def installed_version(names: Sequence[str]) -> tuple[str, str] | None:
 def listed(name: str = KERNEL) -> list[Package]:
     """The packages of a list."""
     lines = (data_folder() / name).read_text(encoding="utf-8").splitlines()
-    return [
-        Package(names=tuple(fields[0].split("|")), shown_by=fields[1], needed_by=fields[2])
-        for line in lines
-        if line and not line.startswith("#") and len(fields := line.split(maxsplit=2)) == 3
-    ]
+    return [_package(line, has_roles=name == ALL) for line in lines if line and not line.startswith("#")]
+
+
+def _package(line: str, *, has_roles: bool) -> Package:
+    names, shown_by, *who, purpose = line.split(maxsplit=3 if has_roles else 2)
+    roles = (role.partition(":") for each in who for role in each.split(","))
+    return Package(
+        names=tuple(names.split("|")),
+        shown_by=shown_by,
+        purpose=purpose,
+        needed_by={role: what for role, _, what in roles},
+    )
 
 
 def missing(name: str = KERNEL) -> list[Package]:
@@ -83,7 +105,7 @@ def missing(name: str = KERNEL) -> list[Package]:
 
 def require(kind: str) -> None:
     """RequirementError if a package is missing that hops of this kind need."""
-    absent = [p for p in missing(PATHS) if p.needed_by.startswith(f"{kind}:")]
+    absent = [p for p in missing(PATHS) if p.purpose.startswith(f"{kind}:")]
     if absent:
         raise RequirementError(
             f"{kind} needs packages that are missing: {', '.join(p.name for p in absent)}",

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from harness.hosts import Host
+from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import LinkProfile
@@ -25,6 +26,13 @@ from harness.model.errors import RequirementError, UsageError
 from harness.network.links import LinkPath
 from harness.network.wireless import is_wireless
 from harness.parse import ethtool
+
+LEAVES = (
+    Leftover(
+        what="the routing rule",
+        names='ip rule list 2>/dev/null | grep -e "lookup 48[0-5][0-9][0-9]$"',
+    ),
+)
 
 TABLE = 48_000
 """The first of our routing tables; a path has two, one for each side."""

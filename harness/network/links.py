@@ -17,11 +17,20 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.hosts import Host, NamespaceHost
+from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError
 from harness.storage.iscsi.target import PORT
+
+SHAPING_MODULES = ("sch_netem",)
+MODULES = ("veth", *SHAPING_MODULES)
+HALF_DUPLEX_MODULES = ("ifb", "sch_ingress", "cls_matchall", "act_mirred")
+LEAVES = (
+    Leftover(what="the network namespace", names='ls /run/netns 2>/dev/null | grep -e "^harness-$1-"'),
+    Leftover(what="the interface", names='ls /sys/class/net | grep -e "^h$1[it][0-9]"'),
+)
 
 NETWORK = "198.18"
 """First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""

@@ -23,6 +23,8 @@ from harness.model import LinkProfile
 from harness.network import links
 from harness.network.links import LinkPath
 
+MODULES = ("macvlan", *links.SHAPING_MODULES)
+
 
 class Macvlan(msgspec.Struct, frozen=True):
     """An interface on a trunk, with a MAC address of its own (ip-link(8)). Its qdiscs end with it."""

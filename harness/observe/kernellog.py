@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-TELLTALES: tuple[tuple[re.Pattern[str], str], ...] = (
+from harness.hosts.footprint import Trouble
+
+TROUBLES: tuple[Trouble, ...] = (
     (re.compile(r"\b(WARNING: CPU|BUG: |Oops|general protection fault|Kernel panic).*"), "kernel warning"),
     (re.compile(r"INFO: task .* blocked for more than.*"), "hung task"),
-    (re.compile(r"detected conn error.*|session recovery timed out.*"), "the iSCSI session dropped"),
     (re.compile(r"I/O error, dev .*"), "I/O error"),
-    (re.compile(r"Unable to (recover from|locate) .*", re.I), "LIO error"),
 )
-"""What to look for, and what it is called in the reason of an invalid cell."""
+"""What any cell may meet; those who bring something up have more."""
 
 
-def complaints(lines: list[str]) -> list[str]:
+def complaints(lines: list[str], more: Sequence[Trouble] = ()) -> list[str]:
     """One reason for each line that tells of trouble, such as ``kernel warning: WARNING: CPU: 0 …``."""
     return [
         f"{kind}: {match[0]}"
         for line in lines
-        for pattern, kind in TELLTALES
+        for pattern, kind in (*TROUBLES, *more)
         if (match := pattern.search(line)) is not None
     ]

@@ -64,7 +64,10 @@ from harness.runs.measure import Lane
 from harness.storage import backing, guard, iscsi
 from harness.storage.backing import Storage
 from harness.storage.iscsi import initiator
+from harness.storage.iscsi import target as lio
 from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
+
+TROUBLES = (*initiator.TROUBLES, *lio.TROUBLES)
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
@@ -570,7 +573,7 @@ class CellComposer:
                 unseen=dict(counted.unseen),
             )
         done.warnings += self._sources_of_randomness(cell, workload)
-        done.reasons += complaints(self._kernel_messages())
+        done.reasons += complaints(self._kernel_messages(), TROUBLES)
         record = measure.summarise(done, workload, record)
         beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns))
         record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)

@@ -18,7 +18,7 @@ from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, HopKind, Plan, TestbedKind
+from harness.model import IPSEC_OFF, HopKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
@@ -26,6 +26,7 @@ from harness.observe import hops
 from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
+from harness.runs import modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
@@ -37,43 +38,6 @@ from harness.testbeds.heartbeat import beating
 TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
-
-HOP_MODULES: dict[HopKind, tuple[str, ...]] = {
-    HopKind.SWITCH: ("bridge",),
-    HopKind.ROUTER: (),
-    HopKind.PPPOE: ("pppoe", "iptable_mangle", "xt_TCPMSS"),
-    HopKind.OPENFLOW: ("tun",),
-}
-
-
-def modules(plan: Plan) -> dict[str, list[str]]:
-    """The kernel modules that each role needs, by modprobe(8)'s names; built-in ones succeed as well."""
-    names: dict[str, list[str]] = {"initiator": [], "target": []}
-    if any(column.link != LINK_LOCAL for column in plan.columns):
-        if not plan.probing:
-            is_file = plan.backing.kind is BackingKind.FILE
-            names["initiator"] += ["iscsi_tcp", "sd_mod"]
-            names["target"] += ["target_core_mod", "iscsi_target_mod"]
-            names["target"] += ["target_core_file" if is_file else "target_core_iblock"]
-        shaping: list[str] = []
-        if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
-            shaping += ["macvlan" if plan.kernels_apart else "veth", "sch_netem"]
-        if any(link.duplex is Duplex.HALF for link in plan.links.values()):
-            shaping += ["ifb", "sch_ingress", "cls_matchall", "act_mirred"]
-        if any(column.ipsec != IPSEC_OFF for column in plan.columns):
-            shaping += ["xfrm_user", "esp4"]
-        if any(plan.has_radio(link) for link in plan.links.values()):
-            shaping.append("sch_netem")
-        shaping += [name for link in plan.links.values() if link.hops for name in HOP_MODULES[link.hops.kind]]
-        for role in names:
-            names[role] += dict.fromkeys(shaping)
-    if (
-        not plan.probing
-        and plan.disk is None
-        and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None)
-    ):
-        names["target"].append("brd")
-    return names
 
 
 def mount_private(*more: str) -> None:
@@ -127,7 +91,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
             if not plan.kernels_apart:
                 protected = any(column.ipsec != IPSEC_OFF for column in plan.columns)
-                doctor.require(host, role, ipsec=protected)
+                doctor.require(host, role, protected=protected)
             return host
 
         # The initiators first: a session that a killed run left can be ended while its target is still there.
@@ -143,17 +107,17 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         yield Hosts(target=target, initiators=tuple(initiators), hops=between)
 
 
+def _has(host: Host, module: str) -> bool:
+    how = ["-n"] if module in modules.ONLY_LOOKED_FOR else []
+    return host.run(["modprobe", *how, module], check=False).status == 0
+
+
 def prepare(plan: Plan, taking_part: Hosts) -> None:
     """Kernel modules and configfs. Raises RequirementError naming every module that a host's kernel lacks."""
-    wanted = modules(plan)
+    wanted = modules.of(plan)
     for host in taking_part.all:
         role = "target" if host is taking_part.target else "initiator"
-        missing = [
-            name
-            # brd is only looked for: loading it is the ramdisk's own first act.
-            for name in wanted[role]
-            if host.run(["modprobe", *(["-n"] if name == "brd" else []), name], check=False).status != 0
-        ]
+        missing = [name for name in wanted[role] if not _has(host, name)]
         if missing:
             raise RequirementError(
                 f"the {host.name}'s kernel lacks {', '.join(missing)}",

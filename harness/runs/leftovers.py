@@ -8,22 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.hosts import Host
+from harness.hosts.footprint import search
 from harness.hosts.journal import Journal
 from harness.model.errors import HarnessError
+from harness.network import interfaces, links
 from harness.network.links import LinkPath
+from harness.network.paths import openflow
 from harness.protection import ipsec
+from harness.storage.iscsi import initiator, target
 
-SCRIPT = """
-tell() { while read -r line; do echo "$1 $line"; done; }
-cat /sys/class/iscsi_session/*/targetname 2>/dev/null | grep -F ":$1." | tell 'the iSCSI session to'
-ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1." | tell 'the iSCSI target'
-ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null | tell 'the backstore'
-ls /run/netns 2>/dev/null | grep -e "^harness-$1-" | tell 'the network namespace'
-ls /sys/class/net | grep -e "^h$1[it][0-9]" | tell 'the interface'
-ls -d /sys/fs/cgroup/harness-"$1"-* 2>/dev/null | tell 'the control group'
-ip rule list 2>/dev/null | grep -e "lookup 48[0-5][0-9][0-9]$" | tell 'the routing rule'
-exit 0
-"""
+SCRIPT = search(
+    (*initiator.LEAVES, *target.LEAVES, *links.LEAVES, *openflow.LEAVES, *interfaces.LEAVES),
+)
 """Its argument is the run's tag."""
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -22,8 +20,6 @@ from harness.model import (
     BackingKind,
     Column,
     DiskProfile,
-    IkeAuth,
-    IpsecMode,
     LabKernel,
     LinkProfile,
     Machines,
@@ -44,7 +40,6 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
-from harness.parse.files import TomlFile, read_text
 from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
 from harness.results.planned import (
@@ -59,12 +54,16 @@ from harness.results.planned import (
     SMALLEST_BACKING_BYTES,
     default_file,
 )
+from harness.runs.request import (
+    DEFAULT_MAX_REPEATS,
+    DEFAULT_VIRTUAL_DISK,
+    KernelChoice,
+    Kernels,
+    Request,
+)
 from harness.storage import disks, iscsi
 from harness.testbeds import testbed
 from harness.testbeds.lab import kernel
-
-DEFAULT_MAX_REPEATS = 30
-"""With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""
 
 START_S = 2.5
 """Until the first cell: boot, disk."""
@@ -76,90 +75,12 @@ CELL_OVERHEAD_S = 0.5
 """Around the measurement of one cell: the start of fio, counters, the record."""
 
 
-CONFIG_VERSION = 1
 MOST_PATHS = 256
 """Columns times their initiators: each has an address of its own in the lab."""
 
 
-class Kernels(enum.StrEnum):
-    """Whether the lab's hosts share a kernel, which is faster, or have one each."""
-
-    ONE = "one"
-    APART = "apart"
-
-
-class KernelChoice(enum.StrEnum):
-    """Which kernel the lab boots; ``auto``: its own for what Debian's cannot do, if it is built."""
-
-    AUTO = "auto"
-    DEBIAN = "debian"
-    OWN = "own"
-
-
-KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
-
-DEFAULT_VIRTUAL_DISK = "sata-ssd"
-"""What virtual time measures if no storage is named: with one that takes no time a cell would hardly end."""
-
 DEFAULT_VIRTUAL_SEED = 1
 """Virtual time is there to be repeated: so is the order, unless a seed is given."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of ``harness run`` as typed; empty means the default.
-
-    It is also the schema of a configuration file, whose ``version`` is ``CONFIG_VERSION``.
-    """
-
-    version: int = CONFIG_VERSION
-    links: tuple[str, ...] = ()
-    ipsec: tuple[str, ...] = ()
-    profile: str = "document"
-    workloads: tuple[str, ...] = ()
-    testbed: str = testbed.AUTO
-    repeats: int = 3
-    confidence: str | None = None
-    max_repeats: int | None = None
-    max_time: str | None = None
-    retries: int = 2
-    runtime: str | None = None
-    seed: int | None = None
-    size: str = "128M"
-    backing: str | None = None
-    local_device: str | None = None
-    destroy: tuple[str, ...] = ()
-    target: str | None = None
-    initiators: tuple[str, ...] = ()
-    hops: tuple[str, ...] = ()
-    kernels: Kernels = Kernels.ONE
-    lab_initiators: int = 1
-    shared_lun: bool = False
-    lab_kernel: KernelChoice = KernelChoice.AUTO
-    virtual_time: bool = False
-    disk: str | None = None
-    wifi_security: Security = Security.WPA2
-    probes: bool | None = None
-    ipsec_mode: IpsecMode = IpsecMode.TRANSPORT
-    auth: IkeAuth = IkeAuth.PSK
-    iscsi: tuple[str, ...] = ()
-    results: str = "results"
-
-
-def load_request(path: Path) -> Request:
-    """The request that a TOML file holds. UsageError names file, line and key of what is wrong."""
-    kind = "configuration"
-    file = TomlFile(kind, path, read_text(path, kind))
-    # Consent to losing data is typed each time: a file would give it again, for another disk perhaps.
-    request = file.load(Request, destroy=())
-    if "version" not in file.parse():
-        raise file.refuse("version", "the key is missing", f"add version = {CONFIG_VERSION}")
-    if request.version != CONFIG_VERSION:
-        raise file.refuse(
-            "version",
-            f"expected {CONFIG_VERSION}, found {request.version}",
-            "the file is of another version of the harness",
-        )
-    return request
 
 
 def make_plan(request: Request) -> Plan:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from harness.model import LINK_LOCAL, Backing, BackingKind, LinkProfile, Plan
+from harness.model import (
+    LINK_LOCAL,
+    Backing,
+    BackingKind,
+    IkeAuth,
+    IpsecMode,
+    LinkProfile,
+    Plan,
+    Security,
+)
 from harness.model.errors import UsageError
 from harness.model.probing import (
     Cipher,
@@ -23,14 +33,17 @@ from harness.model.probing import (
     UdpLatency,
     check,
 )
-from harness.model.units import shown, unknown_name
+from harness.model.units import parse_duration_s, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
 from harness.parse.profiles import data_folder
 from harness.probes import cipher
 from harness.results.planned import MIB
 from harness.runs import plan as plans
-from harness.runs.plan import Request
+from harness.runs.request import KernelChoice, Kernels, Option, Request
 from harness.table.views import View
+
+RUN = Request()
+"""Whose defaults hold for probes as well."""
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
 LOAD_S = 2
@@ -82,9 +95,114 @@ class ProbeProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     probe: tuple[Probe, ...] = ()
 
 
+def _folder() -> Path:
+    return data_folder() / "profiles" / "probes"
+
+
 def names() -> list[str]:
     """The profiles that the project brings."""
     return sorted(file.stem for file in _folder().glob("*.toml"))
+
+
+class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``harness probe`` as typed; empty means the default, or what the profile says."""
+
+    links: Annotated[
+        tuple[str, ...],
+        Option(
+            flag="--link",
+            help="A link, as `harness run` takes them, but not local. Again for more.",
+            leads_out=True,
+        ),
+    ] = ()
+    ipsec: Annotated[
+        tuple[str, ...],
+        Option(help="off, on, both, or a proposal of ipsec/. Again for more.", default="off"),
+    ] = ()
+    probes: Annotated[
+        tuple[str, ...],
+        Option(
+            flag="--probe",
+            help=f"{', '.join(KINDS)}. Again for more.",
+            default=", ".join(DEFAULT_PROBES),
+        ),
+    ] = ()
+    profile: Annotated[
+        str | None,
+        Option(help=f"An experiment as data, paths and probes: {', '.join(names())}, or a TOML file."),
+    ] = None
+    count: Annotated[
+        int | None, Option(help="How many pings or round trips, in place of each probe's own number.")
+    ] = None
+    duration: Annotated[
+        str | None,
+        Option(
+            help="How long tcp, udp and floods take, e.g. 3s.",
+            default=f"10s; 3s; in virtual time {VIRTUAL_DURATION_S}s",
+        ),
+    ] = None
+    udp_rate: Annotated[
+        str | None,
+        Option(help="What iperf3 sends over UDP, e.g. 100M bit/s.", default="10G; in virtual time 1G"),
+    ] = None
+    repeats: Annotated[int | None, Option(help="How often each probe is made.", default="1")] = None
+    target: Annotated[
+        str | None,
+        Option(help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.", leads_out=True),
+    ] = None
+    initiator: Annotated[
+        str | None, Option(help="A real machine as the initiator.", default="local", leads_out=True)
+    ] = None
+    hops: Annotated[
+        tuple[str, ...],
+        Option(
+            flag="--hop",
+            help="A router or switch on the way, whose counters are read: ssh://… Again for more.",
+            leads_out=True,
+        ),
+    ] = ()
+    testbed: Annotated[
+        str, Option(help="auto, lab, or host (this machine's own kernel; needs root).", leads_out=True)
+    ] = RUN.testbed
+    kernels: Annotated[Kernels, Option(help="Whether the lab's hosts share a kernel.")] = RUN.kernels
+    lab_kernel: Annotated[KernelChoice, Option(help="Which kernel the lab boots.")] = RUN.lab_kernel
+    virtual_time: Annotated[bool, Option(help="The processor costs nothing, only links do.")] = (
+        RUN.virtual_time
+    )
+    wifi_security: Annotated[Security, Option(help="What protects the air, on the lab's own kernel.")] = (
+        RUN.wifi_security
+    )
+    ipsec_mode: Annotated[IpsecMode, Option(help="ESP mode.")] = RUN.ipsec_mode
+    auth: Annotated[IkeAuth, Option(help="How the two charons prove themselves.")] = RUN.auth
+    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = RUN.results
+
+    def on(self, profile: ProbeProfile | None) -> Request:
+        """The request of a run on these paths, or else on those of ``profile``."""
+        paths = profile or ProbeProfile(title="", ipsec=())
+        return Request(
+            links=self.links or paths.links,
+            ipsec=self.ipsec or paths.ipsec,
+            repeats=paths.repeats if self.repeats is None else self.repeats,
+            target=self.target,
+            initiators=() if self.initiator is None else (self.initiator,),
+            hops=self.hops,
+            testbed=self.testbed,
+            kernels=self.kernels,
+            lab_kernel=self.lab_kernel,
+            virtual_time=self.virtual_time,
+            wifi_security=self.wifi_security,
+            ipsec_mode=self.ipsec_mode,
+            auth=self.auth,
+            results=self.results,
+        )
+
+    def asked(self, profile: ProbeProfile | None) -> list[Probe]:
+        """The probes that are asked for, by name or by ``profile``. UsageError for what is not possible."""
+        rate_bit_s = None if self.udp_rate is None else parse_rate(self.udp_rate)
+        seconds = None if self.duration is None else _whole_seconds(self.duration)
+        words = self.probes or DEFAULT_PROBES
+        probes = named(words, virtual_time=self.virtual_time) if profile is None else profile.probe
+        return changed(probes, count=self.count, duration_s=seconds, rate_bit_s=rate_bit_s)
 
 
 def load_profile(name: str) -> ProbeProfile:
@@ -97,10 +215,6 @@ def load_profile(name: str) -> ProbeProfile:
     for probe in profile.probe:
         check(probe)
     return profile
-
-
-def _folder() -> Path:
-    return data_folder() / "profiles" / "probes"
 
 
 def named(words: Sequence[str], *, virtual_time: bool = False) -> list[Probe]:
@@ -142,6 +256,13 @@ def parse_rate(text: str) -> int:
         raise UsageError(f"expected a rate in bit/s, found {shown(text)}", hint="try 100M or 1.5G")
     factor: int = 1000 ** " KMG".index(match[2].upper() or " ")
     return round(float(match[1]) * factor)
+
+
+def _whole_seconds(text: str) -> int:
+    seconds = parse_duration_s(text, what="duration")
+    if seconds != int(seconds):
+        raise UsageError(f"expected whole seconds for iperf3, found {text}", hint="try --duration 3s")
+    return int(seconds)
 
 
 def views(probes: Sequence[Probe]) -> list[View]:

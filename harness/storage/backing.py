@@ -17,6 +17,9 @@ from harness.model import Backing, BackingKind, DiskProfile
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.storage import disks, guard
 
+MODULES = ("brd",)
+"""Of the ramdisk, which alone loads it."""
+
 KIB, MIB = 1 << 10, 1 << 20
 
 

@@ -12,24 +12,25 @@ from pathlib import Path
 
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
+from harness.hosts.packages import Package
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
+from harness.network import links
+from harness.network.paths import switches
 from harness.observe import counters, hops
-from harness.protection.ipsec import IKE_PORT
-from harness.storage import iscsi
+from harness.protection import ipsec
+from harness.storage import backing, iscsi
 from harness.testbeds import lab, trial
 from harness.testbeds.lab import kernel
 from harness.testbeds.requirements import (
     ALWAYS,
     BACKEND_MODULES,
     IPSEC,
-    IPSEC_MODULES,
     IPSEC_PORTS,
     MODULES,
     Listener,
     MachineFacts,
-    Package,
     install_command,
     look_at,
     look_on,
@@ -38,9 +39,8 @@ from harness.testbeds.requirements import (
 )
 
 HOST_MODULES = (
-    *("target_core_mod", "iscsi_target_mod", "target_core_iblock", "target_core_file", "brd"),
-    *("iscsi_tcp", "sd_mod", "veth", "sch_netem", "bridge", "ifb", "cls_matchall", "act_mirred"),
-    *("xfrm_user", "esp4"),
+    *(*MODULES["target"], *BACKEND_MODULES["target"], *backing.MODULES, *MODULES["initiator"]),
+    *(*links.MODULES, *switches.MODULES, *links.HALF_DUPLEX_MODULES, *ipsec.MODULES),
 )
 OLDEST_PYTHON = (3, 9)
 CONTROLLER = "here"
@@ -206,7 +206,7 @@ def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
     for machine in taking_part:
         role = machine.role
         asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
-        modules = (*MODULES[role], *BACKEND_MODULES[role], *IPSEC_MODULES)
+        modules = (*MODULES[role], *BACKEND_MODULES[role], *ipsec.MODULES)
         words = [package.word for package in asked] + [f"module:{name}" for name in modules]
         words += IPSEC_PORTS[role]
         try:
@@ -349,18 +349,18 @@ OPTIONAL = {
 """What becomes of a run without a package that not every run needs, by packages.txt's word."""
 
 
-def require(host: Host, role: str, *, ipsec: bool) -> None:
+def require(host: Host, role: str, *, protected: bool) -> None:
     """RequirementError naming all that a host lacks for its role, and what mends it.
 
-    With ``ipsec`` whoever listens on the port of the run's own IKE daemon counts as well.
+    If ``protected``, whoever listens on the port of the run's own IKE daemon counts as well.
     """
-    needs = {ALWAYS, IPSEC} if ipsec else {ALWAYS}
+    needs = {ALWAYS, IPSEC} if protected else {ALWAYS}
     words = [package.word for package in wanted(role, needs)]
-    words += [f"module:{name}" for name in (*MODULES[role], *IPSEC_MODULES)]
-    words += IPSEC_PORTS[role] if ipsec else ()
+    words += [f"module:{name}" for name in (*MODULES[role], *ipsec.MODULES)]
+    words += IPSEC_PORTS[role] if protected else ()
     facts = look_on(host, words)
     problems = [finding for finding in _part_findings(host.name, role, facts, needs) if not finding.ok]
-    if ipsec and facts.listeners:
+    if protected and facts.listeners:
         problems.append(_taken_port(host.name, facts.listeners))
     if problems:
         raise RequirementError(
@@ -403,7 +403,8 @@ def _part_findings(
         yield finding(
             State.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
-    absent = _absent_modules(facts, (*MODULES[role], *backends, *(IPSEC_MODULES if IPSEC in needs else ())))
+    modules = (*MODULES[role], *backends, *(ipsec.MODULES if IPSEC in needs else ()))
+    absent = _absent_modules(facts, modules)
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
         yield finding(State.MISSING, text, _modules_advice(facts))
@@ -433,7 +434,8 @@ def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
     return Finding(
         where=where,
         state=State.MISSING,
-        text=f"UDP port {IKE_PORT} is taken by {', '.join(names)}, and the run's own IKE daemon needs it",
+        text=f"UDP port {ipsec.IKE_PORT} is taken by {', '.join(names)}, "
+        "and the run's own IKE daemon needs it",
         mend="have it use another port, or measure with --ipsec off",
     )
 

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.hosts import Host, programs, remote
+from harness.hosts.packages import ALL, Package, listed
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
-from harness.parse.profiles import data_folder
 from harness.protection.ipsec import IKE_PORT
+from harness.storage.iscsi import initiator, target
 
 LOOK_DEADLINE_S = 60.0
 """To connect and look; it takes a second or two."""
@@ -28,50 +29,17 @@ IPSEC = "ipsec"
 # What is needed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Package:
-    """A line of packages.txt: what shows that the package is there, who needs it when, and what for.
-
-    ``needed_by`` has what needs it (``ipsec``, ``wifi``, …, or ``ALWAYS``) by role (``lab``, ``target``, …).
-    """
-
-    name: str
-    shown_by: str
-    needed_by: Mapping[str, str]
-    purpose: str
-
-    @property
-    def word(self) -> str:
-        """What ``facts.sh`` is asked for it: the program or module that it brings, or itself."""
-        if self.shown_by == "-":
-            return f"package:{self.name}"
-        kind, _, module = self.shown_by.partition(":")
-        return f"python:{module}" if module else f"program:{kind}"
-
-
 def packages() -> list[Package]:
     """The system packages of the project, as packages.txt lists them."""
-    lines = (data_folder() / "packages.txt").read_text(encoding="utf-8").splitlines()
-    found = []
-    for line in lines:
-        if line and not line.startswith("#"):
-            name, shown_by, who, purpose = line.split(maxsplit=3)
-            needs = [role.partition(":") for role in who.split(",")]
-            needed_by = {role: what for role, _, what in needs}
-            found.append(Package(name=name, shown_by=shown_by, needed_by=needed_by, purpose=purpose))
-    return found
+    return listed(ALL)
 
 
-MODULES: dict[str, tuple[str, ...]] = {
-    "target": ("target_core_mod", "iscsi_target_mod"),
-    "initiator": ("iscsi_tcp", "sd_mod"),
-}
+MODULES = {"target": target.MODULES, "initiator": initiator.MODULES}
 """The kernel modules that each role always needs, by modprobe(8)'s names."""
 
-BACKEND_MODULES = {"target": ("target_core_iblock", "target_core_file"), "initiator": ()}
+BACKEND_MODULES = {"target": (*target.BLOCK_MODULES, *target.FILE_MODULES), "initiator": ()}
 """Of these the kind of storage chooses."""
 
-IPSEC_MODULES = ("xfrm_user", "esp4")
 IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
 """The words for what may not be in use where columns are to have IPsec."""
 

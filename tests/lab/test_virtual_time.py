@@ -17,7 +17,8 @@ from harness.hosts.state import exclusive
 from harness.model import Clock, Io, LabKernel, Record, Status
 from harness.model.errors import TestbedError
 from harness.results.store import RunFolder
-from harness.runs.plan import Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from harness.testbeds import testbed
 from tests.lab.cli import Measured, harness_once, measure
 

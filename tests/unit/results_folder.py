@@ -24,7 +24,8 @@ from harness.model import (
 )
 from harness.results import overtime
 from harness.results.store import RunFolder, record_key
-from harness.runs.plan import Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from harness.table.matrix import DOCUMENT_WORKLOADS
 
 COLUMNS = (

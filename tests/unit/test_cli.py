@@ -14,7 +14,8 @@ import pytest
 from harness.cli import console
 from harness.model.errors import HarnessError
 from harness.results.store import RunFolder
-from harness.runs.plan import Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from tests.unit.fakes import fio_output
 from tests.unit.results_folder import run_of_a_cell
 

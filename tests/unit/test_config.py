@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import options
 from harness.model import IkeAuth
 from harness.model.errors import UsageError
 from harness.parse.profiles import data_folder
-from harness.runs.plan import Request, load_request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request, load_request
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -74,3 +76,14 @@ def test_the_documented_file_is_right_and_complete(tmp_path: Path) -> None:
     example = "\n".join(re.findall(r"^    (.*)$", page, re.MULTILINE))
     load_request(written(tmp_path, example))
     assert set(tomllib.loads(example)) == set(Request.__struct_fields__) - {"destroy"}
+
+
+def test_what_leads_out_of_the_lab_is_told_as_it_is_typed() -> None:
+    request = Request(repeats=9, target="ssh://nas", initiators=("local", "ssh://two"), testbed="auto")
+    assert options.leading_out(request) == [
+        ("--target", "ssh://nas"),
+        ("--initiator", "local"),
+        ("--initiator", "ssh://two"),
+    ]
+    leading_out = options.that_lead_out(Request)
+    assert leading_out > {"links", "destroy"} and "disk" not in leading_out

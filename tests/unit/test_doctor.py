@@ -264,9 +264,9 @@ def host_that_says(text: str) -> World:
 
 def test_a_run_demands_what_its_columns_need() -> None:
     charon = FINE + "absent program:/usr/sbin/charon-systemd\nlistener 812 pluto\nabsent module:esp4\n"
-    require(host_that_says(charon).host("target"), "target", ipsec=False)
+    require(host_that_says(charon).host("target"), "target", protected=False)
     with pytest.raises(RequirementError) as refused:
-        require(host_that_says(charon).host("target"), "target", ipsec=True)
+        require(host_that_says(charon).host("target"), "target", protected=True)
     for word in ("the target is not ready", "charon-systemd (IPsec", "lacks esp4", "pluto (process 812)"):
         assert word in refused.value.message
     assert refused.value.hint is not None
@@ -278,7 +278,7 @@ def test_a_run_does_not_demand_what_is_only_noted() -> None:
     notes = (
         "absent program:iw\nabsent program:ethtool\nabsent program:pki\nabsent module:target_core_iblock\n"
     )
-    require(host_that_says(FINE + notes).host("initiator"), "initiator", ipsec=True)
+    require(host_that_says(FINE + notes).host("initiator"), "initiator", protected=True)
 
 
 # The look itself, on this machine, some of whose programs are scripts

@@ -34,7 +34,8 @@ from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
 from harness.results import planned, probe_store
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
-from harness.runs.plan import Kernels, Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Kernels, Request
 from tests.unit.results_folder import WIRED, made_plan
 from tests.unit.test_probes import blank
 from tests.unit.test_results import record

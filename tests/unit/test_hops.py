@@ -23,7 +23,8 @@ from harness.observe.counters import BOOT_ID, CPUINFO, NET_DEV, STAT, Observer
 from harness.observe.hops import Hop
 from harness.results.store import RunFolder
 from harness.runs import inside, probe_plan
-from harness.runs.plan import Kernels, Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Kernels, Request
 from harness.testbeds import doctor
 from tests.unit.fakes import World
 from tests.unit.test_remote import script

@@ -210,7 +210,7 @@ def test_two_builds_at_once_are_refused(workshop: Workshop) -> None:
 
 def test_all_that_is_missing_is_named_at_once(workshop: Workshop) -> None:
     workshop.missing = [
-        Package(names=(name,), shown_by=name, needed_by="the kernel: its build") for name in ("bc", "flex")
+        Package(names=(name,), shown_by=name, purpose="the kernel: its build") for name in ("bc", "flex")
     ]
     with pytest.raises(RequirementError) as refused:
         kernel.build(ignore)

@@ -10,6 +10,7 @@ import pytest
 
 from harness.hosts import NamespaceHost, _kernel_log
 from harness.observe.kernellog import complaints
+from harness.runs.cells import TROUBLES
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ from harness.observe.kernellog import complaints
     ],
 )
 def test_a_line_of_trouble_is_a_reason(line: str, reason: str) -> None:
-    assert complaints([line]) == [reason]
+    assert complaints([line], TROUBLES) == [reason]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +79,12 @@ def test_a_line_of_trouble_is_a_reason(line: str, reason: str) -> None:
     ],
 )
 def test_ordinary_lines_are_none(line: str) -> None:
-    assert complaints([line]) == []
+    assert complaints([line], TROUBLES) == []
 
 
 def test_reasons_come_in_the_order_of_the_lines() -> None:
     lines = ["BUG: scheduling while atomic", "brd: module loaded", " connection1:0: detected conn error (1)"]
-    assert [reason.partition(":")[0] for reason in complaints(lines)] == [
+    assert [reason.partition(":")[0] for reason in complaints(lines, TROUBLES)] == [
         "kernel warning",
         "the iSCSI session dropped",
     ]

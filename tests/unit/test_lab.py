@@ -16,7 +16,8 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
 from harness.model.errors import RequirementError, TestbedError
-from harness.runs.plan import Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from harness.testbeds import lab, testbed
 from harness.testbeds.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
 from tests.unit.fakes import World

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 import harness.cli
-from harness.runs.plan import Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from tests.unit.results_folder import run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))

@@ -20,7 +20,8 @@ from harness.results.store import RunFolder
 from harness.runs import plan
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
-from harness.runs.plan import KernelChoice, Kernels, Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
 from harness.testbeds import testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import Kernel, kernel
@@ -54,7 +55,7 @@ def test_virtual_time_is_the_same_again_by_default() -> None:
     made = make_plan(Request(links=("local", "wired"), virtual_time=True))
     assert made.virtual_time and made.lab_kernel is LabKernel.OWN
     assert made.seed == plan.DEFAULT_VIRTUAL_SEED
-    assert made.disk is not None and made.disk.name == plan.DEFAULT_VIRTUAL_DISK
+    assert made.disk is not None and made.disk.name == DEFAULT_VIRTUAL_DISK
     again = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
     assert again == made, "the profile of the disk is in the plan"
 

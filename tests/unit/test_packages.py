@@ -20,16 +20,16 @@ def test_every_line_of_the_list_is_a_package() -> None:
         line.split()[0] for line in lines if line[0] != "#"
     ]
     assert len({name for package in listed for name in package.names}) == sum(len(p.names) for p in listed)
-    assert all(package.needed_by for package in listed)
+    assert all(package.purpose for package in listed)
 
 
 def test_a_program_or_a_module_shows_that_a_package_is_there() -> None:
     for shown_by, installed in (("sh", True), ("no-such-program", False), ("python3:no_such_module", False)):
-        assert Package(names=("x",), shown_by=shown_by, needed_by="a test").installed is installed
+        assert Package(names=("x",), shown_by=shown_by, purpose="a test").installed is installed
 
 
 def test_one_command_installs_all_that_is_missing() -> None:
-    missing = [Package(names=(name,), shown_by="-", needed_by="a test") for name in ("one", "two")]
+    missing = [Package(names=(name,), shown_by="-", purpose="a test") for name in ("one", "two")]
     assert packages.install_command(missing).endswith("apt-get install --no-install-recommends one two")
 
 
@@ -91,7 +91,7 @@ def test_the_first_that_the_release_has_is_installed(
     told = debian.install(EITHER)
     assert told == ["update -qq", f"install -y -qq --no-install-recommends {chosen}"]
     monkeypatch.setenv("PATH", debian.path)
-    either = Package(names=tuple(EITHER.split("|")), shown_by="-", needed_by="a test")
+    either = Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test")
     assert packages.install_command([either]).endswith(f" {chosen}")
     assert not either.installed
 
@@ -101,4 +101,4 @@ def test_either_that_is_installed_will_do(tmp_path: Path, monkeypatch: pytest.Mo
     debian = Debian(tmp_path, offers=EITHER.replace("|", " "), has=has)
     assert debian.install(EITHER) == []
     monkeypatch.setenv("PATH", debian.path)
-    assert Package(names=tuple(EITHER.split("|")), shown_by="-", needed_by="a test").installed
+    assert Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test").installed

@@ -33,8 +33,8 @@ from harness.results.probe_records import (
 )
 from harness.results.store import RunFolder
 from harness.runs import probe_plan
-from harness.runs.plan import Request
 from harness.runs.prober import questions
+from harness.runs.request import Request
 from tests.unit import test_teardown as teardown
 from tests.unit.fakes import Answer, Command, FakeHost, FakeWitness, World, association
 from tests.unit.test_hops import Router

@@ -19,6 +19,14 @@ from harness.model import HopKind, LinkProfile, PppAuth
 from harness.network.links import LinkPath
 from harness.network.paths import chain, openflow, pppoe, routers, switches
 
+MODULES: dict[HopKind, tuple[str, ...]] = {
+    HopKind.SWITCH: switches.MODULES,
+    HopKind.ROUTER: (),
+    HopKind.PPPOE: pppoe.MODULES,
+    HopKind.OPENFLOW: openflow.MODULES,
+}
+"""Beside those of the links that a path is made of."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:

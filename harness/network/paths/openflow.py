@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import LinkProfile, OpenFlow
@@ -20,6 +21,9 @@ from harness.model.errors import CommandFailed, HarnessError, RequirementError
 from harness.network import links
 from harness.network.links import LinkPath, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
+
+MODULES = ("tun",)
+LEAVES = (Leftover(what="the control group", names='ls -d /sys/fs/cgroup/harness-"$1"-* 2>/dev/null'),)
 
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 BRIDGE = "switch"

@@ -20,6 +20,7 @@ from harness.network.paths import routers
 from harness.network.paths.chain import FAR, NEAR, address
 from harness.parse import pppd
 
+MODULES = ("pppoe", "iptable_mangle", "xt_TCPMSS")
 PPPD = "/usr/sbin/pppd"
 CONFIGURATION = Path("/etc/ppp")
 """pppd looks for its secrets here and nowhere else: the run has a folder of its own in its place."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.hosts import Host
 from harness.network.paths.chain import FAR, NEAR
 
+MODULES = ("bridge",)
 BRIDGE = "switch"
 
 

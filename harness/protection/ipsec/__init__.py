@@ -27,6 +27,8 @@ from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.witness import REQID, Report
 from harness.storage.iscsi.target import PORT
 
+MODULES = ("xfrm_user", "esp4")
+
 POLICY_PRIORITY = 10_000
 """With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
 begin at 100 000 (a lower number comes first)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +18,23 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host, programs
+from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.hosts.undo import Step
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage import iscsi
+
+MODULES = ("iscsi_tcp", "sd_mod")
+LEAVES = (
+    Leftover(
+        what="the iSCSI session to",
+        names='cat /sys/class/iscsi_session/*/targetname 2>/dev/null | grep -F ":$1."',
+    ),
+)
+TROUBLES: tuple[Trouble, ...] = (
+    (re.compile(r"detected conn error.*|session recovery timed out.*"), "the iSCSI session dropped"),
+)
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
 SETTLE_DEADLINE_S = 10.0

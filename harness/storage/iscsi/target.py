@@ -7,12 +7,28 @@ never ``saveconfig``: only objects whose names carry the run's id are made and r
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from harness.hosts import Host, programs
+from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed
+
+MODULES = ("target_core_mod", "iscsi_target_mod")
+FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
+"""What a backstore needs beside these, by what it is made of."""
+
+LEAVES = (
+    Leftover(
+        what="the iSCSI target",
+        names='ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1."',
+    ),
+    Leftover(what="the backstore", names='ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null'),
+)
+TROUBLES: tuple[Trouble, ...] = ((re.compile(r"Unable to (recover from|locate) .*", re.I), "LIO error"),)
 
 CONFIGFS = "/sys/kernel/config"
 PORT = 3260

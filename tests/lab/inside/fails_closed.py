@@ -36,7 +36,8 @@ from harness.results.store import RunFolder
 from harness.runs import inside
 from harness.runs.cells import CellComposer
 from harness.runs.measure import Lane
-from harness.runs.plan import Request, make_plan
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from harness.storage.iscsi import initiator
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 

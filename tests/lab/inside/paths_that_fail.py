@@ -108,8 +108,8 @@ def main() -> None:
     for module in (
         "veth",
         "sch_netem",
-        *inside.HOP_MODULES[HopKind.PPPOE],
-        *inside.HOP_MODULES[HopKind.OPENFLOW],
+        *paths.MODULES[HopKind.PPPOE],
+        *paths.MODULES[HopKind.OPENFLOW],
     ):
         INITIATOR.run(["modprobe", module])
     a_wrong_secret("pppoe", 1, "CHAP")

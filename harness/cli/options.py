@@ -1,0 +1,85 @@
+"""The options of a command, out of the struct that declares them (``runs.request``)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import typer
+
+from harness.runs.request import Option
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def taking(request: type[msgspec.Struct]) -> Callable[[Command], Command]:
+    """Have a command take the options that ``request`` declares, before those of its own.
+
+    They come to it as keywords: None for what was not typed, a list for what may be typed again.
+    """
+    defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
+
+    def decorated(command: Command) -> Command:
+        declarations = [_parameter(*field, defaults[field[0]]) for field in _fields(request)]
+        own = inspect.signature(command, eval_str=True)
+        more = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        together = own.replace(parameters=[*declarations, *more])
+        command.__signature__ = together  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in together.parameters.values()}
+        return command
+
+    return decorated
+
+
+def given(typed: Mapping[str, object]) -> dict[str, Any]:
+    """What was typed, as the fields of a request have it."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
+
+
+def leading_out(request: msgspec.Struct) -> list[tuple[str, str]]:
+    """What was typed of a request that leads out of the lab, an option and its value each."""
+    defaults = type(request)()
+    found: list[tuple[str, str]] = []
+    for name, _, option in _fields(type(request)):
+        value = getattr(request, name)
+        if option.leads_out and value != getattr(defaults, name):
+            values = value if isinstance(value, tuple) else (value,)
+            found += [(_flag(name, option), str(each)) for each in values]
+    return found
+
+
+def that_lead_out(request: type[msgspec.Struct]) -> set[str]:
+    """The fields that do."""
+    return {name for name, _, option in _fields(request) if option.leads_out}
+
+
+def _flag(name: str, option: Option) -> str:
+    return option.flag or f"--{name.replace('_', '-')}"
+
+
+def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
+    """Name, type and declaration of each field that is typed."""
+    for name, hint in get_type_hints(request, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            kind, option = get_args(hint)
+            yield name, kind, option
+
+
+def _parameter(name: str, kind: Any, option: Option, default: object) -> inspect.Parameter:
+    # A tuple holds what may be typed again.
+    kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else kind  # type: ignore[misc]
+    shown = option.default
+    if shown is None and default not in (None, (), False):
+        shown = str(default)
+    info = typer.Option(
+        _flag(name, option),
+        help=option.help,
+        metavar=option.metavar,
+        show_default=shown if shown is not None else False,
+        rich_help_panel=option.panel,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
+    )

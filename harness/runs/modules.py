@@ -1,0 +1,44 @@
+"""The kernel modules that a plan takes of its hosts, as each thing that is brought up says itself."""
+
+from __future__ import annotations
+
+from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan
+from harness.network import links, paths, trunk
+from harness.protection import ipsec
+from harness.storage import backing
+from harness.storage.iscsi import initiator, target
+
+ONLY_LOOKED_FOR = backing.MODULES
+"""Loading it is the ramdisk's own first act."""
+
+
+def of(plan: Plan) -> dict[str, list[str]]:
+    """The kernel modules that each role needs, by modprobe(8)'s names; built-in ones succeed as well."""
+    names: dict[str, list[str]] = {"initiator": [], "target": []}
+    if any(column.link != LINK_LOCAL for column in plan.columns):
+        if not plan.probing:
+            is_file = plan.backing.kind is BackingKind.FILE
+            names["initiator"] += initiator.MODULES
+            names["target"] += target.MODULES
+            names["target"] += target.FILE_MODULES if is_file else target.BLOCK_MODULES
+        shaping: list[str] = []
+        if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
+            shaping += trunk.MODULES if plan.kernels_apart else links.MODULES
+        if any(link.duplex is Duplex.HALF for link in plan.links.values()):
+            shaping += links.HALF_DUPLEX_MODULES
+        if any(column.ipsec != IPSEC_OFF for column in plan.columns):
+            shaping += ipsec.MODULES
+        if any(plan.has_radio(link) for link in plan.links.values()):
+            shaping += links.SHAPING_MODULES
+        shaping += [
+            name for link in plan.links.values() if link.hops for name in paths.MODULES[link.hops.kind]
+        ]
+        for role in names:
+            names[role] += dict.fromkeys(shaping)
+    if (
+        not plan.probing
+        and plan.disk is None
+        and (plan.backing.kind is BackingKind.RAMDISK or plan.backing.path is None)
+    ):
+        names["target"] += backing.MODULES
+    return names

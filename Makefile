@@ -1,4 +1,4 @@
-# `make run` measures the whole matrix, `make test` passes every test; both install what is missing first.
+# `make run` measures the whole matrix, `make test` runs every test. Both install what is missing first.
 .DEFAULT_GOAL := help
 .PHONY: help run test lab-kernel install packages clean
 
@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 
 help:
-	@echo 'make run    install what is missing, measure the whole matrix, print the table and whom to blame (about 6 minutes)'
-	@echo 'make test   install what is missing, pass every test'
+	@echo 'make run    install what is missing, measure the whole matrix, print the table and what limits each cell (about 6 minutes)'
+	@echo 'make test   install what is missing, run every test'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
 
 run: install

@@ -1,10 +1,9 @@
-"""Whom to blame: for each cell where the time of one I/O goes, what limits it, how sure that is, what would
-help.
+"""What limits each cell: where the time of one I/O goes, how sure that is, and what would help.
 
-``evidence`` is what is known of a cell, ``path`` what framing and round trips ask in closed form, ``cipher``
-what ciphers take by themselves, ``waterfall`` the parts of the time, ``verdict`` the rules, ``published`` the
-same for a matrix of which nothing but its figures is known, ``text`` the words. docs/explain.md has the
-reasoning.
+``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
+closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts, and
+``verdict`` has the rules. ``published`` does the same for a matrix of which only the figures are known.
+``text`` has the words. docs/explain.md gives the reasoning.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def explain(
 ) -> list[Explained]:
     """Every cell of ``records``, column by column in the order of the table; ``plans`` are by run id.
 
-    ``probes`` are of the same paths, ``twin_ns`` is what the cells take in virtual time (``twin.times``).
+    ``probes`` are those of the same paths. ``twin_ns`` are the cells' times in virtual time (``twin.times``).
     """
     evidence = twin.beside(collect(records, plans, probes), twin_ns or {})
     return [Explained.of(found) for found in evidence]

@@ -1,4 +1,4 @@
-"""What cipher and check take of a core for one I/O, by what they were measured to take by themselves."""
+"""The core time that cipher and integrity check take for one I/O, from stand-alone measurements."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from harness.model.probing import Cipher
 from harness.results.probe_records import CipherFigures, KernelCipher, ProbeRecord
 
 AMPLE = 1.25
-"""What ESP may take beyond AF_ALG's figure: for bare ACKs (6 % of a long read), with empty caches (10 % at
-most, where they were emptied before each operation), of data in several pieces."""
+"""ESP may take this many times AF_ALG's figure: for bare ACKs (6 % of a long read), for cold caches (at most
+10 %, measured with caches emptied before each operation), and for data in several pieces."""
 
 
 def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | None:
-    """What cipher and check take of cores for one I/O; None if nothing was measured.
+    """The core time of cipher and check for one I/O; None if nothing was measured.
 
-    At least what the core that has most of it works undisturbed. At most the work of all of them, one after
-    another, with as much stretch as was seen, and ``AMPLE``.
+    At least the undisturbed work of the core that has most of it. At most the work of all cores one after
+    another, times the stretch that was seen, times ``AMPLE``.
     """
     measured = [_kernels(probe) for probe in probes]
     found = [[_Work.of(kernel, sealed) for kernel in kernels] for kernels in measured if kernels]
@@ -34,7 +34,7 @@ def work_ns(probes: Iterable[ProbeRecord], sealed: Sequence[Sealed]) -> Span | N
 
 
 def reasons(probes: Iterable[ProbeRecord]) -> list[str]:
-    """Why nothing was measured, each once."""
+    """Why nothing was measured, each reason once."""
     made = [probe for probe in probes if isinstance(probe.probe, Cipher)]
     if any(probe.status is Status.OK for probe in made):
         return []
@@ -49,8 +49,8 @@ def _kernels(probe: ProbeRecord) -> Sequence[KernelCipher]:
 class _Work(msgspec.Struct, frozen=True, kw_only=True):
     """What one kernel has to do for one I/O.
 
-    ``on_one_core_ns`` is what at least falls to one of its cores: all of it if there is but one, else the
-    longest part, for one connection's packets are not encrypted on two at once.
+    ``on_one_core_ns`` is the least that falls to one of its cores. With one core, that is all of it. With
+    several it is the longest part, because a connection's packets are not encrypted on two cores at once.
     """
 
     on_one_core_ns: float

@@ -1,7 +1,8 @@
-"""What is known of a cell, from its records and from those of its neighbours; None is what is not known.
+"""What is known of a cell, from its own records and those of its neighbours. None means unknown.
 
-Neighbours are cells of the same setting and workload: the column ``local`` knows the device, the same link
-without IPsec what IPsec adds, and the same link with a proposal that does not encrypt what the cipher adds.
+Neighbours are cells of the same setting and workload. The column ``local`` gives the device's time, the same
+link without IPsec gives what IPsec adds, and the same link with a proposal that does not encrypt gives what
+the cipher adds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Samples = Mapping[str, Sequence[Record]]
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True):
-    """The same workload on the same link, with less protection: time per I/O, and of it ESP's framing."""
+    """The same workload on the same link with less protection: time per I/O, and ESP's framing in it."""
 
     time_ns: Span
     esp_ns: float = 0.0
@@ -44,19 +45,19 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell. All times are of one I/O: the run time by the number of I/Os, whatever the depth.
+    """One cell. All times are per I/O: run time divided by the number of I/Os, whatever the depth.
 
-    ``depth`` is how many I/Os are under way at once, ``device_ns`` the time in the column ``local`` at the
-    same depth, and ``device_alone_ns`` at depth 1. ``busy`` is the part of the cell in which the core that
-    does the work did work, and ``busiest`` whose core that is, empty if there is one kernel alone;
-    ``virtual`` cells have none, for processors cost nothing there. ``twin_ns`` is what the cell took beyond
-    its device, less what its digital twin took beyond its own.
+    ``depth`` is the number of I/Os in flight. ``device_ns`` is the time in the column ``local`` at the same
+    depth, ``device_alone_ns`` at depth 1. ``busy`` is the part of the cell in which the busiest core worked,
+    and ``busiest`` names the host of that core (empty if there is only one kernel). ``virtual`` cells have
+    neither, because processors cost nothing there. ``twin_ns`` is the cell's time beyond its device, minus
+    the digital twin's time beyond its own device.
 
-    ``cipher_ns`` is what cipher and check take of the core that does most of them, by what they take by
-    themselves. ``rtt_ns`` and ``goodput_bytes_s`` (TCP's without IPsec) are what was measured on the link
-    beside the cells. ``ipsec_itself_ns`` is what the twin takes longer with IPsec.
+    ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` and
+    ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link beside the cells. ``ipsec_itself_ns``
+    is how much longer the twin takes with IPsec.
 
-    ``missing`` says what is not known, and what would tell. Nothing is of a cell that ``is_disturbed``.
+    ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known.
     """
 
     workload: str
@@ -103,7 +104,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def column(self) -> str:
-        """As in the table: the label behind the setting, where that has to be said."""
+        """The name as in the table: the setting, if it must be said, and then the label."""
         return f"{self.setting} {self.label}".strip()
 
 
@@ -112,7 +113,7 @@ def collect(
 ) -> list[Evidence]:
     """The evidence on every cell, column by column in the order of the table; ``plans`` are by run id.
 
-    ``probes`` are what was measured of the same paths: of TCP alone, and of ciphers by themselves.
+    ``probes`` are those of the same paths: TCP, and stand-alone ciphers.
     """
     samples = by_column(records)
     runs = dict.fromkeys(record.run_id for record in records)
@@ -140,7 +141,7 @@ def _idling(samples: Mapping[ColumnKey, Samples]) -> dict[Setting, float]:
 
 
 class _ColumnOf:
-    """A column among its neighbours."""
+    """A column and its neighbours."""
 
     def __init__(
         self,
@@ -179,26 +180,26 @@ class _ColumnOf:
         missing: list[str] = []
         direction = direction_of(good[0])
         if direction is None:
-            missing.append("reads and writes share its time, so neither has one of its own")
+            missing.append("reads and writes share the cell's time, so neither has a time of its own")
         workload = self.workloads.get(name)
         session = good[0].session
         depth = depth_of(workload, session) if workload else None
         if depth is None:
-            missing.append("without the run's plan it is not known how many I/Os were under way")
+            missing.append("the run's plan is missing, so the number of I/Os in flight is unknown")
         if key.initiators > 1:
             depth = None
-            missing.append("several initiators share its time")
+            missing.append("several initiators share the cell's time")
         block_bytes = good[0].block_bytes
         if block_bytes is None:
-            missing.append("its blocks are of several sizes")
+            missing.append("its blocks have several sizes")
         rtt_ns = self._round_trip(good)
         demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
         missing += words
         device = self._times(self._local(), name)
         if device is None and key.link != LINK_LOCAL:
             why = disturbance.summary(self._local().get(name, ())) or "not measured"
-            missing.append(f"the device's own time: the column local was {why}")
-        missing += [f"the ciphers by themselves: {reason}" for reason in cipher.reasons(self._ciphers())]
+            missing.append(f"the device's own time is unknown: the column local was {why}")
+        missing += [f"no stand-alone ciphers: {reason}" for reason in cipher.reasons(self._ciphers())]
         virtual = good[0].clock is Clock.VIRTUAL
         return msgspec.structs.replace(
             bare,
@@ -224,9 +225,9 @@ class _ColumnOf:
         )
 
     def _round_trip(self, good: Sequence[Record]) -> Span | None:
-        """What was measured beside these cells; of a protected column, beside those without IPsec.
+        """The idle round trip of the link without IPsec, measured beside the cells.
 
-        There no cipher is in it, which has a part of its own.
+        The unprotected round trip is used for protected cells too: cipher time is counted separately.
         """
         pings = [r.beside.round_trips for r in self._without_ipsec(good) if r.beside and r.beside.round_trips]
         found = [ping for ping in pings if ping.min_ns is not None and ping.p50_ns is not None]
@@ -246,24 +247,24 @@ class _ColumnOf:
     def _demands(
         self, record: Record, direction: Direction | None, block_bytes: int | None, rtt_ns: Span | None
     ) -> tuple[Demands | None, list[str]]:
-        """What the path asks, and why it is not known."""
+        """What the path takes, and why it is unknown."""
         key = self.key
         if key.link == LINK_LOCAL or direction is None or block_bytes is None:
             return None, []
         if self.link is None:
-            return None, ["the link's profile: the run's plan is not there"]
+            return None, ["the link's profile is unknown: the run's plan is missing"]
         link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
         if self.link.interface is not None and rtt_ns is None:
-            return None, ["the round trip of the real link: nothing was measured beside the cells"]
+            return None, ["the real link's round trip is unknown: no pings were made beside the cells"]
         window_bytes = self.link.tcp_window_bytes
         session = path.session_of(record.session, direction, window_bytes)
         if session is None:
-            return None, ["what the two ends of iSCSI agreed on is not in the record"]
+            return None, ["the record does not have the negotiated iSCSI parameters"]
         esp, words = None, []
         if key.ipsec != IPSEC_OFF:
             esp = framing(self.proposals.get(key.ipsec), key.ipsec_mode)
             if esp is None:
-                words = [f"how {key.ipsec} frames packets"]
+                words = [f"the framing of {key.ipsec} is unknown"]
         limit_kib = record.session.get("max_sectors_kb", "")
         command_bytes = int(limit_kib) * 1024 if limit_kib.isdecimal() and int(limit_kib) else None
         return (
@@ -295,7 +296,7 @@ class _ColumnOf:
         return times(good) if good else None
 
     def _device_alone(self, name: str, depth: int | None) -> Span | None:
-        """The device's time at depth 1: of another workload that differs in nothing but its depth."""
+        """The device's time at depth 1, from a workload that differs in nothing but its depth."""
         asked = self.workloads.get(name)
         if asked is None or depth is None:
             return None
@@ -306,7 +307,8 @@ class _ColumnOf:
         return None
 
     def _ladder(self, name: str, direction: Direction | None, *, encrypts: bool | None) -> Ladder | None:
-        """The step below: without IPsec (``encrypts`` None), or with a proposal that does not encrypt."""
+        """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not
+        encrypt."""
         if self.key.ipsec == IPSEC_OFF:
             return None
         for key, found in self._of_same_link():
@@ -327,7 +329,7 @@ class _ColumnOf:
         return None
 
     def _ciphers(self) -> list[ProbeRecord]:
-        """What was measured of this proposal's ciphers in the runs of the column, over whichever link."""
+        """The stand-alone ciphers of this proposal in the column's runs, over any link."""
         runs = {record.run_id for cell in self.samples[self.key].values() for record in cell}
         return [p for p in self.probes if p.ipsec == self.key.ipsec and p.run_id in runs]
 
@@ -339,7 +341,7 @@ class _ColumnOf:
 
 
 def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
-    """The median of what single streams of TCP carried, in bytes/s, by link and protection."""
+    """The median goodput of single TCP streams, in bytes/s, by link and protection."""
     found: dict[tuple[str, str], list[float]] = {}
     for probe in disturbance.quiet(probes):
         figures = probe.figures
@@ -349,7 +351,7 @@ def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
 
 
 def measured(records: Sequence[Record]) -> list[Record]:
-    """Those with I/Os that took some time, and that others did not disturb."""
+    """The records whose I/Os took some time and that were not disturbed."""
     return [
         record
         for record in disturbance.quiet(records)
@@ -358,14 +360,14 @@ def measured(records: Sequence[Record]) -> list[Record]:
 
 
 def direction_of(record: Record) -> Direction | None:
-    """What a record's I/Os are; None for a mix."""
+    """The direction of a record's I/Os; None for a mix."""
     reads = record.read is not None and record.read.ios > 0
     writes = record.write is not None and record.write.ios > 0
     return None if reads == writes else "read" if reads else "write"
 
 
 def times(records: Sequence[Record]) -> Span:
-    """The time of one I/O over repeats: how long they ran by how many I/Os of all kinds they completed."""
+    """The time of one I/O over repeats: run time divided by the number of I/Os of all kinds."""
     found = []
     for record in records:
         ios = [io for io in (record.read, record.write) if io is not None and io.ios and io.runtime_ns]
@@ -374,11 +376,10 @@ def times(records: Sequence[Record]) -> Span:
 
 
 def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
-    """The part of the time of I/O in which the busiest core worked; None if it was not watched in all
-    repeats.
+    """The part of the I/O time in which the busiest core worked; None if a repeat was not watched.
 
-    It was watched from before fio's start until after its end. ``beside_ns`` is how long it idles there in
-    any case; at worst all that it idled was within the I/O.
+    The core was watched from before fio's start until after its end. ``beside_ns`` is how long it idles there
+    in any case. At worst all idle time was within the I/O.
     """
     least, most = [], []
     for record in records:
@@ -392,7 +393,7 @@ def busy_of(records: Sequence[Record], beside_ns: float) -> Span | None:
 
 
 def busiest_of(records: Sequence[Record]) -> str:
-    """Whose core was the busiest in most repeats, where kernels can be told apart: a host's, or a hop's."""
+    """The host or hop whose core was the busiest in most repeats; empty if there is only one kernel."""
     seen = Counter[str]()
     for record in records:
         uses = record.beside.processors if record.beside is not None else ()
@@ -403,7 +404,7 @@ def busiest_of(records: Sequence[Record]) -> str:
 
 
 def idling_ns(record: Record) -> float | None:
-    """How long the busiest core of any host idled beside a cell; None if none was watched."""
+    """How long the busiest core of any host idled in the watched time; None if none was watched."""
     uses = record.beside.processors if record.beside is not None else ()
     busiest = [(use.hottest, use.wall_ns) for use in uses if use.hottest is not None]
     if not busiest:
@@ -413,14 +414,14 @@ def idling_ns(record: Record) -> float | None:
 
 
 def depth_of(workload: Workload, session: Mapping[str, str]) -> int:
-    """I/Os under way at once: no more than fio keeps, and than the disk's queue takes."""
+    """I/Os in flight: as many as fio keeps, but no more than the disk's queue takes."""
     depth = bounds.depth_of(workload)
     queue = session.get("queue_depth", "")
     return min(depth, int(queue)) if queue.isdecimal() and int(queue) else depth
 
 
 def framing(proposal: Proposal | None, mode: str | None) -> Esp | None:
-    """ESP's framing; None if it is not known here."""
+    """ESP's framing; None if it is unknown."""
     if proposal is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""What a path asks of one I/O by its framing and its round trips alone: times in closed form.
+"""What framing and round trips of a path take for one I/O: times in closed form.
 
-One I/O by itself pays all of it, one after another (``theory``). Of many at once each link direction carries
-all frames that go its way, so then the busier direction counts (``busy_ns``), and the delay is shared.
+A single I/O pays for all of it in sequence (``theory``). With many I/Os in flight, each direction of the link
+carries all frames that go its way. So the busier direction counts (``busy_ns``), and the delay is shared.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 
 USUAL_WINDOW_BYTES = 204_000
-"""What the receive window of Linux grows to here (docs/theory.md), where the link sets none."""
+"""What Linux's receive window grows to here (docs/theory.md), unless the link sets a window."""
 
 _NEEDED = ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len")
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """What one end encrypts for one I/O, and the other decrypts: packets with data, without bare ACKs."""
+    """What one end encrypts for one I/O and the other decrypts: packets with data, without bare ACKs."""
 
     by: End
     packets: int
@@ -31,13 +31,13 @@ class Sealed(msgspec.Struct, frozen=True):
 
 
 class Demands(msgspec.Struct, frozen=True, kw_only=True):
-    """One I/O's, in ns. The first five add up to what it takes alone, but for the device and processors.
+    """Times of one I/O, in ns. The first five add up to its time at depth 1, without device and processors.
 
-    - ``round_trip_ns``: there and back, once. ``iscsi_ns``: headers, and the round trips of R2Ts.
-    - ``window_ns``: waits for ACKs in the middle of a burst that the TCP window does not hold.
-    - ``link_ns``: the data in full TCP segments. ``esp_ns``: what ESP makes of the same dialogue, more.
+    - ``round_trip_ns``: one round trip. ``iscsi_ns``: headers, and the round trips of R2Ts.
+    - ``window_ns``: waits for ACKs in the middle of a burst that does not fit into the TCP window.
+    - ``link_ns``: the data in full TCP segments. ``esp_ns``: extra wire time of the same dialogue in ESP.
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
-    - ``window_each_ns``: what the window lets through at most, per I/O, however many there are.
+    - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
     - ``sealed``: what there is to encrypt; empty without ESP.
     """
 
@@ -55,16 +55,16 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alone_ns(self) -> float:
-        """All that one I/O by itself pays."""
+        """All that a single I/O pays for."""
         return self.round_trip_ns + self.window_ns + self.link_ns + self.iscsi_ns + self.esp_ns
 
     def is_window_narrow(self, depth: int) -> bool:
-        """Whether what limits is TCP's window: alone it is waited for longer than a round trip, or it is
-        tighter than the link."""
+        """Whether TCP's window limits: at depth 1 its waits are longer than a round trip, at greater depth it
+        is tighter than the link."""
         return self.window_ns > self.round_trip_ns if depth == 1 else self.window_each_ns > self.busy_ns
 
     def scaled(self, factor: float) -> Demands:
-        """All times by a factor."""
+        """All times multiplied by a factor."""
         return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in _TIMES})
 
 
@@ -72,11 +72,11 @@ _TIMES = tuple(name for name in Demands.__struct_fields__ if name.endswith("_ns"
 
 
 def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: float | None) -> LinkProfile:
-    """A real link as it was found: half a ping's time each way, and the rate that TCP came to.
+    """A real link as measured: half a ping's time each way, and the rate that TCP reached.
 
     ``goodput_bytes_s`` is TCP's without IPsec, so the rate is that of the frames that carry it (RFC 6349,
-    section 3.3). An emulated link is what its profile says: what a ping takes beyond that in the lab is its
-    processor's waking up, which no I/O waits for that follows upon another.
+    section 3.3). An emulated link is what its profile says. In the lab a ping takes longer than that, because
+    the processor has to wake up; an I/O that follows another does not wait for that.
     """
     link = profile
     if profile.interface is None:
@@ -93,7 +93,7 @@ def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: fl
 def session_of(
     negotiated: Mapping[str, str], direction: Direction, window_bytes: int | None
 ) -> Session | None:
-    """The session as it was agreed on; None if the record does not hold it."""
+    """The negotiated session; None if the record does not have it."""
     receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
     if not all(negotiated.get(name, "").isdecimal() for name in (*_NEEDED, receiver)):
         return None
@@ -111,14 +111,14 @@ def demands(
     command_bytes: int | None = None,
     window_bytes: int | None = None,
 ) -> Demands:
-    """What ``block_bytes`` ask, as commands of at most ``command_bytes`` that travel side by side."""
+    """What ``block_bytes`` take, as commands of at most ``command_bytes`` that travel side by side."""
     plain, wire = Wire(link=link), Wire(link=link, esp=esp)
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
     without = [theory.bursts(plain, session, direction, length) for length in commands]
     dialogues = [theory.bursts(wire, session, direction, length) for length in commands]
     bare_s = _stored_s(plain, without) + sum(_serial_s(plain, dialogue) for dialogue in without)
     alone_s = _stored_s(wire, dialogues) + sum(_serial_s(wire, dialogue) for dialogue in dialogues)
-    # With both directions on one medium the ACKs take their turn; else they pass in the other direction.
+    # On a shared medium the ACKs take their turn; otherwise they pass in the other direction.
     acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
     acks_esp_s = sum(_acks_s(wire, dialogue) for dialogue in dialogues)
     shared = link.duplex is Duplex.HALF
@@ -129,7 +129,7 @@ def demands(
     rtt_s = 2 * delay_s + wire.serialisation_s([wire.mss_bytes, 0])
     stalls_s = each_s = 0.0
     if window_bytes is not None:
-        # RFC 9293, section 3.8.6: no more than the window is under way, so one window's bytes per round trip.
+        # RFC 9293, section 3.8.6: no more than a window is in flight, so one window's bytes per round trip.
         turn_s = wire.serialisation_s([wire.mss_bytes] * max(1, window_bytes // wire.mss_bytes))
         bursts = [sum(burst.segments) for dialogue in dialogues for burst in dialogue]
         stalls_s = sum((-(-max(1, length) // window_bytes) - 1) for length in bursts) * max(
@@ -170,7 +170,7 @@ def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
 
 
 def _stored_s(wire: Wire, dialogues: list[list[Burst]]) -> float:
-    """What the hops of a link add, each of which has the whole of a frame before it sends it on."""
+    """What the hops of a link add: each receives a whole frame before it sends the frame on."""
     return sum(wire.stored_s(burst.segments) for dialogue in dialogues for burst in dialogue)
 
 

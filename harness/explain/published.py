@@ -1,13 +1,12 @@
-"""What a published matrix lets conclude of which nothing but its figures is known: one measurement of each
-cell.
+"""What a published matrix shows of which only the figures are known: one measurement of each cell.
 
-What is put in a volume's way makes it slower or not, never faster. Where a figure is higher with more in
-its way, it is so by chance (or by a cache), and so much any other figure of that link may be wrong as well:
-the matrix itself tells its noise, from below. A loss within that shows nothing.
+An additional layer makes a volume slower or not, never faster. Where a figure is higher with more layers in
+the way, chance (or a cache) made it so. That excess is a lower bound on the noise of every figure of the
+link. A loss within the noise shows nothing.
 
-What IPsec adds to an I/O is ESP's bytes, which are known beforehand, and work for processors. So a loss
-beyond the noise that the bytes do not explain is the implementation's: cipher and kernel's path together,
-which only a column without encryption could tell apart.
+IPsec adds two things to an I/O: ESP's bytes, which are known beforehand, and work for processors. So a loss
+beyond the noise that the bytes do not explain is the implementation's: cipher and kernel's path together.
+Only a column without encryption could separate these two.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ SESSION = Session(
     max_recv_bytes=262144,
     window_bytes=path.USUAL_WINDOW_BYTES,
 )
-"""What Linux's target and initiator agree on if nobody asks for anything else."""
+"""What Linux's target and initiator negotiate by default."""
 
 DEAREST = theory.esp(("cbc(aes)", "hmac(sha256)"), IpsecMode.TUNNEL)
-"""The ESP that takes most bytes: what is published does not name it."""
+"""The ESP proposal with the most bytes: the publication does not name its proposal."""
 
 
 class Concluded(msgspec.Struct, frozen=True, kw_only=True):
-    """One published figure. ``added_ns`` is the time per I/O beyond the step before (the local disk; the
-    same link without IPsec), ``framing_ns`` what ESP's bytes come to at most."""
+    """One published figure. ``added_ns`` is the time per I/O beyond the step below (the local disk; the same
+    link without IPsec), ``framing_ns`` the most that ESP's bytes take."""
 
     workload: str
     link: str
@@ -57,7 +56,7 @@ class Concluded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a matrix. ``noise`` is by link: how many times too high a figure of it was found, at least 1."""
+    """The whole matrix. ``noise``, by link: the largest factor by which a figure was too high, at least 1."""
 
     reference: str
     source: str
@@ -67,7 +66,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
-    """What the matrix lets conclude; ``links`` by the names of its columns, for their rate and MTU."""
+    """What the matrix shows; ``links`` are by the names of its columns, for their rate and MTU."""
     noise = {
         link: max((ratio for ratio in _ratios(reference, link) if ratio > 1), default=1.0)
         for link in dict.fromkeys(column.link for column in reference.columns if column.link != LINK_LOCAL)
@@ -94,14 +93,14 @@ def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
 
 
 def _before(reference: Reference, place: int) -> int | None:
-    """The column with one thing less in the way."""
+    """The column with one layer less."""
     column = reference.columns[place]
     wanted = (LINK_LOCAL, IPSEC_OFF) if column.ipsec == IPSEC_OFF else (column.link, IPSEC_OFF)
     return next((n for n, c in enumerate(reference.columns) if (c.link, c.ipsec) == wanted), None)
 
 
 def _ratios(reference: Reference, link: str) -> list[float]:
-    """Each figure of the link's columns by the one with less in its way."""
+    """The ratio of each figure of the link's columns to the one with a layer less."""
     return [
         row[place] / row[before]
         for place, column in enumerate(reference.columns)
@@ -153,44 +152,44 @@ def _limit(
     step = "without IPsec" if protected else "without the network"
     if ratio > 1 / noise:
         if ratio > 1:
-            words = f"{ratio:.2f} times as fast as {step}, which nothing but chance or a cache explains"
+            words = f"{ratio:.2f} times as fast as {step}, which only chance or a cache explains"
         else:
-            words = f"{ratio:.2f} of what it is {step}, no more than chance gave this link elsewhere"
+            words = f"{ratio:.2f} of the figure {step}, which is within the noise of this link"
         if protected:
-            return Limit.UNKNOWN, f"{words}: of IPsec nothing can be concluded"
-        return Limit.DEVICE, f"{words}: the disk"
-    words = f"{ratio:.2f} of what it is {step}: {_time(added_ns)} more per I/O"
+            return Limit.UNKNOWN, f"{words}: it shows nothing about IPsec"
+        return Limit.DEVICE, f"{words}: the disk limits"
+    words = f"{ratio:.2f} of the figure {step}: {_time(added_ns)} more per I/O"
     if not protected or framing_ns is None:
-        why = "neither a ping nor how busy they were is published"
-        return Limit.UNKNOWN, f"{words}, for round trip, rate, iSCSI and processors; {why}, so not told which"
+        why = "neither pings nor processor use were published, so these cannot be separated"
+        return Limit.UNKNOWN, f"{words}, for round trip, rate, iSCSI and processors; {why}"
     share = (added_ns - framing_ns) / time_ns
     framing = f"of which ESP's bytes are at most {_time(framing_ns)} ({framing_ns / added_ns:.1%})"
-    work = f"the implementation's work, {share:.0%} of its time"
-    unknown = "whether cipher or kernel's path is not told without a column that does not encrypt"
+    work = f"the rest is the implementation's work, {share:.0%} of the I/O's time"
+    unknown = "only a column without encryption could separate cipher and kernel's path"
     return Limit.UNKNOWN, f"{words}, {framing}: {work}; {unknown}"
 
 
 def _of_noise(link: str, factor: float) -> str:
     if factor == 1:
-        return f"{link}: no figure is higher for having more in its way, so its noise is not known"
+        return f"{link}: no figure is higher with more layers in its way, so the link's noise is unknown"
     return (
-        f"{link}: figures are up to {factor - 1:.0%} higher with more in their way, which cannot be; "
+        f"{link}: figures are up to {factor - 1:.0%} higher with more layers in their way, which is noise; "
         f"a loss of less than {1 - 1 / factor:.0%} shows nothing there"
     )
 
 
 def _of_column(column: ReferenceColumn, cells: Sequence[Concluded], noise: dict[str, float]) -> str:
-    """What all figures of a column together say."""
+    """What all figures of a column together show."""
     name = f"{column.title} with IPsec" if column.ipsec != IPSEC_OFF else column.title
     shown = [cell for cell in cells if cell.ratio <= 1 / noise[column.link]]
     if not shown:
         what = "IPsec" if column.ipsec != IPSEC_OFF else "the network"
-        return f"{name}: no loss to {what} is shown in any of {len(cells)} figures"
+        return f"{name}: none of {len(cells)} figures shows a loss to {what}"
     names = ", ".join(cell.workload for cell in shown)
     if len(shown) == 1:
-        # The noise is known from below only, and one of many lies beyond it soon.
-        return f"{name}: a loss is shown in {names} alone, of {len(cells)} figures: no more than a hint"
-    words = f"{name}: a loss is shown in {len(shown)} of {len(cells)} figures ({names})"
+        # The noise is a lower bound, so one figure of many soon lies beyond it.
+        return f"{name}: of {len(cells)} figures only {names} shows a loss: no more than a hint"
+    words = f"{name}: {len(shown)} of {len(cells)} figures show a loss ({names})"
     framed = [(cell, cell.framing_ns) for cell in shown if cell.framing_ns is not None]
     if not framed:
         return words
@@ -201,9 +200,9 @@ def _of_column(column: ReferenceColumn, cells: Sequence[Concluded], noise: dict[
         if cell.added_ns > bytes_ns
     ]
     return (
-        f"{words}; ESP's bytes are at most {most:.0%} of it, and iSCSI does the same with and without: the "
-        f"implementation takes it, like one more stage of {min(stages):.0f} to {max(stages):.0f} MB/s in a "
-        "row with the others"
+        f"{words}; ESP's bytes are at most {most:.0%} of it, and iSCSI is the same with and without IPsec: "
+        f"the implementation causes it, like one more stage of {min(stages):.0f} to {max(stages):.0f} MB/s "
+        "in series with the others"
     )
 
 
@@ -217,7 +216,7 @@ def _time(time_ns: float) -> str:
 
 
 def text(published: Published) -> str:
-    """Sentences on the whole, then one for each figure."""
+    """Sentences about the whole matrix, then one for each figure."""
     lines = [f"{published.reference}: {published.source}", "", *published.sentences]
     for link in dict.fromkeys((cell.link, cell.ipsec) for cell in published.cells):
         found = [cell for cell in published.cells if (cell.link, cell.ipsec) == link]
@@ -228,5 +227,5 @@ def text(published: Published) -> str:
 
 
 def as_json(published: Published) -> bytes:
-    """Like that of measured cells, with what was concluded in place of a waterfall."""
+    """As for measured cells, with the conclusions instead of a waterfall."""
     return msgspec.json.format(msgspec.json.encode(published), indent=1)

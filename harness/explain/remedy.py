@@ -1,6 +1,6 @@
-"""What would help, and how fast a cell would be then: the bounds once more, with one thing changed.
+"""What would help, and how fast a cell would then be: the same bounds with one thing changed.
 
-It is an expectation from above: what is not explained stays as it is, and nothing new gets in the way.
+This is an upper limit: the unexplained part stays as it is, and nothing new gets in the way.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from harness.explain.waterfall import Reading
 from harness.model.units import format_size
 
 DEEPEST = 32
-"""The queue that open-iscsi gives a disk (node.session.queue_depth)."""
+"""The queue depth that open-iscsi gives a disk (node.session.queue_depth)."""
 
 ENOUGH = 1.05
-"""A depth will do if a deeper queue gains no more than so much."""
+"""A depth suffices if a deeper queue would gain no more than this factor."""
 
 HALVED = {
     "device": (0.5, "a device that takes half the time"),
@@ -26,11 +26,11 @@ HALVED = {
     "crypto": (0.5, "a cipher that takes half the time"),
     "cpu": (0.5, "a core twice as fast"),
 }
-"""By what limits: how much of it remains, and what does that."""
+"""By limit: the part of it that remains, and the change in words."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is changed, the time per I/O then, and how that was computed."""
+    """What is changed, the time per I/O after it, and how that was computed."""
 
     what: str
     time_ns: float
@@ -38,15 +38,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def less(reading: Reading, parts: Mapping[str, float], names: Set[str], limit: str) -> Change:
-    """With the parts of what limits halved, or gone."""
+    """With the limiting parts halved or removed."""
     factor, what = HALVED[limit]
     scale = {name: factor if name in names else 1.0 for name in (*parts, "device", "link", "window")}
-    how = "the other parts as they are" if reading.depth == 1 else "up to the next bound"
+    how = "all other parts unchanged" if reading.depth == 1 else "up to the next bound"
     return Change(what=what, time_ns=_least_ns(reading, parts, reading.depth, scale), how=how)
 
 
 def deeper(reading: Reading, parts: Mapping[str, float]) -> Change | None:
-    """The least power of two from which on a deeper queue would gain next to nothing."""
+    """The smallest power of two beyond which a deeper queue gains almost nothing."""
     at = {
         depth: _least_ns(reading, parts, depth, {})
         for depth in (2, 4, 8, 16, DEEPEST)
@@ -57,32 +57,31 @@ def deeper(reading: Reading, parts: Mapping[str, float]) -> Change | None:
     best = min(at.values())
     depth = next(depth for depth, time_ns in at.items() if time_ns <= ENOUGH * best)
     one_us = _alone_ns(reading, parts) / 1000
-    how = f"the longer of {one_us:.0f} us / {depth} and what the busiest resource takes"
+    how = f"the longer of {one_us:.0f} us / {depth} and the busiest resource's time"
     return Change(what=f"queue depth {depth}", time_ns=at[depth], how=how)
 
 
 def wider_window(reading: Reading, parts: Mapping[str, float]) -> Change | None:
-    """With a window that holds the bandwidth times the delay (RFC 6349, section 3.1), or all that is sent at
-    once."""
+    """With a window that holds bandwidth times delay (RFC 6349, section 3.1), or all that is sent at once."""
     path = reading.path
     if path is None or path.window_bytes is None or not path.busy_ns:
         return None
-    # A window's bytes per round trip, and the window that would let through what the link does.
+    # A window's bytes per round trip, and the window that would let through as much as the link.
     wanted = path.window_bytes * path.window_each_ns / path.busy_ns
     what = f"a TCP window of {format_size(max(wanted, path.mss_bytes))}"
     time_ns = _least_ns(reading, parts, reading.depth, {"window": 0.0})
-    return Change(what=what, time_ns=time_ns, how="rate times round trip (RFC 6349), the rest as it is")
+    return Change(what=what, time_ns=time_ns, how="rate times round trip (RFC 6349), all else unchanged")
 
 
 def _alone_ns(reading: Reading, parts: Mapping[str, float]) -> float:
-    """One I/O by itself; at depth 1 with what is not explained."""
+    """The time of a single I/O; at depth 1 with the unexplained part."""
     return sum(part for name, part in parts.items() if name != "rest" or reading.depth == 1)
 
 
 def _least_ns(reading: Reading, parts: Mapping[str, float], depth: int, scale: Mapping[str, float]) -> float:
     """The least time per I/O at a depth, with parts and resources scaled.
 
-    What is not explained counts as work of one more resource that serves one I/O at a time.
+    The unexplained part counts as the work of one more resource that serves one I/O at a time.
     """
     changed = {name: part * scale.get(name, 1.0) for name, part in parts.items()}
     work = changed.get("cpu", 0.0) + changed.get("crypto", 0.0)

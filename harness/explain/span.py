@@ -1,4 +1,4 @@
-"""Times that are known within bounds."""
+"""Times with bounds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 from harness.analysis import stats
 
 SINGLE = 0.25
-"""What one measurement in real time is taken to be uncertain by, as a part of it, for want of a second.
+"""The uncertainty of a single measurement in real time, as a part of it.
 
 Repeats in the lab lie up to 12 % from their median (README), so two cells may differ by twice that.
 """
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A time in ns: between ``low`` and ``high``, and at best guess ``mid``."""
+    """A time in ns: between ``low`` and ``high``, with the best guess ``mid``."""
 
     low: float
     mid: float
@@ -28,14 +28,14 @@ def exact(value: float) -> Span:
 
 
 def within(value: float, part: float) -> Span:
-    """A figure that is right but for ``part`` of it (0.02: 2 %)."""
+    """A figure with an uncertainty of ``part`` of it (0.02: 2 %)."""
     return Span(value * (1 - part), value, value * (1 + part))
 
 
 def of_samples(samples: Sequence[float], *, repeats_exactly: bool = False) -> Span:
     """The bounds of the median of one or more samples (``stats.summarise``).
 
-    One sample alone is ``SINGLE`` uncertain, unless it would be the same again (virtual time).
+    A single sample has the uncertainty ``SINGLE``, unless it would repeat exactly (virtual time).
     """
     if len(samples) == 1:
         return exact(samples[0]) if repeats_exactly else within(samples[0], SINGLE)

@@ -15,8 +15,8 @@ from harness.explain.waterfall import PARTS
 from harness.model.escape import printable
 from harness.table.options import Choice
 
-SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing", "iscsi": "iSCSI", "queue": "waiting"}
-"""Headings of the parts whose names are no words."""
+SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing", "iscsi": "iSCSI"}
+"""Headings of the parts whose names are not words."""
 
 
 class ExplainFormat(Choice):
@@ -27,14 +27,14 @@ class ExplainFormat(Choice):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell: what is known of it, and what follows."""
+    """One cell: its evidence and its verdict."""
 
     evidence: Evidence
     verdict: Verdict
 
     @classmethod
     def of(cls, evidence: Evidence) -> Explained:
-        """The cell, judged."""
+        """The cell with its verdict."""
         return cls(evidence=evidence, verdict=judge(evidence))
 
     @property
@@ -43,7 +43,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed_mb_s(self) -> float | None:
-        """With what would help."""
+        """The rate with the change that would help."""
         return self._rate(self.verdict.change.time_ns if self.verdict.change else None)
 
     def _rate(self, time_ns: float | None) -> float | None:
@@ -57,7 +57,7 @@ def sentence(cell: Explained) -> str:
     verdict = cell.verdict
     doubt = f"; {verdict.doubt}" if verdict.doubt else ""
     if verdict.limited_by is Limit.UNKNOWN:
-        return f"not told: {verdict.reason}{doubt}"
+        return f"no verdict: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
         f"limited by {verdict.limited_by.words}{detail}: {verdict.reason}; confidence {verdict.confidence}"
@@ -71,13 +71,13 @@ def sentence(cell: Explained) -> str:
 
 
 def text(cells: Sequence[Explained]) -> str:
-    """Column by column: a sentence for all of it, where the time goes, and a sentence for each cell."""
+    """For each column: a sentence on the whole, where the time goes, and a sentence for each cell."""
     blocks = [_column(found) for _, found in _columns(cells)]
     return "\n\n".join("\n".join(map(printable, lines)) for lines in blocks)
 
 
 def summary(cells: Sequence[Explained]) -> str:
-    """A sentence for each column with IPsec; for each over a network if none has."""
+    """A sentence for each column with IPsec; if there is none, for each over a network."""
     columns = [(name, found) for name, found in _columns(cells) if not found[0].evidence.is_local]
     protected = [(name, found) for name, found in columns if found[0].evidence.is_protected]
     return "\n".join(printable(_summary(name, found)) for name, found in protected or columns)
@@ -107,25 +107,26 @@ def _summary(name: str, cells: Sequence[Explained]) -> str:
 
 
 def _untold(cells: Sequence[Explained]) -> list[str]:
-    """Of what a verdict is lacking, as far as it is told."""
+    """Cells without a verdict, with the two limits of which it is one, as far as that is known."""
     parts = []
     for either in dict.fromkeys(tuple(cell.verdict.either) for cell in cells):
         found = [cell for cell in cells if tuple(cell.verdict.either) == either]
         names = ", ".join(cell.evidence.workload for cell in found)
         if not either:
-            parts.append(f"not told: {names}")
+            parts.append(f"no verdict: {names}")
             continue
         shares = {}
         for limit in either:
             lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
             shares[limit] = (min(lows), max(highs))
         words = " or ".join(limit.words for limit in either)
-        parts.append(f"by {words}, not told which: {names} ({in_words(shares)} of the time)")
+        which = "the evidence does not say which"
+        parts.append(f"limited by {words}, {which}: {names} ({in_words(shares)} of the time)")
     return parts
 
 
 def _common(details: Sequence[str]) -> str:
-    """What is in all of them."""
+    """The details that all of them share."""
     return ", ".join(
         word for word in details[0].split(", ") if all(word in other.split(", ") for other in details)
     )
@@ -153,7 +154,7 @@ def _column(cells: Sequence[Explained]) -> list[str]:
 
 def _table(cells: Sequence[Explained]) -> list[str]:
     names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
-    heading = ["us for one I/O", "at once", "all", *(SHORT.get(name, name) for name in names)]
+    heading = ["us for one I/O", "depth", "all", *(SHORT.get(name, name) for name in names)]
     rows = []
     for cell in cells:
         parts = cell.verdict.waterfall_ns
@@ -169,7 +170,7 @@ def _us(time_ns: int) -> str:
 
 
 def as_json(cells: Sequence[Explained]) -> bytes:
-    """``{"cells": [{…}]}``; docs/explain.md has the keys. What is not known is null."""
+    """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
     return msgspec.json.format(msgspec.json.encode({"cells": [_plain(cell) for cell in cells]}), indent=1)
 
 

@@ -1,8 +1,8 @@
-"""The digital twin: the same cells in virtual time, over the link and the disk as they were measured.
+"""The digital twin: the same cells in virtual time, over link and disk set to what was measured.
 
-There processors cost nothing. So what a cell takes beyond its device, less what its twin does beyond its
-own, is what processors and the implementation cost; and what a twin takes with IPsec, less without, is what
-IPsec itself costs. A twin is kept in the folder of its run, where no table looks, and is used again.
+Processors cost nothing there. So the cell's time beyond its device, minus the twin's time beyond its own, is
+the cost of processors and the implementation. The twin's time with IPsec minus its time without is the cost
+of IPsec itself. A twin is kept in the folder of its run, where no table looks, and is used again.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ Cell = tuple[str, str, str]
 
 
 def folder_of(run: RunFolder) -> RunFolder:
-    """Where a run's twin is kept. UsageError if a link lies there."""
+    """Where a run's twin is kept. UsageError if a symbolic link lies there."""
     path = run.path / FOLDER
     if path.is_symlink():
         raise UsageError(
             f"{shown_path(path)}: expected a folder, found a symbolic link",
-            hint="remove it: the twin is made anew",
+            hint="remove it: the harness makes the twin again",
         )
     return RunFolder(path)
 
 
 def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
-    """The twin's plan, from that of the run and what is known of its cells; None for a run in virtual time.
+    """The twin's plan, from the run's plan and evidence; None for a run in virtual time.
 
-    Links have the measured round trip and rate where something measured them, else their profile's; the disk
-    is the run's modelled one, or one that takes as long as the column ``local`` did (``disk_like``).
+    Links have the measured round trip and rate if there are any, else their profile's. The disk is the run's
+    modelled one, or one that takes as long as the column ``local`` did (``disk_like``).
     """
     if plan.virtual_time:
         return None
@@ -65,7 +65,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         found = measured.get(name)
         if found is not None:
             link = measured_link(link, found.rtt_ns, found.goodput_bytes_s)
-        # In virtual time netem's loss and jitter would be drawn anew each time.
+        # netem's loss and jitter would be drawn anew each time in virtual time.
         links[name] = msgspec.structs.replace(
             link, interface=None, portal=None, radio=None, emulated=True, jitter_us=0.0, loss_percent=0.0
         )
@@ -93,10 +93,10 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
 
 
 def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:
-    """A disk of chips that take one I/O of the smallest and of the largest block as long as ``local`` did.
+    """A disk of chips that take as long as ``local`` for one I/O of the smallest and of the largest block.
 
-    In between and beyond it is a guess, which does no harm: what counts is taken beyond each one's own
-    device.
+    For other block sizes it is a guess. That does no harm, because only the time beyond each one's own device
+    counts.
     """
     times: dict[int, list[float]] = {}
     for found in evidence:
@@ -108,7 +108,7 @@ def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:
     (small, small_ns), (large, large_ns) = (
         (block, sum(times[block]) / len(times[block])) for block in (min(times), max(times))
     )
-    # null_blk takes whole pages of memory.
+    # null_blk takes whole pages of memory only.
     page_bytes = max(PAGE_BYTES, small - small % PAGE_BYTES)
     at_once = max(1, round(large / page_bytes * small_ns / large_ns))
     flash = Flash(page_bytes=page_bytes, page_us=round(small_ns / 1000, 3), pages_at_once=min(at_once, 1024))
@@ -116,7 +116,7 @@ def disk_like(evidence: Sequence[Evidence]) -> DiskProfile:
 
 
 def is_current(run: RunFolder, wanted: Plan) -> bool:
-    """Whether the run has this very twin, measured to its end; one of another kind is removed."""
+    """Whether the run has exactly this twin, measured to its end. A twin of another plan is removed."""
     folder = folder_of(run)
     if not RunFolder.is_at(folder.path):
         return False
@@ -128,7 +128,7 @@ def is_current(run: RunFolder, wanted: Plan) -> bool:
 
 
 def times(run: RunFolder) -> dict[Cell, float]:
-    """What the twin took for each I/O, in ns, as far as there is one."""
+    """The twin's time for each I/O, in ns, for the cells that it has."""
     folder = folder_of(run)
     records = folder.load_records() if RunFolder.is_at(folder.path) else []
     if not records:
@@ -142,7 +142,7 @@ def times(run: RunFolder) -> dict[Cell, float]:
 
 
 def beside(evidence: Sequence[Evidence], twin: Mapping[Cell, float]) -> list[Evidence]:
-    """The evidence with what the twin adds to it."""
+    """The evidence with what the twin adds."""
     return [_beside(found, twin) for found in evidence]
 
 

@@ -1,10 +1,10 @@
 """What limits a cell, how sure that is, and what would help: rules from operational analysis.
 
-Of a system with N requests under way no resource lets more through than one request per its own demand, and
-all together no more than N per the time of one request alone: T >= max(D_1, D_2, ..., sum(D) / N) for the
-time T between completions (Denning and Buzen, Computing Surveys 10(3), 1978; Lazowska et al., Quantitative
-System Performance, chapter 5). The tightest of these bounds is what limits, if it comes near what was
-measured. If it is the last one, the largest part of the time of one request is: so it always is at depth 1.
+With N requests in flight, no resource completes more than one request per its own demand, and all together
+complete no more than N per the time of a single request: T >= max(D_1, D_2, ..., sum(D) / N) for the time T
+between completions (Denning and Buzen, Computing Surveys 10(3), 1978; Lazowska et al., Quantitative System
+Performance, chapter 5). The tightest bound limits, if it comes near what was measured. If it is the last one,
+the largest part of the time of a single request limits. At depth 1 that is always so.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from harness.explain.waterfall import Reading
 from harness.model.units import format_size
 
 NEAR = 0.7
-"""How much of the measured time a bound has to come to if it is to explain it. Even a short queue keeps its
-bottleneck busy for so much: N requests at two resources that take equally long, for N / (N + 1)."""
+"""The part of the measured time that a bound must reach to explain it. Even a short queue keeps its
+bottleneck this busy: with N requests at two resources that take equally long, for N / (N + 1) of the time."""
 
 IMPOSSIBLE = 1.1
-"""A bound, or all parts together, that come to so much of what was measured are wrong."""
+"""A bound, or the sum of all parts, that reaches this part of the measured time is wrong."""
 
 DISTURBED = 2.0
-"""Where the bounds of what ciphers take are so far apart, others used the processor as much."""
+"""If the bounds of the stand-alone ciphers are this factor apart, other programs used the processor as
+much."""
 
 DRAWS = 200
 SURE = 0.95
-"""In so many of the draws a verdict has to hold. One that holds in fewer is not told."""
+"""The part of the draws in which a verdict must hold to count."""
 
 
 class Limit(enum.StrEnum):
-    """What a cell is limited by."""
+    """What limits a cell."""
 
     DEVICE = "device"
     LINK = "link"
@@ -56,19 +57,19 @@ class Limit(enum.StrEnum):
             "link": "the link's rate",
             "round-trip": "the round trip",
             "iscsi": "iSCSI's own round trips and headers",
-            "esp-framing": "the framing of ESP",
-            "crypto": "the crypto",
-            "cpu": "the processor outside of crypto",
-            "unknown": "something that is not explained",
+            "esp-framing": "ESP's framing",
+            "crypto": "crypto work",
+            "cpu": "processor work outside crypto",
+            "unknown": "something unexplained",
         }[self]
 
 
 class Confidence(enum.StrEnum):
     """How sure a verdict is, the surest first.
 
-    ``high``: it holds in ``SURE`` of all readings of the evidence. ``medium``: so it does, but what it rests
-    on is known from one source alone: a profile's figure, a difference. ``low``: so it does, but
-    measurements were made once. ``none``: nothing is told.
+    ``high``: it holds in ``SURE`` of all draws from the evidence. ``medium``: the same, but its evidence has
+    a single source: a profile's figure, a difference. ``low``: the same, but from single measurements.
+    ``none``: there is no verdict.
     """
 
     HIGH = "high"
@@ -78,14 +79,12 @@ class Confidence(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``share`` is the part of the time that the limit explains, ``holds`` that of the draws that say the
-    same.
+    """``share`` is the part of the time that the limit explains, ``holds`` the part of the draws that agree.
 
-    Where nothing is told, ``either`` are the limits of which it is one all the same, each with the part of
-    the time that it explains: between the 5th and the 95th percentile of all readings of the evidence.
-    ``doubt`` is what speaks against the evidence.
-    ``waterfall_ns`` adds up to ``whole_ns``, the time in which one I/O is under way. ``bounds_ns`` are the
-    least times per I/O that each resource allows, at depths above 1.
+    Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
+    of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
+    the evidence doubtful. ``waterfall_ns`` adds up to ``whole_ns``, the time that one I/O is in flight.
+    ``bounds_ns`` are the least times per I/O that each resource allows, at depths above 1.
     """
 
     limited_by: Limit
@@ -119,10 +118,10 @@ _RESOURCES = {"device": Limit.DEVICE, "window": Limit.ROUND_TRIP, "link": Limit.
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """The verdict on a cell; ``unknown`` with its reason where evidence is lacking or too uncertain."""
+    """The verdict on a cell; ``unknown`` with the reason if evidence is missing or too uncertain."""
     guess = waterfall.best_guess(evidence)
     if guess is None or evidence.direction is None or evidence.block_bytes is None:
-        reason = "; ".join(evidence.missing) or "it has no figure"
+        reason = "; ".join(evidence.missing) or "the cell has no figure"
         return Verdict(limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason=reason)
     if evidence.is_local:
         return _of_device(evidence, guess)
@@ -156,7 +155,7 @@ def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
     return Verdict(
         limited_by=Limit.DEVICE,
         confidence=_confidence(evidence, Limit.DEVICE),
-        reason="there is nothing else in its way",
+        reason="the disk is the only part involved",
         share=1.0,
         holds=1.0,
         whole_ns=whole_ns,
@@ -165,14 +164,14 @@ def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
 
 
 def _draws(evidence: Evidence) -> list[Reading]:
-    """Readings of the evidence. The generator has a fixed seed: the same is judged alike every time."""
+    """Draws from the evidence. The generator has a fixed seed, so the verdict is the same every time."""
     random = Random(1)  # noqa: S311
     drawn = (waterfall.draw(evidence, random) for _ in range(DRAWS))
     return [reading for reading in drawn if reading is not None and reading.time_ns > 0]
 
 
 def _weigh(draws: Sequence[Reading]) -> list[tuple[Limit, float]]:
-    """What the draws say, the most frequent first, and in which part of them."""
+    """The limits that the draws give, the most frequent first, each with its part of the draws."""
     counts = Counter(_limit(reading)[0] for reading in draws)
     return [(limit, count / DRAWS) for limit, count in counts.most_common()]
 
@@ -180,7 +179,7 @@ def _weigh(draws: Sequence[Reading]) -> list[tuple[Limit, float]]:
 def _either(
     said: Sequence[tuple[Limit, float]], draws: Sequence[Reading]
 ) -> dict[Limit, tuple[float, float]]:
-    """The two limits of which it is one in as many draws as are asked for; empty if there are no such two."""
+    """The two limits of which one holds in ``SURE`` of the draws; empty if there are no such two."""
     first = said[:2]
     if any(limit is Limit.UNKNOWN for limit, _ in first) or sum(part for _, part in first) < SURE:
         return {}
@@ -194,7 +193,7 @@ def _either(
 
 
 def _shares(reading: Reading) -> dict[Limit, float]:
-    """Each limit's part of the time; of many I/Os how much of it their work keeps it busy."""
+    """Each limit's part of the time; at depths above 1, how long its work keeps it busy."""
     added = dict.fromkeys(Limit, 0.0)
     for name, part in waterfall.parts(reading).items():
         added[CATEGORY[name]] += part / reading.time_ns
@@ -202,7 +201,7 @@ def _shares(reading: Reading) -> dict[Limit, float]:
 
 
 def _limit(reading: Reading) -> tuple[Limit, float]:
-    """What one reading of the evidence says, and the part of the time that it explains."""
+    """The limit in one draw, and the part of the time that it explains."""
     parts = waterfall.parts(reading)
     if reading.depth == 1:
         return _largest(parts, reading.whole_ns)
@@ -221,7 +220,7 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
 
 
 def _largest(parts: Mapping[str, float], whole_ns: float) -> tuple[Limit, float]:
-    """Whose parts are the most of the whole."""
+    """The limit with the largest sum of parts."""
     added: Counter[Limit] = Counter()
     for name, part in parts.items():
         added[CATEGORY[name]] += part  # type: ignore[assignment]
@@ -232,7 +231,7 @@ def _largest(parts: Mapping[str, float], whole_ns: float) -> tuple[Limit, float]
 
 
 def _bounds(reading: Reading) -> dict[str, float]:
-    """The least time per I/O that each resource allows, as far as they are known; none at depth 1."""
+    """The least time per I/O that each resource allows, as far as known; none at depth 1."""
     if reading.depth == 1:
         return {}
     bounds = {}
@@ -245,8 +244,8 @@ def _bounds(reading: Reading) -> dict[str, float]:
     if reading.core_ns is not None:
         bounds[CORE] = reading.core_ns
     elif max(reading.above_plain_ns or 0.0, reading.implementation_ns or 0.0) > reading.time_ns / 2:
-        # What IPsec adds beyond bytes, and what the twin does not take, is processors' work. If that is most
-        # of the cell, they are full.
+        # What IPsec adds beyond its bytes is processor work, and so is what the twin does not take. If that
+        # is most of the cell, the processors are full.
         bounds[CORE] = reading.time_ns
     if reading.path is not None and reading.device_alone_ns is not None:
         known = waterfall.parts(reading)
@@ -255,7 +254,7 @@ def _bounds(reading: Reading) -> dict[str, float]:
 
 
 def _tightest(reading: Reading, bounds: Mapping[str, float]) -> str | None:
-    """The bound that limits; None if none comes near to what was measured, or one is above it."""
+    """The bound that limits; None if none comes near what was measured, or one is above it."""
     if not bounds:
         return None
     first = max(bounds, key=bounds.__getitem__)
@@ -275,31 +274,31 @@ def _reason(
         if guess.depth == 1:
             return f"{share:.0%} of the time of one I/O"
         if _tightest(guess, _bounds(guess)) == ALONE:
-            return f"{guess.depth} at once are too few for it"
-        return f"full for {share:.0%} of the time"
+            return f"{guess.depth} I/Os in flight are too few to hide it"
+        return f"busy for {share:.0%} of the time"
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
         names = " or ".join(limit.words for limit in sorted(rivals[:3], key=list(Limit).index))
         parts = f" ({in_words(either)})" if either else ""
-        words = f"it is {names}{parts}, within what is known"
+        words = f"the evidence allows {names}{parts}"
     elif guess.depth == 1:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
         if left < 1 - IMPOSSIBLE:
-            words = f"what is known comes to {1 - left:.0%} of what was measured, so some of it is wrong"
+            words = f"the known parts add up to {1 - left:.0%} of what was measured, so some are wrong"
         else:
-            words = f"{left:.0%} of the time of one I/O is explained by nothing that is known"
+            words = f"nothing known explains {left:.0%} of the time of one I/O"
     else:
         bounds = _bounds(guess)
         first = max(bounds, key=bounds.__getitem__, default=None)
         words = "no bound is known"
         if first is not None:
             share = bounds[first] / guess.time_ns
-            words = f"of all bounds the tightest ({first}) explains {share:.0%} of the time"
+            words = f"the tightest bound ({first}) explains {share:.0%} of the time"
     return "; ".join((words, *evidence.missing, *_lacking(evidence)))
 
 
 def in_words(either: Mapping[Limit, tuple[float, float]]) -> str:
-    """``the crypto 45-55 %, the processor outside of crypto 40-48 %``."""
+    """``crypto work 45-55 %, processor work outside crypto 40-48 %``."""
     return ", ".join(
         f"{limit.words} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
         for limit, (low, high) in either.items()
@@ -311,7 +310,7 @@ def _doubt(evidence: Evidence) -> str:
     if not excess_ns:
         return ""
     return (
-        f"the ciphers by themselves take {excess_ns / 1000:.0f} us more than all that IPsec adds, so one of "
+        f"the stand-alone ciphers take {excess_ns / 1000:.0f} us more than all that IPsec adds, so one of "
         "the two was measured wrong"
     )
 
@@ -325,15 +324,15 @@ def _lacking(evidence: Evidence) -> list[str]:
         lacking.append("no column shows this link without IPsec")
     elif evidence.is_protected and evidence.null is None and "cipher_null" not in evidence.driver:
         how = "" if evidence.cipher_ns is None else " more closely"
-        lacking.append(f"no column with null-sha256 tells the cipher from the kernel's path{how}")
+        lacking.append(f"no column with null-sha256 separates the cipher from the kernel's path{how}")
     if evidence.null is None and evidence.cipher_ns is not None and not _is_crypto_known(evidence):
         lacking.append(
-            "other work on the machine stretched what its ciphers take: a quiet one would tell more"
+            "other programs slowed the stand-alone ciphers: a measurement on a quiet machine would tell more"
         )
     if evidence.busy is None and evidence.twin_ns is None:
-        lacking.append("how busy the processor was is not known (--twin would tell what it took)")
+        lacking.append("the processor's busy time is unknown (--twin would tell what it costs)")
     if evidence.repeats < 2:
-        lacking.append("it was measured once")
+        lacking.append("it was measured only once")
     return lacking
 
 
@@ -352,13 +351,13 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
 
 
 def _is_crypto_known(evidence: Evidence) -> bool:
-    """Whether crypto is told from the kernel's path by a ladder, or by ciphers that nobody much disturbed."""
+    """Whether a ladder, or ciphers that were not much disturbed, separate crypto from the kernel's path."""
     found = evidence.cipher_ns
     return evidence.null is not None or (found is not None and found.high <= DISTURBED * found.low)
 
 
 def _detail(evidence: Evidence, limit: Limit) -> str:
-    """What exactly it is, for brackets behind the verdict."""
+    """What exactly limits, for the brackets behind the verdict."""
     path, whole, ciphers = evidence.path, evidence.time_ns, evidence.cipher_ns
     core = f"core of the {evidence.busiest}" if evidence.busiest else "core"
     busy = f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
@@ -366,7 +365,8 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
         alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
         return ", ".join(filter(None, (evidence.driver or evidence.ipsec, alone, busy)))
     if limit is Limit.CPU:
-        alone = f"ciphers at most {min(1.0, ciphers.high / whole.low):.0%} of it" if ciphers and whole else ""
+        most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
+        alone = f"ciphers at most {most} of the time" if most else ""
         return ", ".join(filter(None, (busy, alone)))
     if limit is Limit.ROUND_TRIP and path is not None:
         words = f"{path.round_trip_ns / 1000:.0f} us"

@@ -1,11 +1,12 @@
 """Where the time of one I/O goes: named parts that add up to it to the last ns.
 
-One I/O at a time pays for everything in turn, so the parts are those of its time. With more of them under
-way, one I/O is under way for depth times as long as it takes between two completions (Little's law,
-L = X W): the parts are then of that, each service once, and what is left is waiting.
+At depth 1 an I/O pays for everything in sequence, so the parts are those of its time. At greater depth, one
+I/O is in flight for depth times the time between two completions (Little's law, L = X W). The parts are then
+those of that longer time, each service once, and the remainder is waiting.
 
-All of it is computed from plain figures (``Reading``): at best guess, and again for each draw from between
-their bounds, so that what two parts owe to the same measurement is not counted as doubt between them.
+Everything is computed from plain figures (``Reading``): once from the best guesses, and once for each draw
+from between the bounds. So where two parts depend on the same measurement, its uncertainty is not counted
+twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from harness.explain.path import Demands
 from harness.explain.span import Span, exact
 
 MODEL = 0.02
-"""How far the closed form is trusted: in virtual time it is within 0.75 % (docs/theory.md)."""
+"""How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
 
 PARTS = ("device", "link", "round_trip", "window", "iscsi", "esp_framing", "crypto", "cpu", "queue", "rest")
 
@@ -28,12 +29,12 @@ At = Callable[[Span], float]
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One possible reading of the evidence on a cell, in ns per I/O; None: not known.
+    """One possible reading of the evidence on a cell, in ns per I/O. None means unknown.
 
-    ``device_alone_ns`` is the device's time for one I/O by itself. ``above_plain_ns`` is what the cell takes
-    of processors beyond the same link without IPsec, ``crypto_ns`` the part of that for cipher and check;
-    ``cipher_ns`` is how long these keep a core, waited for or not. ``core_ns`` is how long the busiest core
-    works for one I/O, ``implementation_ns`` what the digital twin does not take.
+    ``device_alone_ns`` is the device's time for a single I/O. ``above_plain_ns`` is the cell's processor time
+    beyond the same link without IPsec, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
+    is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
+    busiest core works for one I/O. ``implementation_ns`` is what the digital twin does not take.
     """
 
     depth: int
@@ -49,18 +50,18 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whole_ns(self) -> float:
-        """How long one I/O is under way."""
+        """How long one I/O is in flight."""
         return self.time_ns * self.depth
 
 
 def best_guess(evidence: Evidence) -> Reading | None:
-    """The middle of all bounds; None if the cell has no time, or it is not known how many I/Os share it."""
+    """The middle of all bounds; None if the cell has no time, or if its depth is unknown."""
     return _reading(evidence, lambda found: found.mid, model=1.0, split=0.5, waited=0.0)
 
 
 def draw(evidence: Evidence, random: Random) -> Reading | None:
-    """A reading with every figure anywhere between its bounds (as in JCGM 101:2008, propagation of
-    distributions)."""
+    """A reading with every figure anywhere between its bounds (propagation of distributions, JCGM
+    101:2008)."""
     return _reading(
         evidence,
         lambda found: random.uniform(found.low, found.high),
@@ -81,8 +82,8 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
     if depth == 1:
         alone = device
     elif alone is None and device is not None:
-        # From its share up to as long as one I/O was under way in the column local (Little's law again), and
-        # no longer than the path leaves of the time in which one is under way here.
+        # From its share up to the time that one I/O was in flight in the column local (Little's law again),
+        # and no longer than the path leaves of the time that one is in flight here.
         left = time_ns * depth - (path.alone_ns if path is not None else 0.0)
         alone = min(device * (1 + waited * (depth - 1)), max(device, left))
     cipher = at(evidence.cipher_ns) if evidence.cipher_ns is not None else None
@@ -109,11 +110,11 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
 def _crypto(
     evidence: Evidence, plain: Ladder, time_ns: float, busy: float | None, cipher_ns: float | None, at: At
 ) -> tuple[float, float]:
-    """What cipher and check add to a cell: at least, and at most.
+    """The least and the most that cipher and check add to a cell.
 
-    No less than what encryption adds to authentication alone, where a column has that. No more than they take
-    by themselves, where that was measured; and no less than what of it does not fit into the time in which
-    the core would else be idle: in the cell without IPsec, and while the link carries ESP's framing.
+    Lower bounds: what encryption adds to authentication alone, if a column has that; and the cipher's
+    stand-alone time minus the idle time it could hide in, if that was measured. A core idles in the cell
+    without IPsec, and while the link carries ESP's framing. Upper bound: the cipher's stand-alone time.
     """
     least = _step(evidence, evidence.null, time_ns, busy, at) if evidence.null is not None else 0.0
     if cipher_ns is None:
@@ -127,8 +128,8 @@ def _crypto(
 
 
 def excess_ns(evidence: Evidence) -> float:
-    """By how much the least that ciphers can have added is above the most that IPsec did; 0 if it is not, or
-    one of them is not known. Above 0 one of the two is wrong.
+    """How far the least that ciphers can have added exceeds the most that IPsec added; 0 if it does not, or
+    if one of the two is unknown. Above 0, one of the two was measured wrong.
     """
     plain, cipher_ns = evidence.plain, evidence.cipher_ns
     if evidence.time_ns is None or plain is None or cipher_ns is None:
@@ -146,16 +147,15 @@ def excess_ns(evidence: Evidence) -> float:
 
 
 def _is_by_core(evidence: Evidence, below: Ladder, busy: float | None) -> bool:
-    """Whether a step of the ladder is told by how long the core was busy: of many I/Os, if both tell it."""
+    """Whether the core's busy time decides a step of the ladder: at depths above 1, if both cells have it."""
     return evidence.depth != 1 and busy is not None and below.busy is not None
 
 
 def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None, at: At) -> float:
-    """What a cell takes of processors beyond a lower step of the ladder.
+    """The processor time of a cell beyond a lower step of the ladder.
 
-    One I/O alone by how much longer it takes, less what framing makes of that: while the link is busy with
-    one packet the next is worked on, which nobody waits for. Of many by how long the core was busy, where
-    both tell it.
+    Depth 1: extra time minus ESP's wire time. (While the link is busy with one packet, the core works on the
+    next one, and nothing waits for that.) Deeper: the difference in core-busy time, if both cells have it.
     """
     if busy is not None and below.busy is not None and _is_by_core(evidence, below, busy):
         return time_ns * busy - at(below.time_ns) * at(below.busy)
@@ -164,10 +164,10 @@ def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None,
 
 
 def parts(reading: Reading) -> dict[str, float]:
-    """The parts of ``reading.whole_ns``, in ns; what is not known is left out.
+    """The parts of ``reading.whole_ns``, in ns; unknown ones are left out.
 
-    ``cpu`` is the processors' part besides crypto: at depth 1 no more than what the others leave. ``rest`` is
-    what nothing explains, and below zero if the others come to more than was measured.
+    ``cpu`` is the processors' part besides crypto: at depth 1, no more than the others leave. ``rest`` is
+    what nothing explains. It is below zero if the others add up to more than was measured.
     """
     found: dict[str, float] = {}
     if reading.device_alone_ns is not None:
@@ -184,7 +184,7 @@ def parts(reading: Reading) -> dict[str, float]:
     if reading.crypto_ns:
         found["crypto"] = reading.crypto_ns
     left = reading.whole_ns - sum(found.values())
-    # Of a cell with IPsec, what it has more than the bytes is processors' work in any case.
+    # In a cell with IPsec, the time beyond its bytes is processor work in any case.
     work = next(
         (n for n in (reading.core_ns, reading.implementation_ns, reading.above_plain_ns) if n is not None),
         None,
@@ -192,7 +192,7 @@ def parts(reading: Reading) -> dict[str, float]:
     if work is not None:
         secret = reading.crypto_ns or 0.0
         if reading.core_ns is not None:
-            # What of the cipher's work nobody waits for keeps the core all the same.
+            # The part of the cipher's work that nothing waits for still keeps the core busy.
             secret = max(secret, reading.cipher_ns or 0.0)
         work = max(0.0, work - secret)
         found["cpu"] = min(work, max(0.0, left)) if reading.depth == 1 else work
@@ -201,9 +201,9 @@ def parts(reading: Reading) -> dict[str, float]:
 
 
 def in_ns(found: dict[str, float], whole_ns: float, *, saturated: bool = False) -> dict[str, int]:
-    """The parts in whole ns; ``rest`` takes what rounding leaves, so that they add up to the whole.
+    """The parts in whole ns; ``rest`` takes the rounding error, so that they add up to the whole.
 
-    ``saturated``: a resource is known to be full, so what is left is waiting for it, ``queue``.
+    ``saturated``: a resource is known to be full, so the remainder is waiting for it, ``queue``.
     """
     named = {name: round(found[name]) for name in PARTS if name in found and name != "rest"}
     left = round(whole_ns) - sum(named.values())

@@ -222,7 +222,7 @@ def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
     assert cipher.reasons([failed, failed]) == ["no AF_ALG"]
     assert cipher.reasons([failed, measured(kernel("initiator", "target"))]) == []
     (gcm,) = [e for e in collect(columns(), {"r1": plan_of_them()}, [failed]) if e.ipsec == "aes128gcm16"]
-    assert gcm.cipher_ns is None and "the ciphers by themselves: no AF_ALG" in gcm.missing
+    assert gcm.cipher_ns is None and "no stand-alone ciphers: no AF_ALG" in gcm.missing
 
 
 def test_all_data_is_encrypted_with_its_headers() -> None:
@@ -256,7 +256,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, lim
     assert said.limited_by is limit, said.reason
     assert sum(said.waterfall_ns.values()) == said.whole_ns
     if limit is Limit.CPU:
-        assert said.detail == "core 85% busy, ciphers at most 9% of it"
+        assert said.detail == "core 85% busy, ciphers at most 9% of the time"
     if limit is Limit.CRYPTO:
         assert said.confidence is Confidence.HIGH
         disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(8500 * US, 9000 * US, 18_000 * US))
@@ -265,7 +265,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, lim
     if limit is Limit.UNKNOWN:
         assert "a quiet one" not in said.reason
         disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US))
-        assert "a quiet one would tell more" in judge(disturbed).reason
+        assert "a quiet machine would tell more" in judge(disturbed).reason
 
 
 def test_what_is_not_told_has_both_figures() -> None:
@@ -273,7 +273,7 @@ def test_what_is_not_told_has_both_figures() -> None:
     low, high = cell.verdict.either[Limit.CRYPTO]
     # Of 4.7 to 5.7 ms up to 0.5 may fit into what the core idled without IPsec and does not now.
     assert 0.33 < low < high < 0.47
-    words = f"the crypto {low * 100:.0f}-{high * 100:.0f} %, the processor outside of crypto "
+    words = f"crypto work {low * 100:.0f}-{high * 100:.0f} %, processor work outside crypto "
     assert words in sentence(cell) and words in summary([cell])
     assert "more closely" in sentence(cell)
     (shown,) = json.loads(as_json([cell]))["cells"]

@@ -216,7 +216,7 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
         "disturbed: others took up to 63 % of the time (other processes had 71 %"
     )
     assert found["wired"].verdict.limited_by is Limit.LINK
-    assert "wired+aes128gcm16: not told: seq-read-256k." in summary(list(found.values()))
+    assert "wired+aes128gcm16: no verdict: seq-read-256k." in summary(list(found.values()))
     told = json.loads(as_json(list(found.values())))["cells"]
     assert [cell["is_disturbed"] for cell in told] == [False, False, False, True]
 

@@ -187,7 +187,7 @@ def test_the_waterfall_adds_up_to_the_last_ns(evidence: Evidence) -> None:
 def test_what_is_left_is_named_and_may_be_negative() -> None:
     short = judge(cell(time_ns=exact(1000 * US)))
     assert short.waterfall_ns["rest"] < 0
-    assert short.limited_by is Limit.UNKNOWN and "some of it is wrong" in short.reason
+    assert short.limited_by is Limit.UNKNOWN and "so some are wrong" in short.reason
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,11 @@ def test_without_a_null_column_crypto_is_not_told_from_the_kernels_path() -> Non
     sure, unsure = judge(protected()), judge(protected(null=None))
     assert (sure.limited_by, sure.confidence) == (Limit.CRYPTO, Confidence.HIGH)
     assert unsure.limited_by is Limit.UNKNOWN
-    assert "the crypto or the processor" in unsure.reason and "null-sha256" in unsure.reason
+    assert "crypto work or processor work" in unsure.reason and "null-sha256" in unsure.reason
     assert set(unsure.either) == {Limit.CRYPTO, Limit.CPU} and not sure.either
-    assert "by the crypto or the processor outside of crypto, not told which: seq-read-256k" in summary(
-        [Explained.of(protected(null=None))]
+    assert (
+        "by crypto work or processor work outside crypto, the evidence does not say which: seq-read-256k"
+        in summary([Explained.of(protected(null=None))])
     )
 
 
@@ -374,7 +375,11 @@ def test_cells_of_another_setting_are_no_neighbours() -> None:
     ("records", "plans", "word"),
     [
         (measured("wired", "off", 2500), {}, "plan"),
-        ([record(workload="seq-read-256k", read=transfer(1), write=transfer(1))], None, "share its time"),
+        (
+            [record(workload="seq-read-256k", read=transfer(1), write=transfer(1))],
+            None,
+            "share the cell's time",
+        ),
         (measured("wired", "off", 2500, initiators=2), None, "several initiators"),
         (measured("wired", "off", 2500, block_bytes=None), None, "several sizes"),
         ([record(workload="seq-read-256k", status="invalid", read=None)], None, "gave a figure"),
@@ -446,7 +451,7 @@ def test_words_for_people() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
     sentences = summary(cells).splitlines()
     assert [line.partition(":")[0] for line in sentences] == ["wired+null-sha256", "wired+aes128gcm16"]
-    assert "limited by the crypto (aes-generic): seq-read-256k" in sentences[1]
+    assert "limited by crypto work (aes-generic): seq-read-256k" in sentences[1]
     whole = text(cells)
     assert (
         "us for one I/O" in whole and "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in whole

@@ -233,7 +233,7 @@ def cause(record: Record) -> str:
         return f"{where}the hypervisor gave {percent(use.stolen)} of a processor to other machines"
     if (use.throttled or 0.0) >= half:
         return f"{where}the limit of a control group held it back for {percent(use.throttled)} of the time"
-    if (use.slowed or 0.0) >= half:
+    if (use.slowed or 0.0) >= max(half, use.waited or 0.0):
         return f"{where}the processor was {percent(use.slowed)} slower than at its best"
     return f"{where}other processes had {percent(use.processors)} of the processors"
 

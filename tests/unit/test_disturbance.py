@@ -234,7 +234,9 @@ def others(taken: float | None, **more: Any) -> Others:
 
 def disturbed(taken: float | None, **changes: Any) -> Record:
     more = {
-        name: changes.pop(name) for name in ("processors", "stolen", "throttled", "slowed") if name in changes
+        name: changes.pop(name)
+        for name in ("processors", "stolen", "throttled", "slowed", "waited")
+        if name in changes
     }
     return record(**changes, beside=Beside(others=(others(taken, **more),)))
 
@@ -282,6 +284,7 @@ def test_what_is_known_of_a_record() -> None:
             "the limit of a control group held it back for 25 % of the time",
         ),
         ({"processors": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
+        ({"processors": 0.71, "slowed": 0.37, "waited": 0.4}, "other processes had 71 % of the processors"),
     ],
 )
 def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:

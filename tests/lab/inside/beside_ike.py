@@ -127,7 +127,8 @@ def switches() -> int:
     """How often his daemon on this machine has been woken."""
     log = (OWN / "192.0.2.1.log").read_text(encoding="utf-8", errors="replace")
     assert "loaded plugins" in log, log
-    (pid,) = (pid for pid in processes() if f"STRONGSWAN_CONF={OWN}/192.0.2.1" in environment(pid))
+    settings = f"STRONGSWAN_CONF={OWN}/192.0.2.1"
+    (pid,) = (pid for pid in processes() if any(word.startswith(settings) for word in environment(pid)))
     texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     return sum(int(n) for text in texts for n in re.findall(r"ctxt_switches:\s+(\d+)", text))
 

@@ -1,1 +1,1 @@
-"""Pure functions on figures: statistics over repeats, what can be expected in closed form, what cannot be."""
+"""Pure functions on figures: statistics over repeats, closed forms, and figures that are impossible."""

@@ -1,7 +1,7 @@
 """What a link lets through at most, from its profile alone: rate, round trips and framing.
 
-Closed forms, and nothing of disks, processors or ciphers: a cell far below its bound is limited by
-something else. docs/report.md has the formulas with their sources.
+The closed forms leave out disks, processors and ciphers: a cell far below its bound is limited by something
+else. docs/report.md has the formulas with their sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.model import IpsecMode, LinkProfile, Proposal, Workload
 
 ETHERNET_HEADER_BYTES = 14
 TCP_IP_HEADER_BYTES = 52
-"""IPv4 20, TCP 20, and its time stamps with their padding 12 (RFC 7323)."""
+"""IPv4 20, TCP 20, and TCP's time stamps with their padding 12 (RFC 7323)."""
 
 ISCSI_HEADER_BYTES = 48
 """A basic header segment (RFC 7143, section 11.2); digests are off."""
@@ -42,11 +42,11 @@ _FRAMINGS = (
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a cell can move, in bytes per second; None: the profile sets no such bound.
+    """The most that a cell can move, in bytes per second. None: the profile sets no such bound.
 
-    ``in_flight_bytes`` is what is under way at once, ``round_trips`` how often one I/O crosses the
-    link and back. ``alone`` is true for one request at a time, which crosses the link at least once for
-    nothing but itself, and whose bytes are all sent in that time.
+    ``in_flight_bytes`` is the number of bytes in flight, ``round_trips`` how often one I/O crosses the link
+    and back. ``alone`` is true for a single request at a time: it takes at least a round trip plus the
+    transfer of all its bytes.
     """
 
     in_flight_bytes: int
@@ -74,7 +74,8 @@ def of_cell(
     writes: bool,
 ) -> Bound:
     """The bound of I/Os of ``block_bytes``, ``depth`` at a time, in an iSCSI session as negotiated."""
-    # The block layer splits what the target takes in one command, and the pieces travel side by side.
+    # The block layer splits a request that is larger than the target's commands; the pieces travel side by
+    # side.
     limit_kib = _positive(session, "max_sectors_kb")
     piece = min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
     in_flight = depth * block_bytes
@@ -95,14 +96,14 @@ def of_cell(
 
 
 def round_trip_s(link: LinkProfile) -> float | None:
-    """Both ways through the idle link, without the sending of packets; None: the profile has no delay."""
+    """One round trip of the idle link, without the time to send packets; None: the profile has no delay."""
     return 2e-6 * link.path_delay_us or None
 
 
 def goodput_bytes_per_s(link: LinkProfile, proposal: Proposal | None, mode: str | None) -> float | None:
-    """Payload of TCP in full frames one way; None: the link is unshaped, or its MTU too small for any.
+    """TCP payload in full frames, one way. None: the link is unshaped, or its MTU is too small for any.
 
-    A proposal whose framing is not known counts as none: the bound is then too high, never too low.
+    A proposal of unknown framing counts as none: the bound is then too high, never too low.
     """
     if link.rate_bit_s is None:
         return None
@@ -115,15 +116,15 @@ def goodput_bytes_per_s(link: LinkProfile, proposal: Proposal | None, mode: str 
 
 
 def esp_framing(proposal: Proposal) -> EspFraming | None:
-    """The framing of a proposal in strongSwan's words; None if it is not known here."""
+    """The framing of a proposal in strongSwan's words; None if it is unknown."""
     return next((framing for name, framing in _FRAMINGS if name.match(proposal.esp)), None)
 
 
 def esp_packet(mtu_bytes: int, framing: EspFraming, *, tunnel: bool) -> tuple[int, int]:
     """The largest IP packet with ESP that fits into ``mtu_bytes``, and the TCP payload in it.
 
-    After the kernel's xfrm_state_mtu (net/xfrm/xfrm_state.c): what is encrypted, with two bytes of
-    trailer (RFC 4303, section 2), fills whole blocks.
+    As in the kernel's xfrm_state_mtu (net/xfrm/xfrm_state.c): the encrypted part, with its two bytes of
+    trailer (RFC 4303, section 2), fills whole cipher blocks.
     """
     header = _ESP_HEADER_BYTES + framing.iv_bytes + (_TUNNEL_HEADER_BYTES if tunnel else 0)
     outside = 0 if tunnel else 20  # the IP header, which transport mode leaves in the clear
@@ -133,10 +134,10 @@ def esp_packet(mtu_bytes: int, framing: EspFraming, *, tunnel: bool) -> tuple[in
 
 
 def write_round_trips(command_bytes: int, session: Mapping[str, str]) -> int:
-    """How often a write of so many bytes crosses the link and back (RFC 7143, sections 11.8 and 13).
+    """How often a write of this many bytes crosses the link and back (RFC 7143, sections 11.8 and 13).
 
-    The command takes one, with as much data as may go unasked; each further burst waits for an R2T. A
-    parameter that is not known counts as if it let everything through.
+    The command takes one round trip and carries the unsolicited data. Each further burst waits for an R2T. An
+    unknown parameter counts as if it let everything through.
     """
     first, burst = _positive(session, "first_burst_len"), _positive(session, "max_burst_len")
     if not first or not burst:
@@ -151,7 +152,7 @@ def write_round_trips(command_bytes: int, session: Mapping[str, str]) -> int:
 
 
 def depth_of(workload: Workload) -> int:
-    """I/Os under way at once: ``iodepth`` of each job; synchronous engines know no other than 1."""
+    """I/Os in flight: ``iodepth`` of each job; with synchronous engines always 1."""
     options = dict(workload.options)
     each = 1 if (options.get("ioengine") or "psync") in _SYNCHRONOUS else _positive(options, "iodepth") or 1
     return each * (_positive(options, "numjobs") or 1)

@@ -1,7 +1,7 @@
-"""How much others took of the machines that a run measured on, and what is made of it.
+"""How much other programs took of the machines that a run measured on, and what follows for its figures.
 
-Pure: two looks at a machine, and what happened between them. Who looks is ``observe.neighbours``; what is
-shown of it is everybody's. docs/results.md derives the formula and the threshold.
+Pure functions: two samples of a machine's counters, and what happened between them. ``observe.neighbours``
+takes the samples. docs/results.md derives the formula and the threshold.
 
 Sources: proc(5) on ``schedstat`` (Documentation/scheduler/sched-stats.rst) and ``stat``;
 Documentation/accounting/psi.rst; Documentation/admin-guide/cgroup-v2.rst on ``cpu.stat``.
@@ -18,16 +18,16 @@ from harness.model import Clock, Plan, Status
 from harness.model.beside import Others
 
 THRESHOLD = 0.10
-"""Of its time; what was taken more from is disturbed. A figure is to be told apart from its
-quiet one by no more than 15 %: it loses at most what was taken, up to a quarter more for caches that have to
-be filled again, and a few percent by which quiet repeats differ as well."""
+"""A measurement of which other programs took a larger part is disturbed. So an unmarked figure is within 15 %
+of its undisturbed value: it loses at most what was taken, plus up to a quarter of that for caches that must
+be filled again, plus the few percent by which undisturbed repeats differ."""
 
 HYPERTHREAD = 0.5
-"""The most that a busy hyperthread takes from the other one of its core: their share is equal."""
+"""The most that a busy hyperthread takes from the other one of its core: each has an equal share."""
 
 
 class Record(Protocol):
-    """Of a cell or of a probe."""
+    """The record of a cell or of a probe."""
 
     @property
     def status(self) -> Status: ...
@@ -43,18 +43,17 @@ R = TypeVar("R", bound=Record)
 
 
 class Disturbed(msgspec.Struct, frozen=True):
-    """What part of a measurement others took, and who did, in words."""
+    """The part of a measurement that other programs took, and who took it, in words."""
 
     share: float
     cause: str
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
-    """A processor that programs of the run are bound to, since some moment before.
+    """A processor that programs of the run are bound to, with its counters since some moment before.
 
-    ``ran_ns`` and ``waited_ns`` are of all these programs together. ``siblings`` are the other hyperthreads
-    of its core, but for those that are the run's as well, and ``siblings_idle_ns`` is how long they idled,
-    added up.
+    ``ran_ns`` and ``waited_ns`` are sums over these programs. ``siblings`` is the number of the core's other
+    hyperthreads that the run does not use, and ``siblings_idle_ns`` the sum of their idle times.
     """
 
     number: int
@@ -70,13 +69,13 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine at one moment: its counters since it started, None for those that it does not have.
+    """A machine at one moment: its counters since it started. None: the machine does not have this counter.
 
-    ``at_ns`` is its monotonic clock, and so is ``until_ns``, which ends what is written: one that differs was
-    read while it was written. ``idle_ns`` is of all processors together, ``stolen_ns`` of each, or of all
-    where ``cores`` have their own. ``ours_ns`` is processor time that is explained: the run's own programs',
-    and where the run is on the machine's own kernel also the kernel's. ``cores`` are empty where the run's
-    programs are bound to none.
+    ``at_ns`` and ``until_ns`` are times of its monotonic clock; ``until_ns`` is written last, so a sample in
+    which it differs was read while it was written. ``idle_ns`` is the sum over all processors; ``stolen_ns``
+    is one value for each processor, or one for all if ``cores`` have their own. ``ours_ns`` is the explained
+    processor time: that of the run's own programs, and the kernel's too if the run is on the machine's own
+    kernel. ``cores`` are empty if the run's programs are not bound to any.
     """
 
     at_ns: int
@@ -92,7 +91,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def between(first: Look, last: Look, hosts: Sequence[str]) -> Others | None:
-    """What others took between two looks at one machine; None if no time has passed."""
+    """What other programs took between two samples of one machine; None if no time has passed."""
     wall_ns = last.at_ns - first.at_ns
     if wall_ns <= 0:
         return None
@@ -101,7 +100,7 @@ def between(first: Look, last: Look, hosts: Sequence[str]) -> Others | None:
         None if a is None or b is None else (b - a) / wall_ns
         for a, b in ((first.pressure_ns, last.pressure_ns), (first.throttled_ns, last.throttled_ns))
     )
-    # Of one processor's time. Idle time is exact where that of tasks is sampled by ticks.
+    # In units of one processor's time. Idle time is exact; the times of tasks are sampled by ticks.
     unexplained = last.processors - (last.idle_ns - first.idle_ns + last.ours_ns - first.ours_ns) / wall_ns
     others = max(0.0, unexplained - sum(stolen))
     use = Others(
@@ -119,12 +118,13 @@ def between(first: Look, last: Look, hosts: Sequence[str]) -> Others | None:
 
 
 def _on_core(first: Core, last: Core, use: Others) -> Others:
-    """Of a run whose programs are bound to a core: what they waited for others, as far as others had it."""
+    """For a run bound to a core: how long it waited, but no longer than other programs used the core."""
     wall_ns = use.wall_ns
     stolen_ns = last.stolen_ns - first.stolen_ns
     waited_ns = last.waited_ns - first.waited_ns
-    # What is left of the core is others', what a hypervisor took with it. Programs of the run wait for one
-    # another as well, each time that one hands the core to the next; what they wait beyond this is that.
+    # The rest of the core's time is other programs', including what a hypervisor took. The run's programs
+    # also wait for one another, each time that one hands the core to the next: any longer wait is of that
+    # kind.
     others_ns = max(0, wall_ns - (last.idle_ns - first.idle_ns) - (last.ran_ns - first.ran_ns))
     held_ns = (use.throttled or 0.0) * wall_ns
     idle = (last.siblings_idle_ns - first.siblings_idle_ns) / wall_ns
@@ -133,7 +133,7 @@ def _on_core(first: Core, last: Core, use: Others) -> Others:
     if last.best_pace and (paces := last.paces - first.paces):
         pace = (last.pace_sum - first.pace_sum) / paces / last.best_pace
         slowed = max(0.0, 1 - pace)
-    # What a core loses to whoever shares it is known where its pace is, and else at most its half.
+    # The loss to a shared core is known if its pace was measured; otherwise it is at most half of the core.
     shared_ns = HYPERTHREAD * (beside or 0.0) * wall_ns
     if slowed is not None:
         shared_ns = slowed * (last.ran_ns - first.ran_ns)
@@ -149,9 +149,9 @@ def _on_core(first: Core, last: Core, use: Others) -> Others:
 
 
 def _anywhere(use: Others, last: Look) -> Others:
-    """Of a run whose programs are on any processor: what anybody waited, as far as others had processors."""
+    """For a run on any processor: how long any program waited, but no longer than other programs ran."""
     others = use.processors or 0.0
-    # Where nobody counts who waits, somebody of the run's meets others as often as they are there.
+    # If no counter says who waits, the run meets other programs as often as they run.
     waited = others if use.pressure is None else use.pressure
     beside = others if last.is_hyperthreaded else None
     taken = min(waited, others * use.cores) + (use.stolen or 0.0)
@@ -160,7 +160,7 @@ def _anywhere(use: Others, last: Look) -> Others:
 
 
 def is_calm(others: Iterable[Others]) -> bool:
-    """Whether there is room for a run on all machines: a processor that nobody else needs or slows."""
+    """Whether all machines have room for a run: a processor that no other program needs or slows."""
     return all(
         max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
         and (1 - (use.processors or 0.0)) * use.cores >= 1 - THRESHOLD
@@ -169,15 +169,15 @@ def is_calm(others: Iterable[Others]) -> bool:
 
 
 def worst(record: Record) -> Others | None:
-    """The machine from which most was taken; None where nothing is known."""
+    """The machine that lost most; None if nothing is known."""
     known = [use for use in record.others if use.taken is not None]
     return max(known, key=lambda use: use.taken or 0.0, default=None)
 
 
 def share(record: Record) -> float | None:
-    """The part that others took of what a measurement could have had, 0 to 1; None: not known.
+    """The part of a measurement that other programs took, 0 to 1; None: unknown.
 
-    Virtual time stands still while others have the processor.
+    Virtual time stands still while other programs have the processor.
     """
     if record.clock is Clock.VIRTUAL:
         return 0.0
@@ -186,56 +186,56 @@ def share(record: Record) -> float | None:
 
 
 def is_disturbed(record: Record) -> bool:
-    """Whether others took so much of a measurement that its figure is not to be used."""
+    """Whether other programs took too much of a measurement for its figure to be used."""
     return (share(record) or 0.0) > THRESHOLD
 
 
 def counting(records: Iterable[R]) -> list[R]:
-    """Of repeats those that count: what is ok and was not disturbed. Where all was, none is better."""
+    """The repeats that count: ok and undisturbed. If all were disturbed, all that are ok."""
     good = [record for record in records if record.status is Status.OK]
     return [record for record in good if not is_disturbed(record)] or good
 
 
 def quiet(records: Iterable[R]) -> list[R]:
-    """Of repeats those that conclusions can be drawn from: ok and not disturbed."""
+    """The repeats that conclusions can be drawn from: ok and undisturbed."""
     return [record for record in records if record.status is Status.OK and not is_disturbed(record)]
 
 
 def is_final(record: Record, plan: Plan) -> bool:
-    """Whether what was measured need not be measured again."""
+    """Whether a measurement need not be repeated."""
     return record.status is Status.OK and not (plan.retries and is_disturbed(record))
 
 
 def told(record: Record) -> Disturbed | None:
-    """What is to be said of a figure that counts, if it was disturbed."""
+    """What to say about a figure that counts, if it was disturbed."""
     if record.status is not Status.OK or not is_disturbed(record):
         return None
     return Disturbed(share(record) or 0.0, cause(record))
 
 
 def summary(records: Iterable[Record]) -> str:
-    """Of several measurements of one cell, what disturbed them most; "" for none that was."""
+    """The worst disturbance of several measurements of one cell; "" if none was disturbed."""
     found = [disturbed for record in records if (disturbed := told(record)) is not None]
     if not found:
         return ""
     worst = max(found, key=lambda disturbed: disturbed.share)
-    return f"disturbed: others took up to {percent(worst.share)} of the time ({worst.cause})"
+    return f"disturbed: other programs took up to {percent(worst.share)} of the time ({worst.cause})"
 
 
 def cause(record: Record) -> str:
-    """Who disturbed a measurement: ``other processes had 63 % of the processors``."""
+    """Who disturbed a measurement: ``other programs used 63 % of the processors``."""
     use = worst(record)
     if use is None or use.taken is None:
-        return "it is not known by whom"
+        return "the cause is unknown"
     where = f"on the {' and '.join(use.hosts)} " if len(record.others) > 1 else ""
     half = use.taken / 2
     if (use.stolen or 0.0) >= half:
         return f"{where}the hypervisor gave {percent(use.stolen)} of a processor to other machines"
     if (use.throttled or 0.0) >= half:
-        return f"{where}the limit of a control group held it back for {percent(use.throttled)} of the time"
+        return f"{where}the limit of a control group held the run for {percent(use.throttled)} of the time"
     if (use.slowed or 0.0) >= max(half, use.waited or 0.0):
         return f"{where}the processor was {percent(use.slowed)} slower than at its best"
-    return f"{where}other processes had {percent(use.processors)} of the processors"
+    return f"{where}other programs used {percent(use.processors)} of the processors"
 
 
 def percent(part: float | None) -> str:

@@ -1,9 +1,9 @@
 """Latencies of many I/Os as fio's histogram (``--output-format=json+``), and percentiles of several together.
 
-A percentile of a union does not follow from the percentiles of its parts, and their mean is none of
-it. The histograms do add up: over jobs, hosts and repeats. fio's bins are the same in every process
-since 2.99 (``stat.h``, FIO_IO_U_PLAT_*: 64 to each power of two, named by their middles), so a bin
-is within 1/128 of the latencies in it, and merging loses nothing that fio had not lost.
+The percentiles of parts do not determine the percentile of their union, and their mean is not it. Histograms
+can be added up: over jobs, hosts and repeats. fio's bins are the same in every process since 2.99
+(``stat.h``, FIO_IO_U_PLAT_*: 64 to each power of two, named by their middles). So a bin is within 1/128 of
+the latencies in it, and merging loses nothing more.
 """
 
 from __future__ import annotations
@@ -22,37 +22,39 @@ from harness.model.ranges import Count
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """How many I/Os took how long: ``bins`` maps a latency in ns, the middle of a bin, to a count of I/Os."""
+    """A count of I/Os by latency: ``bins`` maps the middle of a bin, in ns, to its number of I/Os."""
 
     bins: dict[Count, Count] = {}
 
     @property
     def count(self) -> int:
-        """All I/Os."""
+        """The number of all I/Os."""
         return sum(self.bins.values())
 
     @property
     def mean_ns(self) -> float:
-        """Mean of the bins' middles, within 1/128 of that of the latencies; ValueError if there are none."""
+        """The mean of the bins' middles, within 1/128 of the latencies' mean. ValueError if there are
+        none."""
         return sum(value * count for value, count in self.bins.items()) / self._require_count()
 
     def percentile_ns(self, q: float) -> int:
-        """The lowest bin with at least ``q`` percent (0 < q <= 100) of all I/Os in it and below.
+        """The lowest bin such that it and the bins below hold at least ``q`` percent (0 < q <= 100) of all
+        I/Os.
 
-        That is what fio reports for the same bins, to the nanosecond (``stat.c``,
-        calc_clat_percentiles). ValueError for another ``q``, or if there are no I/Os.
+        fio reports the same for these bins, to the nanosecond (``stat.c``, calc_clat_percentiles). ValueError
+        for another ``q``, or if there are no I/Os.
         """
         return self.percentiles_ns([q])[0]
 
     def percentiles_ns(self, qs: Sequence[float]) -> list[int]:
-        """``percentile_ns`` of each of ``qs``: the bins are sorted once."""
+        """``percentile_ns`` for each of ``qs``; the bins are sorted once."""
         for q in qs:
             if not 0 < q <= 100:
-                raise ValueError(f"a percentile is above 0 and at most 100, not {q}")
+                raise ValueError(f"expected a percentile above 0 and at most 100, found {q}")
         count = self._require_count()
         ranked = sorted(self.bins)
         below = list(itertools.accumulate(self.bins[value] for value in ranked))
-        # Exact: a product of floats could land on the wrong side of a whole number, and so of a bin.
+        # Exact: a product of floats could be on the wrong side of a whole number, and so of a bin.
         return [ranked[bisect_left(below, Fraction(q) * count / 100)] for q in qs]
 
     def _require_count(self) -> int:
@@ -65,9 +67,9 @@ class Histogram(msgspec.Struct, frozen=True):
 def from_fio(direction: Mapping[str, Any]) -> Histogram:
     """The histogram of one ``read``, ``write``, ``trim`` or ``sync`` object of a job in fio's JSON.
 
-    That of total latency (``lat_ns``, where the job has lat_percentiles=1) if there is one, else that
-    of completion latency (``clat_ns``); an empty one if fio wrote none. UsageError for bins that are
-    not counts by nanoseconds.
+    It is that of total latency (``lat_ns``, if the job has lat_percentiles=1), else that of completion
+    latency (``clat_ns``); it is empty if fio wrote none. UsageError for bins that are not counts by
+    nanoseconds.
     """
     for kind in ("lat_ns", "clat_ns"):
         distribution = direction.get(kind)
@@ -78,7 +80,7 @@ def from_fio(direction: Mapping[str, Any]) -> Histogram:
 
 
 def merge(histograms: Iterable[Histogram]) -> Histogram:
-    """All I/Os of all ``histograms`` in one; of none, an empty one."""
+    """All I/Os of all ``histograms`` in one; an empty one for none."""
     bins: dict[int, int] = {}
     for histogram in histograms:
         for value, count in histogram.bins.items():
@@ -98,6 +100,6 @@ def _bins(found: object) -> dict[int, int]:
 
 def _refusal(found: str) -> UsageError:
     return UsageError(
-        f"counts of I/Os by latency in ns were expected as fio's bins, but found: {found}",
+        f"expected fio's bins as counts of I/Os by latency in ns, found {found}",
         hint="write them with fio --output-format=json+ of fio 3",
     )

@@ -1,19 +1,18 @@
-"""How many times as much is B as A, and is that more than chance? Pure functions over repeats of one cell.
+"""How many times as fast is B as A, and is that more than chance? Pure functions over repeats of one cell.
 
-The repeat is the unit: what fio saw within one is neither independent nor what varies between runs.
-Everything is done on logarithms, where a ratio is a shift, and by ranks, which assume nothing of the
-distribution but that A and B would be interchangeable if they did not differ:
+The repeat is the unit: the I/Os within one repeat are not independent, and they do not show what varies
+between runs. All computations use logarithms, where a ratio is a shift, and ranks, which assume nothing about
+the distribution except that A and B are interchangeable if they do not differ:
 
 - **Pairs** (blocks that share the noise of their machine): the Wilcoxon signed-rank test of
-  log B - log A, and the Hodges-Lehmann interval that belongs to it (Hollander, Wolfe and Chicken,
+  log B - log A, and its Hodges-Lehmann interval (Hollander, Wolfe and Chicken,
   Nonparametric Statistical Methods, sections 3.1-3.3).
-- **Two samples**: the Mann-Whitney test and its interval (the same, sections 4.1-4.3). What the first
-  repeats cost while a machine warms up is cut off both by MSER (White, Simulation 69(6), 1997).
+- **Two samples**: the Mann-Whitney test and its interval (the same, sections 4.1-4.3). The repeats in which a
+  machine warms up are removed from both samples by MSER (White, Simulation 69(6), 1997).
 
-Both count exactly, in integers. Repeats that follow one another resemble each other on a machine that
-drifts, so fewer of them count than were made: the variance is inflated for the autocorrelation that
-is found, after the correction for its bias (Marriott and Pope, Biometrika 41, 1954).
-``bench/power.py`` prints how often all this errs.
+Both count exactly, in integers. On a machine that drifts, consecutive repeats resemble each other, so they
+count as fewer: the variance is inflated for the autocorrelation found, after the correction for its bias
+(Marriott and Pope, Biometrika 41, 1954). ``bench/power.py`` prints how often all this errs.
 """
 
 from __future__ import annotations
@@ -30,26 +29,27 @@ import msgspec
 from harness.analysis import steady
 
 CONFIDENCE = 0.95
-"""Of every interval."""
+"""Confidence of every interval."""
 
 LEVEL = 0.02
-"""Largest p of a difference that counts. Not 5 %: what few repeats hide of their autocorrelation errs
-as well, and bench/power.py finds 5 % altogether for repeats that resemble the one before by a half."""
+"""The largest p of a difference that counts. It is not 5 %, because the autocorrelation that few repeats hide
+adds errors: for repeats that resemble the one before by a half, bench/power.py finds 5 % in all."""
 
 FEWEST = 5
-"""With fewer repeats on each side not even a complete separation reaches ``LEVEL``: 2 / C(8, 4) = 2.9 %."""
+"""With fewer repeats on each side, even a complete separation does not reach ``LEVEL``: 2 / C(8, 4) = 2.9
+%."""
 
-_FEWEST_PAIRS = 8  # the first number of which one that disagrees still lets p be below LEVEL
-_LEAST_CORRELATION = 0.5  # from there on pairs have no more variance than one of the two samples alone
-_MOST = 200  # repeats of a side; of more, means of consecutive ones are taken
-_EXACT_UP_TO = 40  # repeats; from there on the normal distribution is within 0.1 % of the exact one
+_FEWEST_PAIRS = 8  # with fewer, a single pair that disagrees keeps p above LEVEL
+_LEAST_CORRELATION = 0.5  # from here on pairs have no more variance than one of the two samples alone
+_MOST = 200  # repeats of a side; with more, means of consecutive repeats take their place
+_EXACT_UP_TO = 40  # repeats; beyond, the normal distribution is within 0.1 % of the exact one
 _HIGHEST_AUTOCORRELATION = 0.95
-_MOST_WARM_UP = 3  # the part of the repeats that may be cut off: one in three
-_LEAST_GAIN = 0.5  # what cutting has to leave of the mean's squared standard error
+_MOST_WARM_UP = 3  # the part of the repeats that may be removed: one in three
+_LEAST_GAIN = 0.5  # the mean's squared standard error must fall to this part
 
 
 class Judgement(enum.StrEnum):
-    """What the comparison of a cell says of B."""
+    """What the comparison of a cell says about B."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -60,9 +60,9 @@ class Judgement(enum.StrEnum):
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """B over A. ``low`` and ``high`` bound it with 95 % confidence; None: too few repeats for that.
 
-    ``p`` is the probability of so clear a difference between two samples of the same.
-    ``inflation`` is how many repeats count as one for their autocorrelation, and ``warm_up`` how many
-    at the beginning of both samples were left out.
+    ``p`` is the probability of a difference this clear between two samples of the same distribution.
+    ``inflation`` is how many repeats count as one because of their autocorrelation. ``warm_up`` is how many
+    repeats were removed at the beginning of both samples.
     """
 
     ratio: float
@@ -77,18 +77,18 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
-    """B over A from repeats in the order they were measured, all above zero.
+    """B over A, from repeats in the order of measurement, all above zero.
 
-    ``paired``: a[i] and b[i] were measured in the same block. Of more than 200 repeats on a side, means
-    of consecutive ones take their place. ValueError for no samples, for one that
-    is not above zero, and for pairs of unequal number.
+    ``paired``: a[i] and b[i] were measured in the same block. With more than 200 repeats on a side, means of
+    consecutive repeats take their place. ValueError for no samples, for a sample that is not above zero, and
+    for pairs of unequal number.
     """
     if not (a and b and min(*a, *b) > 0):
-        raise ValueError("samples above zero were expected on both sides")
+        raise ValueError("expected samples above zero on both sides")
     log_a, log_b = list(map(math.log, a)), list(map(math.log, b))
     if paired and len(log_a) != len(log_b):
-        raise ValueError("pairs have as many samples on both sides")
-    # The work grows with the product of both numbers.
+        raise ValueError("expected as many samples on both sides for pairs")
+    # The work is proportional to the product of both numbers.
     log_a, log_b = (side if len(side) <= _MOST else steady.in_rounds(side, _MOST) for side in (log_a, log_b))
     if paired and _share_noise(log_a, log_b):
         return _of_pairs([y - x for x, y in zip(log_a, log_b, strict=True)])
@@ -96,22 +96,23 @@ def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
 
 
 def _share_noise(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether to take blocks as pairs: where they have nothing in common, that costs and gains nothing."""
+    """Whether to take blocks as pairs. If they have no noise in common, pairs neither cost nor gain
+    anything."""
     if len(a) < _FEWEST_PAIRS:
         return False
     try:
         return correlation(a, b) >= _LEAST_CORRELATION
-    except StatisticsError:  # one of the two never varies
+    except StatisticsError:  # one of the two is constant
         return False
 
 
 def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> list[tuple[Judgement, float]]:
-    """The verdict of each of several cells that are looked at together, and its adjusted p.
+    """The verdict on each of several cells that are compared together, and its adjusted p.
 
-    Among 40 cells that do not differ some will look as if they did. The p are therefore adjusted after
-    Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995): of all differences shown at most ``LEVEL``
-    are expected to be none, and where no cell differs the chance of showing any is at most that.
-    "No difference shown" says more than that nothing was found: the interval lies within ``margin`` of 1.
+    Among 40 cells that do not differ, some will look as if they did. So the p are adjusted after Benjamini
+    and Hochberg (J. R. Stat. Soc. B 57, 1995): at most ``LEVEL`` of all differences shown are expected to be
+    none, and if no cell differs, the chance of showing any is at most ``LEVEL``. "No difference shown" says
+    more than that none was found: the interval lies within ``margin`` of 1.
     """
     return [
         (_verdict(ratio, p, margin, higher_is_better), p)
@@ -174,7 +175,7 @@ def _shift(
     paired: bool,
     warm_up: int,
 ) -> Ratio:
-    """The estimate, the interval and p: the statistic is how many of the ``shifts`` are above zero."""
+    """Estimate, interval and p. The statistic is the number of ``shifts`` above zero."""
     shifts = sorted(shifts)
     count = len(shifts)
     deviation = math.sqrt(variance * inflation)
@@ -182,7 +183,7 @@ def _shift(
     extreme = math.floor(min(above, count - above))
     p = min(1.0, 2 * cumulative(extreme))
     if inflation > 1:
-        # With the correction for continuity. Never below the exact p: inflation takes away, it does not add.
+        # With the continuity correction. Never below the exact p: inflation only raises p.
         p = max(p, math.erfc(max(0.0, count / 2 - extreme - 0.5) / deviation / math.sqrt(2)))
     middle = count // 2
     half = (1 - CONFIDENCE) / 2
@@ -206,10 +207,10 @@ def _shift(
 
 
 def _inflation(series: Sequence[Sequence[float]]) -> float:
-    """Variance of a mean of such samples over that of as many independent ones; at least 1.
+    """The variance of a mean of such samples over that of as many independent ones; at least 1.
 
-    For an autocorrelation that falls geometrically (AR(1)), estimated from neighbours in all
-    ``series`` together. It also makes the samples look less spread than they are, which counts too.
+    It assumes an autocorrelation that falls geometrically (AR(1)), estimated from neighbours in all
+    ``series`` together. Autocorrelation also makes the spread of the samples look smaller, which is included.
     """
     products = squares = 0.0
     for values in series:
@@ -221,7 +222,7 @@ def _inflation(series: Sequence[Sequence[float]]) -> float:
     if squares == 0 or n < 2:
         return 1.0
     found = products / squares
-    # The mean taken off pulls the estimate down by (1 + 3 rho) / n.
+    # Subtracting the mean lowers the estimate by (1 + 3 rho) / n.
     rho = min(found + (1 + 3 * max(found, 0.0)) / n, _HIGHEST_AUTOCORRELATION)
     if rho <= 0:
         return 1.0
@@ -231,9 +232,9 @@ def _inflation(series: Sequence[Sequence[float]]) -> float:
 
 
 def _warm_up(a: Sequence[float], b: Sequence[float]) -> int:
-    """How many repeats to leave out at the beginning of both: those without which the means are known best.
+    """How many repeats to remove at the beginning of both: as many as make the means known best.
 
-    One number for both, found from both: chosen for each, it could make two equal samples differ.
+    One number for both, found from both: a number for each could make two equal samples differ.
     """
     longest = min(len(a), len(b)) // _MOST_WARM_UP
     errors = [
@@ -251,7 +252,7 @@ def _squares(values: Sequence[float]) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _signed_ranks(n: int) -> Cumulative:
-    """Of the sum of the ranks with a plus sign, each sign being as likely as the other."""
+    """Distribution of the sum of the ranks with a plus sign, if both signs are equally likely."""
     if n > _EXACT_UP_TO:
         return NormalDist(n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)).cdf
     counts = [1]
@@ -265,7 +266,8 @@ def _signed_ranks(n: int) -> Cumulative:
 
 @functools.lru_cache(maxsize=256)
 def _rank_sums(m: int, n: int) -> Cumulative:
-    """Of how many of all pairs have B above A, each order of all m + n samples being as likely as the others.
+    """Distribution of the number of pairs with B above A, if all orders of all m + n samples are equally
+    likely.
 
     The counts are the coefficients of the Gaussian binomial: the product over i = 1 .. m of
     (1 - q^(n+i)) / (1 - q^i).

@@ -1,9 +1,9 @@
-"""Figures that cannot be: faster than the link, or than the disk behind it.
+"""Impossible figures: faster than the link, or than the disk behind it.
 
-Pure: a record, and what its plan and its run say of the link and of the local disk. Data that was
-not on the wire at all is the matter of ``protection.proof``. Each bound errs towards letting a figure pass.
-What is beyond a rate that is known makes a cell invalid. What is only beyond other measurements, which vary
-and have caches of their own, is a warning.
+Pure functions: a record, and what its plan and its run say about the link and the local disk.
+(``protection.proof`` finds data that was not on the wire at all.) Each bound errs towards accepting a figure.
+A figure beyond a known rate makes a cell invalid. A figure that is only beyond other measurements gives a
+warning, because those vary and have caches of their own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from harness.model import LINK_LOCAL, ClientPart, DiskProfile, Duplex, Io, LinkP
 
 ETHERNET_HEADER_BYTES = 14
 TOLERANCE = 0.02
-"""What clocks, and frames at the beginning and end of a measurement, may add to a link."""
+"""What clocks, and frames at the beginning and end of a measurement, may add to a link's figure."""
 
 LOCAL_MARGIN = 0.10
-"""What the network would have to make faster for it to be no noise."""
+"""How much faster than the local disk a figure must be to be more than noise."""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """``reasons`` make a cell invalid, ``warnings`` stay beside its number; sentences without a full stop."""
+    """``reasons`` make a cell invalid, ``warnings`` stay with its figure. Both are sentences without a full
+    stop."""
 
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -37,12 +38,12 @@ def check(
     disk: DiskProfile | None = None,
     local: Sequence[Record] = (),
 ) -> Findings:
-    """What is impossible or odd about a measured record.
+    """What is impossible or unlikely about a measured record.
 
-    ``link`` is the profile of its link, None if it has none, and ``disk`` the modelled one below the target.
-    ``local`` are records of the same workload on the same storage without a network, of the same run: as many
-    as there are by now, in any status. Each initiator of several has a link of its own; together they may
-    well be faster than one that asks the disk itself.
+    ``link`` is the profile of its link, or None; ``disk`` is the modelled disk below the target, or None.
+    ``local`` are the run's records so far of the same workload on the same storage without a network, in any
+    status. Each of several initiators has its own link, so together they may well be faster than one that
+    uses the disk itself.
     """
     reasons = _beyond_model(record, disk) if disk is not None else []
     if record.link == LINK_LOCAL:
@@ -55,7 +56,7 @@ def check(
 
 
 def with_findings(record: Record, found: Findings) -> Record:
-    """The record with what was found: its status, reasons and warnings."""
+    """The record with the findings: its status, reasons and warnings."""
     reasons = [record.reason] if record.reason is not None else []
     return msgspec.structs.replace(
         record,
@@ -66,9 +67,9 @@ def with_findings(record: Record, found: Findings) -> Record:
 
 
 def as_found(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkProfile:
-    """A link over real interfaces, of which ``ends`` say what they are: as fast as the slower Ethernet card.
+    """A link over real interfaces, as fast as the slower Ethernet card; ``ends`` describe the interfaces.
 
-    Others (bridges, bonds, virtual interfaces) name a speed that they do not keep to.
+    Other interfaces (bridges, bonds, virtual ones) report a speed that they do not keep to.
     """
     speeds = [
         speed
@@ -81,14 +82,14 @@ def as_found(link: LinkProfile, ends: Iterable[Mapping[str, object]]) -> LinkPro
 def _beyond_link(record: Record | ClientPart, link: LinkProfile) -> list[str]:
     found = []
     if link.rate_bit_s is not None:
-        # No bound of TCP's: netem charges a super-packet of 64 KB the headers of one frame (network.links).
+        # Not TCP's bound: netem charges a super-packet of 64 KB the headers of one frame (network.links).
         frame_bytes = link.mtu_bytes + ETHERNET_HEADER_BYTES
         share = frame_bytes / (frame_bytes + link.frame_overhead_bytes)
         most = link.rate_bit_s / 8 * share
         rates = [io.bytes_per_s for io in _sides(record)]
         rate = sum(rates) if link.duplex is Duplex.HALF else max(rates, default=0.0)
         if rate > most * (1 + TOLERANCE):
-            found.append(f"{_mb_s(rate)} were measured, but the link carries at most {_mb_s(most)}")
+            found.append(f"measured {_mb_s(rate)}, but the link carries at most {_mb_s(most)}")
     round_trip_ns = 2000 * max(0.0, link.path_delay_us - link.jitter_us) * (1 - TOLERANCE)
     lowest = min((io.latency.min_ns for io in _sides(record) if io.latency.min_ns is not None), default=None)
     if lowest is not None and lowest < round_trip_ns:
@@ -100,7 +101,7 @@ def _beyond_link(record: Record | ClientPart, link: LinkProfile) -> list[str]:
 
 
 def _beyond_model(record: Record, disk: DiskProfile) -> list[str]:
-    """What a modelled disk moves is known; one with moving parts may have read ahead before."""
+    """The rate of a modelled disk is known. (One with moving parts may have read ahead before.)"""
     found = []
     for io in _sides(record):
         if disk.moving is not None:
@@ -110,16 +111,16 @@ def _beyond_model(record: Record, disk: DiskProfile) -> list[str]:
         else:
             return []
         if io.bytes - ahead > rate * io.runtime_ns / 1e9 * (1 + TOLERANCE):
-            found.append(f"{_mb_s(io.bytes_per_s)} were measured, but the disk moves at most {_mb_s(rate)}")
+            found.append(f"measured {_mb_s(io.bytes_per_s)}, but the disk moves at most {_mb_s(rate)}")
     return found
 
 
 def _beyond_disk(record: Record, local: Sequence[Record]) -> list[str]:
-    """Writes that are faster than the fastest to the same disk without a network may not be on it."""
+    """Writes that are faster than the fastest to the same disk without a network may not be on the disk."""
     rates = [other.write.bytes_per_s for other in local if other.write is not None]
     if record.write is None or not rates or record.write.bytes_per_s <= max(rates) * (1 + LOCAL_MARGIN):
         return []
-    return ["writes are faster than to the disk without a network: something on the way may keep them back"]
+    return ["writes are faster than to the disk without a network: something in between may cache them"]
 
 
 def _below_local(record: Record, local: Sequence[Record]) -> list[str]:
@@ -128,7 +129,7 @@ def _below_local(record: Record, local: Sequence[Record]) -> list[str]:
         mean = _mean_ns(getattr(record, direction))
         means = [value for other in local if (value := _mean_ns(getattr(other, direction))) is not None]
         if mean is not None and means and mean < min(means) * (1 - LOCAL_MARGIN):
-            found.append(f"a {direction} takes less time than without the network: something may cache")
+            found.append(f"a {direction} takes less time than without the network: something may cache it")
     return found
 
 

@@ -1,8 +1,8 @@
-"""Which cell is measured next: each repeat is a shuffled block, and only of cells that need another one.
+"""Which cell is measured next. Each repeat is a shuffled block of the cells that need another repeat.
 
-A plan with a stopping rule repeats each cell until the interval of its median is narrow enough, so that
-how many cells there are is known in the end. All is decided by the records, which a resumed run has too.
-Cells that others disturbed come again at the end of their block, a bounded number of times.
+A plan with a stopping rule repeats each cell until the interval of its median is narrow enough, so the number
+of cells is known only at the end. The records decide everything, and a resumed run has them too. Disturbed
+cells are measured again at the end of their block, a limited number of times.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from harness.analysis.stats import Decision
 from harness.model import Cell, Column, Plan, Record, Status
 
 Place = tuple[Column, str]
-"""A column and the name of a workload: a cell of the matrix, all its repeats together."""
+"""A column and the name of a workload: a cell of the matrix with all its repeats."""
 
 
 def order_of_cells(plan: Plan) -> list[Cell]:
-    """All cells that a plan may come to, in the order they are measured: a repeat is a shuffled block."""
+    """All cells that a plan may measure, in their order: a repeat is a shuffled block."""
     cells: list[Cell] = []
     for repeat in range(1, plan.most_repeats + 1):
         block = [
@@ -28,19 +28,18 @@ def order_of_cells(plan: Plan) -> list[Cell]:
             for column in plan.columns
             for workload in plan.workloads
         ]
-        # Not for secrecy: a stored seed has to give the same order again.
+        # Not for secrecy: a stored seed must give the same order again.
         random.Random(f"{plan.seed}/{repeat}").shuffle(block)  # noqa: S311
         cells += block
     return cells
 
 
 class Schedule:
-    """The cells that are left of a plan, given what was measured before: ``(place in the order, cell)``.
+    """The cells of a plan that remain, given what was measured before: ``(place in the order, cell)``.
 
-    Cells without an ok record are left, and so are those that others disturbed, unless the plan takes those
-    as they are. With a stopping rule those are passed over whose place needs no more repeats by the records
-    that ``take`` was given so far. The first repeat is always made: a cell that the time did not reach would
-    have no number at all.
+    Cells without an ok record remain, and so do disturbed ones, unless the plan keeps those as they are. With
+    a stopping rule, cells are skipped whose place needs no more repeats by the records that ``take`` got so
+    far. The first repeat is always made: a cell that the time did not reach would have no figure at all.
     """
 
     def __init__(self, plan: Plan, records: Iterable[Record] = ()) -> None:
@@ -55,10 +54,10 @@ class Schedule:
         self._in_vain: Counter[Place] = Counter()
         self._spent_ns = 0
         self._retries = plan.retries
-        """How often in a block; 0 once others do not calm down."""
+        """How often in a block; 0 once it is clear that other programs do not calm down."""
         for record in records:
             self.take(record)
-        # What failed before is tried again, and what was disturbed as well.
+        # What failed before is tried again, and so is what was disturbed.
         self._in_vain.clear()
         self._done -= self._disturbed
         self._disturbed.clear()
@@ -66,7 +65,7 @@ class Schedule:
         self._handed_out = 0
 
     def take(self, record: Record) -> None:
-        """Note what was measured; of a place that the plan does not have, nothing."""
+        """Note a record. A record of a place that the plan does not have is ignored."""
         place = (Column(record.link, record.ipsec, record.initiators), record.workload)
         if place not in self._measured:
             return
@@ -88,7 +87,7 @@ class Schedule:
         return cell in self._disturbed
 
     def give_up(self) -> None:
-        """Hand out nothing again any more: others do not calm down."""
+        """Hand out no disturbed cells any more, because other programs do not calm down."""
         self._retries = 0
 
     def __iter__(self) -> Iterator[tuple[int, Cell]]:
@@ -103,19 +102,20 @@ class Schedule:
                 yield from self._again(range(self._position - block, self._position))
 
     def _again(self, places: range) -> Iterator[tuple[int, Cell]]:
-        """Those of a block that were disturbed."""
+        """The disturbed cells of a block."""
         for attempt in range(self.plan.retries):
             for place in places:
                 if self.is_again(self._order[place]) and attempt < self._retries and not self._time_is_up:
                     yield place, self._order[place]
 
     def _values(self, place: Place) -> list[float]:
-        """What counts of a place by now."""
+        """The values of a place that count so far."""
         return [throughput_bytes_s(record) for record in disturbance.counting(self._measured[place].values())]
 
     @property
     def expected(self) -> int:
-        """How many cells are left, that which was handed out last among them: a guess if there is a rule."""
+        """How many cells remain, including the one handed out last; an estimate if there is a stopping
+        rule."""
         rule = self.plan.stop
         if rule is None:
             return self._left - max(0, self._handed_out - 1)
@@ -128,7 +128,7 @@ class Schedule:
         )
 
     def decisions(self) -> dict[Place, Decision]:
-        """What the plan's rule says of each place by now; nothing without a rule."""
+        """What the plan's rule says about each place so far; empty without a rule."""
         return {} if self.plan.stop is None else {place: self._decision(place) for place in self._measured}
 
     @property
@@ -154,12 +154,12 @@ class Schedule:
 
 
 def throughput_bytes_s(record: Record) -> float:
-    """What the stopping rule looks at: reads and writes added up."""
+    """The figure for the stopping rule: reads and writes added up."""
     return sum(io.bytes_per_s for io in (record.read, record.write) if io is not None)
 
 
 def decisions(plan: Plan, records: Iterable[Record]) -> dict[Place, Decision]:
-    """What the plan's rule says of each place of a run with these records, GO_ON where it is unfinished."""
+    """What the plan's rule says about each place of a run with these records; GO_ON if it is unfinished."""
     schedule = Schedule(plan)
     for record in records:
         schedule.take(record)

@@ -1,4 +1,4 @@
-"""What repeats of one cell look like in the order they were made: whether one median stands for them."""
+"""The shape of a cell's repeats in the order they were made: does one median describe them?"""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ BIMODAL = "bimodal: the repeats fall into two groups, and the median may be far 
 DRIFTING = "drifting: the repeats rise or fall from the first to the last, and the median with them"
 
 MATERIAL = 0.05
-"""Smallest gap between two groups, and smallest drift, that is worth a warning, as a part of the median."""
+"""The smallest gap between two groups, and the smallest drift, that gives a warning, as a part of the
+median."""
 
-_FEWEST = 8  # of fewer, one in ten looks bimodal by chance, and not even a steady rise is as rare as _CHANCE
+_FEWEST = 8  # with fewer, 10 % look bimodal by chance, and even a steady rise is not as rare as _CHANCE
 _LEAST_SHARE = 5  # a group has at least one in five repeats; fewer are outliers
 _MOST_ROUNDS = 30
-_CHANCE = 0.001  # 40 cells are looked at
+_CHANCE = 0.001  # a table has 40 cells
 
 
 def doubts(values: Sequence[float]) -> tuple[str, ...]:
-    """``BIMODAL`` and ``DRIFTING``, as far as they hold of repeats in the order they were made."""
+    """``BIMODAL`` and ``DRIFTING``, if they apply to repeats in the order they were made."""
     found = ((BIMODAL, bimodal), (DRIFTING, drifting))
     return tuple(text for text, holds in found if holds(values))
 
 
 def bimodal(values: Sequence[float]) -> bool:
-    """Whether a gap wider than half the range parts the values, with at least a fifth of them on each side.
+    """Whether a gap wider than half the range separates the values, with at least a fifth of them on each
+    side.
 
-    Of normally distributed repeats, 3 % of sets of 8 have such a gap, and hardly one of 15.
+    For normally distributed repeats, 3 % of sets of 8 have such a gap, and almost no set of 15.
     """
     n = len(values)
     if n < _FEWEST:
@@ -42,7 +44,7 @@ def bimodal(values: Sequence[float]) -> bool:
 
 
 def drifting(values: Sequence[float]) -> bool:
-    """Whether later values tend to be higher, or lower (Mann 1945, Kendall's S), and by how much matters.
+    """Whether later values tend to be higher, or lower (Mann 1945, Kendall's S), by an amount that matters.
 
     The drift is the median of all slopes (Theil and Sen) times the number of steps.
     """
@@ -50,7 +52,7 @@ def drifting(values: Sequence[float]) -> bool:
     if n < _FEWEST:
         return False
     if n > _MOST_ROUNDS:
-        # The work grows with the square of n, and means of consecutive repeats show a drift as well.
+        # The work is proportional to the square of n, and means of consecutive repeats show a drift as well.
         return drifting(steady.in_rounds(values, _MOST_ROUNDS))
     pairs = list(itertools.combinations(range(n), 2))
     score = sum((values[j] > values[i]) - (values[j] < values[i]) for i, j in pairs)

@@ -1,8 +1,7 @@
-"""Statistics derived from samples: pure functions over plain floats.
+"""Statistics of samples: pure functions over plain floats.
 
-Samples are stored, statistics never: everything here can be computed again from the records.
-Medians, because a benchmark's samples are skewed; order statistics, because they assume nothing
-about the distribution.
+Samples are stored, statistics never: all of this can be computed again from the records. Medians, because a
+benchmark's samples are skewed; order statistics, because they assume nothing about the distribution.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ import msgspec
 from harness.model import StoppingRule
 
 FEWEST = 6
-"""Samples that have a 95 % interval: see ``interval_rank``."""
+"""The fewest samples with a 95 % interval: see ``interval_rank``."""
 
 MARGIN = 0.05
-"""The difference that matters, as a part: what is shown to be within it is no difference."""
+"""The smallest difference that matters, as a part: a difference shown to be smaller counts as none."""
 
 _STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""The 97.5 % quantile of Student's t for so many samples (n - 1 degrees of freedom)."""
+"""The 97.5 % quantile of Student's t by number of samples (n - 1 degrees of freedom)."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``n`` samples say; every figure has the samples' own unit.
+    """Summary of ``n`` samples; every figure has the samples' own unit.
 
-    ``low`` and ``high`` bound the median with at least 95 % confidence if ``interval`` is true.
-    Fewer than six samples cannot do that: then they are the lowest and the highest sample. A bootstrap
-    is no way around it, for what it draws lies between those two as well.
+    ``low`` and ``high`` bound the median with at least 95 % confidence if ``interval`` is true. Fewer than
+    six samples cannot do that; then they are the lowest and the highest sample. A bootstrap would not help,
+    because what it draws also lies between those two.
     """
 
     n: int
@@ -45,14 +44,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spread(self) -> float:
-        """Distance from the median to the farther of ``low`` and ``high``, as a part of the median."""
+        """The distance from the median to the farther of ``low`` and ``high``, as a part of the median."""
         return max(self.high - self.median, self.median - self.low) / self.median if self.median else 0.0
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Median, bounds and extremes of one or more samples in any order; none is a ValueError."""
+    """Median, bounds and extremes of one or more samples in any order; ValueError for none."""
     if not samples:
-        raise ValueError("no samples")
+        raise ValueError("expected samples, found none")
     ranked = sorted(samples)
     n = len(ranked)
     rank = interval_rank(n)
@@ -83,10 +82,10 @@ def decide(
 ) -> Decision:
     """Whether to measure a cell again, given the values of its repeats so far.
 
-    It looks at how narrow the 95 % interval of the median is, and never at where it lies: to stop when
-    a difference is significant would find one sooner or later where there is none. ``made`` counts
-    repeats that gave no value too (by default there are none), and ``spent_s`` is what they took.
-    Six values are the fewest that have an interval, so ``max_repeats`` below that decides alone.
+    The rule looks at the width of the median's 95 % interval, never at where it lies: a rule that stops when
+    a difference is significant would sooner or later find one where there is none. ``made`` also counts
+    repeats without a value (by default there are none), and ``spent_s`` is the time that they all took. Six
+    values are the fewest with an interval, so below that ``max_repeats`` alone decides.
     """
     count = len(samples) if made is None else made
     if samples:
@@ -103,7 +102,7 @@ def decide(
 
 
 def repeats_expected(samples: Sequence[float], rule: StoppingRule) -> int:
-    """How many samples it will take in all until the rule stops, guessed from those there are.
+    """How many samples it will take in all until the rule stops, estimated from those there are.
 
     The interval of a median narrows with the square root of their number.
     """
@@ -117,14 +116,14 @@ def repeats_expected(samples: Sequence[float], rule: StoppingRule) -> int:
 
 
 def median(samples: Sequence[float]) -> float:
-    """The middle sample, or the mean of the two middle ones; no samples is a ValueError."""
+    """The middle sample, or the mean of the two middle ones; ValueError for no samples."""
     if not samples:
-        raise ValueError("no samples")
+        raise ValueError("expected samples, found none")
     return _middle(sorted(samples))
 
 
 class Difference(enum.StrEnum):
-    """What ratios say of whether two things differ."""
+    """What ratios say about whether two things differ."""
 
     SHOWN = "shown"
     NONE = "no difference shown"
@@ -132,11 +131,12 @@ class Difference(enum.StrEnum):
 
 
 def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | None:
-    """Whether the 95 % interval of ratios above zero holds 1; None: fewer than two, which have no interval.
+    """Whether the 95 % interval of ratios above zero contains 1; None: fewer than two ratios have no
+    interval.
 
-    If it does: ``NONE`` if all of it is within ``margin`` of 1, else ``INCONCLUSIVE``, for there may
-    be a difference that matters, or none. Six ratios or more have an interval by ranks. Three that agree do
-    so by chance in one of four cases, so fewer than six are taken for lognormal: Student's t of their
+    If it does: ``NONE`` if the whole interval is within ``margin`` of 1, else ``INCONCLUSIVE``: a difference
+    that matters is neither shown nor ruled out. Six ratios or more have an interval by ranks. Three ratios
+    agree by chance in one of four cases, so fewer than six are taken as lognormal: Student's t of their
     logarithms.
     """
     n = len(ratios)
@@ -158,10 +158,10 @@ def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | 
 def interval_rank(n: int) -> int:
     """Rank k, counted from 1, such that the k-th lowest and k-th highest of ``n`` samples bound the median.
 
-    It is the narrowest such pair with a confidence of at least 95 %, and 0 where even the extremes
-    have less (n < 6). How many of n samples fall below the median is binomial with p = 1/2, so the
-    pair misses it with probability 2 P(X < k): computed exactly, in integers (David and Nagaraja,
-    Order Statistics, section 7.1), where the usual formula with 1.96 sqrt(n) is an approximation.
+    It is the narrowest such pair with a confidence of at least 95 %, and 0 if even the extremes have less (n
+    < 6). The number of samples below the median is binomial with p = 1/2, so the pair misses the median with
+    probability 2 P(X < k). This is computed exactly, in integers (David and Nagaraja, Order Statistics,
+    section 7.1); the usual formula with 1.96 sqrt(n) is an approximation.
     """
     below = 0  # 2^n P(X < rank + 1), the samples at ranks 0 .. rank
     combinations = 1

@@ -1,10 +1,11 @@
-"""One I/O at a time over iSCSI, in closed form: the frames it takes, and how long they take.
+"""One I/O at a time over iSCSI, in closed form: the frames it takes, and their time.
 
-It is what is left of the matrix when processors cost nothing: framing, serialisation, propagation, round
-trips, and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md has both.
+This is what the matrix shows when processors cost nothing: framing, serialisation, propagation, round trips,
+and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md compares the two.
 
-Assumed: one command in flight; no loss; TCP's windows have grown to what they will be (RFC 5681's slow start
-is over) and hold at least the link's bandwidth times its delay; each direction has the whole rate.
+Assumptions: one command is in flight; there is no loss; TCP's windows have reached their final size (RFC
+5681's slow start is over) and hold at least the link's bandwidth times its delay; each direction has the
+whole rate.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ IPV4_HEADER_BYTES = 20
 """RFC 791, without options."""
 
 TCP_HEADER_BYTES = 32
-"""RFC 9293, 20 bytes, and the timestamps of RFC 7323 with their two bytes of padding, in every segment."""
+"""RFC 9293: 20 bytes; and RFC 7323's timestamps with their two bytes of padding, in every segment."""
 
 BHS_BYTES = 48
-"""RFC 7143, section 11.2.1: the basic header segment of every PDU; there are no digests and no AHS here."""
+"""RFC 7143, section 11.2.1: the basic header segment of every PDU. There are no digests and no AHS here."""
 
 PAGE_BYTES = 4096
-"""What LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
+"""How much LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
 
 ESP_HEADER_BYTES = 8
 """RFC 4303, sections 2.1 and 2.2: SPI and sequence number."""
@@ -43,7 +44,7 @@ CIPHERS = {
     "rfc4106(gcm(aes))": (8, 4),  # RFC 4106, sections 3.1 and 3.2
     "rfc7539esp(chacha20,poly1305)": (8, 4),  # RFC 7634, section 2
 }
-"""Bytes of IV in every packet, and what the encrypted part is padded to, by the kernel's name."""
+"""Bytes of IV in every packet, and the block that the encrypted part is padded to, by the kernel's name."""
 
 CHECK_VALUES = {
     "hmac(sha1)": 12,  # RFC 2404
@@ -56,7 +57,7 @@ CHECK_VALUES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Esp:
-    """ESP as it frames a packet: tunnel mode has the whole packet within, transport mode its payload."""
+    """ESP's framing of a packet: tunnel mode wraps the whole packet, transport mode its payload."""
 
     mode: IpsecMode
     iv_bytes: int
@@ -65,18 +66,18 @@ class Esp:
 
     @property
     def outer_bytes(self) -> int:
-        """All before and behind what is padded, without the IP header that transport mode keeps."""
+        """All bytes before and after the padded part, without the IP header that transport mode keeps."""
         tunnel = IPV4_HEADER_BYTES if self.mode is IpsecMode.TUNNEL else 0
         return tunnel + ESP_HEADER_BYTES + self.iv_bytes + self.icv_bytes
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
-        """What is encrypted of an IP packet of that length, its padding and trailer included."""
+        """The bytes encrypted of an IP packet of that length, including padding and trailer."""
         kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
         padded = cleartext_bytes - kept + ESP_TRAILER_BYTES
         return padded + -padded % self.block_bytes
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
-        """The IP packet that carries an IP packet of that length."""
+        """The length of the ESP packet that carries an IP packet of that length."""
         kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
         return kept + self.outer_bytes + self.sealed_bytes(cleartext_bytes)
 
@@ -88,7 +89,7 @@ class Esp:
 
 
 def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
-    """The framing of a proposal (``Proposal.kernel_algorithms``). KeyError for what is not known here."""
+    """The framing of a proposal (``Proposal.kernel_algorithms``). KeyError for an unknown algorithm."""
     cipher = next((name for name in kernel_algorithms if name in CIPHERS), kernel_algorithms[0])
     iv_bytes, block_bytes = CIPHERS[cipher]
     return Esp(
@@ -101,11 +102,10 @@ def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What the two ends agreed on (RFC 7143, section 13), and the window that TCP has come to.
+    """What the two ends negotiated (RFC 7143, section 13), and the window that TCP has reached.
 
-    ``max_recv_bytes`` is the MaxRecvDataSegmentLength of who receives the data. ``window_bytes`` is what
-    the target may have in flight: the smaller of the initiator's receive window and its own congestion
-    window.
+    ``max_recv_bytes`` is the MaxRecvDataSegmentLength of the receiver. ``window_bytes`` is what the target
+    may have in flight: the smaller of the initiator's receive window and its own congestion window.
     """
 
     initial_r2t: bool
@@ -119,7 +119,7 @@ class Session:
     def from_negotiated(
         cls, negotiated: Mapping[str, str], direction: Direction, window_bytes: int
     ) -> Session:
-        """From ``initiator.negotiated()``, the kernel's names of them."""
+        """From ``initiator.negotiated()``, which has the kernel's names."""
         receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
         return cls(
             initial_r2t=negotiated["initial_r2t"] != "0",
@@ -133,14 +133,14 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """A link and what protects it."""
+    """A link and its protection."""
 
     link: LinkProfile
     esp: Esp | None = None
 
     @property
     def mss_bytes(self) -> int:
-        """The most data in a segment (RFC 9293, section 3.7.1), when ESP has taken its part of the MTU."""
+        """The most data in a segment (RFC 9293, section 3.7.1), after ESP's part of the MTU."""
         mtu_bytes = self.link.mtu_bytes
         if self.esp is not None:
             mtu_bytes = self.esp.inner_mtu_bytes(mtu_bytes)
@@ -162,17 +162,17 @@ class Wire:
         return 8 * occupied / self.link.rate_bit_s
 
     def one_way_s(self, segments: Sequence[int]) -> float:
-        """From when they are sent until the last is there.
+        """The time from the first byte sent until the last segment has arrived.
 
-        A frame is there when all of it is (store and forward), and the next follows without a gap: so all
-        are serialised and only the last is waited for, once for the propagation.
+        A frame has arrived when all of it has (store and forward), and the next follows without a gap. So all
+        are serialised, and the propagation counts once.
         """
         return self.link.path_delay_us * 1e-6 + self.serialisation_s(segments) + self.stored_s(segments)
 
     def stored_s(self, segments: Sequence[int]) -> float:
-        """What hops add to a burst: each has the whole of a frame before it sends it on.
+        """The time that hops add to a burst: each receives a whole frame before it sends the frame on.
 
-        While it sends one it receives the next, so of a burst only the longest frame is paid for again.
+        While it sends one frame it receives the next, so only the longest frame of a burst counts again.
         """
         hops = self.link.hops
         if hops is None or not segments:
@@ -186,8 +186,8 @@ def segmented(
     """The segments that TCP makes of ``writes`` (bytes, whether more follows) that come all at once.
 
     Without Nagle's algorithm (both ends set TCP_NODELAY) each write leaves at once, so its last segment is
-    short; with "more follows" (MSG_MORE) what does not fill a segment waits. What the window has no room
-    for waits too, and later writes fill it up.
+    short. With "more follows" (MSG_MORE) data that does not fill a segment waits. Data that does not fit into
+    the window waits too, and later writes fill its segments up.
     """
     segments: list[int] = []
     sent = 0
@@ -211,7 +211,7 @@ def segmented(
 
 
 def paged(length: int) -> Iterator[int]:
-    """``length`` bytes in whole pages and a rest."""
+    """``length`` bytes in whole pages and a remainder."""
     for begin in range(0, length, PAGE_BYTES):
         yield min(PAGE_BYTES, length - begin)
 
@@ -220,9 +220,9 @@ def paged(length: int) -> Iterator[int]:
 class Receiver:
     """When Linux acknowledges (RFC 9293, section 3.8.6.3: at least every second full segment).
 
-    It does so at once when more than one full segment waits, or two short ones. What a full segment is, it
-    guesses from what comes (tcp_measure_rcv_mss(), __tcp_ack_snd_check(), tcp_cleanup_rbuf()). All else
-    waits for data that goes the other way, and here there always is some.
+    It acknowledges at once when more than one full segment waits, or two short ones. It guesses the size of a
+    full segment from what arrives (tcp_measure_rcv_mss(), __tcp_ack_snd_check(), tcp_cleanup_rbuf()). All
+    else waits for data in the other direction, and here there always is some.
     """
 
     full_bytes: int
@@ -231,7 +231,7 @@ class Receiver:
     has_short: bool = False
 
     def answers(self, data_bytes: int, *, pushed: bool) -> bool:
-        """Whether a segment of this length is answered by an ACK of its own."""
+        """Whether a segment of this length gets an ACK of its own."""
         previous, self.last_bytes = self.last_bytes, 0
         two_short = False
         self.waiting_bytes += data_bytes
@@ -251,7 +251,7 @@ class Receiver:
 
     @staticmethod
     def _may_be_full(data_bytes: int, pushed: bool) -> bool:
-        # TCP_MSS_DEFAULT and TCP_MIN_MSS, less the options, which the kernel counts as data here.
+        # TCP_MSS_DEFAULT and TCP_MIN_MSS, minus the options, which the kernel counts as data here.
         return data_bytes + TCP_HEADER_BYTES >= 536 + 20 or (
             not pushed and data_bytes + TCP_HEADER_BYTES >= 88 + 20
         )
@@ -263,12 +263,12 @@ class Receiver:
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """What one end sends without having to wait for the other."""
+    """What one end sends without waiting for the other."""
 
     by: End
     segments: tuple[int, ...]
     ends: frozenset[int]
-    """Places of the segments that end a write: those have PSH set."""
+    """Indexes of the segments that end a write: those have PSH set."""
 
     after_disk: bool = False
 
@@ -285,7 +285,7 @@ def bursts(wire: Wire, session: Session, direction: Direction, block_bytes: int)
     if direction == "read":
         answer: list[tuple[int, bool]] = []
         for length in _cut(block_bytes, min(session.max_recv_bytes, session.max_burst_bytes)):
-            # Data-In, the last with the status (section 11.7.3): the header, then page by page.
+            # Data-In; the last one carries the status (section 11.7.3). First the header, then page by page.
             answer += [(BHS_BYTES, False), *((page, False) for page in paged(length))]
         return [
             burst("initiator", [(BHS_BYTES, False)]),
@@ -313,7 +313,7 @@ def bursts(wire: Wire, session: Session, direction: Direction, block_bytes: int)
 
 
 def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
-    """A PDU of open-iscsi's: its header leaves alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
+    """A PDU of open-iscsi: its header leaves alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
     return [(BHS_BYTES, False), *([(data_bytes, False)] if data_bytes else [])]
 
 
@@ -324,9 +324,9 @@ def _cut(length: int, largest: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What goes one way for one I/O: frames, of which so many are bare ACKs, and their bytes.
+    """What one I/O sends in one direction: frames, how many of them are bare ACKs, and their bytes.
 
-    ``frame_bytes`` are those that an interface counts; ``wire_bytes`` the room they take on the medium.
+    ``frame_bytes`` are those that an interface counts; ``wire_bytes`` are those that they take on the medium.
     """
 
     frames: int
@@ -337,7 +337,7 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One I/O: what it takes."""
+    """What one I/O takes."""
 
     to_target: Traffic
     to_initiator: Traffic
@@ -349,10 +349,10 @@ class Prediction:
 def predict(
     wire: Wire, session: Session, *, direction: Direction, block_bytes: int, device_s: float
 ) -> Prediction:
-    """One I/O of ``block_bytes``; ``device_s`` is what the disk takes for it, as one command.
+    """One I/O of ``block_bytes``; ``device_s`` is the disk's time for it, as one command.
 
-    ValueError if the window is smaller than the bandwidth times the delay: then the target would wait for
-    ACKs in the middle of a burst, and this is no model of that.
+    ValueError if the window is smaller than bandwidth times delay: then the target would wait for ACKs in the
+    middle of a burst, which this model does not cover.
     """
     rate_bit_s = wire.link.rate_bit_s
     round_trip_s = wire.one_way_s([wire.mss_bytes]) + wire.one_way_s([0])
@@ -363,7 +363,7 @@ def predict(
     ack_s = wire.serialisation_s([0])
     time_s = 0.0
     for burst, ack_is_in_front in zip(dialogue, in_front, strict=True):
-        # The ACK leaves first, and while the disk works.
+        # The ACK leaves before the burst; it leaves while the disk works, if the burst waits for the disk.
         before_s = device_s if burst.after_disk else 0.0
         time_s += max(before_s, ack_s if ack_is_in_front else 0.0) + wire.one_way_s(burst.segments)
     ways = {}
@@ -390,10 +390,10 @@ SETTLING_IOS = 8
 
 
 def acks(dialogue: Sequence[Burst], mss_bytes: int) -> tuple[dict[str, int], list[bool]]:
-    """What is acknowledged during one I/O of many, when what the ends guess has settled.
+    """What is acknowledged during one I/O of many, once the ends' guesses have settled.
 
-    How many bare ACKs each end sends; and for each burst, whether one leaves just in front of it, because the
-    last segment of the burst that it answers is acknowledged at once.
+    Returns how many bare ACKs each end sends; and for each burst, whether an ACK leaves just before it,
+    because the last segment of the burst that it answers is acknowledged at once.
     """
     ends = {end: Receiver(full_bytes=mss_bytes) for end in ("initiator", "target")}
     count: dict[str, int] = {}

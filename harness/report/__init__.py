@@ -1,4 +1,4 @@
-"""Results for people who would rather look than read: one page, and its pictures one by one."""
+"""Results for people who prefer to look: one page, and its pictures one by one."""
 
 from harness.report.charts import Kind
 from harness.report.content import load

@@ -1,4 +1,4 @@
-"""The pictures of a report: each is drawn once, and holds the figures behind it as a table as well."""
+"""The pictures of a report. Each is drawn once, and also holds its figures as a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.table.options import Choice, Direction, Table, TableCell, TableRow
 from harness.table.text import marked_value, number
 
 WIDTH = 440
-"""Of every picture, in px: as much as a telephone shows."""
+"""Width of every picture, in px: as much as a telephone shows."""
 
 LEFT = 58
 _LABELS = 164
@@ -28,7 +28,7 @@ _VALUES = 74
 TOP = 12
 _BAR = 21
 LINEAR_UP_TO = 20
-"""Ratio of highest to lowest bar that one linear axis still shows both of."""
+"""Up to this ratio of highest to lowest bar, a linear axis shows both."""
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
 _MARKED = (50, 90, 99, 99.9, 99.99)
@@ -46,10 +46,10 @@ class Kind(Choice):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """``body`` is SVG without its root, ``description`` what the picture shows in words.
+    """``body`` is SVG without its root, ``description`` says in words what the picture shows.
 
-    ``headings`` and ``lines`` are the figures behind it. ``row`` names the row of the matrix that it
-    belongs to; empty for others.
+    ``headings`` and ``lines`` are the figures behind it. ``row`` names the row of the matrix that it belongs
+    to, or is empty.
     """
 
     title: str
@@ -68,7 +68,8 @@ def row_name(row: TableRow) -> str:
 
 
 def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | None]:
-    """How each value compares with the best of its row, by logarithm: 1 the best, 0 a thousandth of it."""
+    """How each value compares with the best of its row, on a log scale: 1 is the best, 0 a thousandth of
+    it."""
     values = [cell.value for cell in cells if cell is not None and cell.value]
     best = min(values, default=0.0) if metric.is_latency else max(values, default=0.0)
 
@@ -83,13 +84,13 @@ def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | 
 
 
 def describe(cell: TableCell | None, metric: Metric) -> str:
-    """All that a table knows of a cell, for whoever points at it."""
+    """All that a table knows of a cell, for the tooltip."""
     if cell is None:
         return "not measured"
     parts = [marked_value(cell, metric) + (f" {metric.unit}" if cell.value is not None else "")]
     if cell.is_disturbed:
         taken = disturbance.percent(cell.disturbed)
-        parts.append(f"disturbed, not to be used: others took {taken} of the time ({cell.cause})")
+        parts.append(f"disturbed, do not use: other programs took {taken} of the time ({cell.cause})")
     if cell.low is not None and cell.high is not None and cell.n > 1:
         kind = "95 % interval of the median" if cell.n >= 6 else "lowest and highest"
         parts.append(f"{kind}: {number(cell.low, metric)} to {number(cell.high, metric)}")
@@ -108,7 +109,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
 
 
 def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
-    """The heat-mapped matrix as one picture; as wide as it has columns."""
+    """The matrix as a heat map, in one picture whose width depends on its columns."""
     room = max((len(row_name(row)) for row in table.rows), default=0)
     labels, wide, high, head = min(330.0, 20 + room * 6.9), 122.0, 24.0, 76.0
     metric = table.options.metric
@@ -139,7 +140,7 @@ def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
     return [
         Chart(
             title=table.title,
-            description="shade: the value beside the best of its row, by logarithm, over three decades",
+            description="darker is faster (log scale, relative to the row's best)",
             height=height,
             width=max(WIDTH, labels + len(facts) * wide + 4),
             body="".join(parts),
@@ -150,7 +151,7 @@ def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
 
 
 def bars(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
-    """For each row with a figure: a bar for each column, with its interval."""
+    """For each row with a figure, a bar with its interval for each column."""
     found = []
     for row, cells in zip(table.rows, table.cells, strict=True):
         measured = list(zip(facts, cells, strict=False))
@@ -225,15 +226,15 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
 
 
 def _colours(facts: Sequence[ColumnFacts]) -> dict[str, int]:
-    """A series' number for each ESP proposal, and for none."""
+    """The number of a series for each ESP proposal, and for none."""
     return {ipsec: n % draw.SERIES for n, ipsec in enumerate(dict.fromkeys(f.column.ipsec for f in facts))}
 
 
 def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Path]) -> list[Chart]:
     """Latency by percentile for each workload and direction: all I/Os of all repeats together.
 
-    ``table`` is one of a latency, so that reads and writes have rows of their own. Of more than
-    ``draw.SERIES`` columns each so many have a picture, on the same axes.
+    ``table`` has a latency metric, so that reads and writes have rows of their own. More than ``draw.SERIES``
+    columns are split over several pictures with the same axes.
     """
     found = []
     for row in table.rows:
@@ -260,14 +261,14 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
 
 
 def _curve(histogram: Histogram) -> list[tuple[float, float]]:
-    """Percentiles and latencies in µs, as far as there are I/Os beyond a percentile to tell it by."""
+    """Percentiles and latencies in µs, as far as there are I/Os beyond a percentile."""
     count = histogram.count
     shown = [q for q in PERCENTILES if q <= 50 or (100 - q) / 100 * count >= 1]
     return [(q, us / 1000) for q, us in zip(shown, histogram.percentiles_ns(shown), strict=True)]
 
 
 def _nines(q: float) -> float:
-    """A percentile's place: the median at 0.3, 99 at 2, 99.9 at 3."""
+    """A percentile's position: the median at 0.3, 99 at 2, 99.9 at 3."""
     return -math.log10(1 - q / 100)
 
 
@@ -331,7 +332,7 @@ def horizontal(y: draw.Scale, ticks: Sequence[tuple[float, str]]) -> list[str]:
 
 
 class _Dot(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell under its roof; rates in bytes per second."""
+    """A cell below its roof; rates in bytes per second."""
 
     fact: ColumnFacts
     name: str
@@ -342,9 +343,9 @@ class _Dot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
-    """For each link with a profile: its cells by bytes under way at once, below what the link lets through.
+    """For each link with a profile: its cells by bytes in flight, below what the link lets through.
 
-    ``table`` is one of MB/s.
+    ``table`` has the metric MB/s.
     """
     by_link: dict[tuple[object, LinkProfile], list[_Dot]] = {}
     for index, fact in enumerate(facts):
@@ -358,7 +359,7 @@ def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
 
 def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
     if fact.column.initiators > 1:
-        return  # the bounds are of one initiator's link
+        return  # the bounds are those of one initiator's link
     for row, cells in zip(table.rows, table.cells, strict=True):
         cell, workload = cells[index], fact.workloads.get(row.workload)
         records = [r for r in fact.samples.get(row.workload, ()) if r.status is Status.OK]
@@ -395,7 +396,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
             at = x.at(kib * 1024)
             parts.append(draw.line(at, TOP, at, bottom, "gr"))
             parts.append(draw.text(at, bottom + 14, f"{kib}K" if kib < 1024 else f"{kib // 1024}M", "m mu"))
-    axis = "bytes under way: queue depth \N{MULTIPLICATION SIGN} block"
+    axis = "bytes in flight: queue depth \N{MULTIPLICATION SIGN} block"
     parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, axis, "m mu"))
     parts += _roofs(x, y, rtt_s, rate)
     colours = _colours([dot.fact for dot in dots])
@@ -404,7 +405,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
         most = dot.bound.bytes_per_s
         part = f"{100 * dot.rate / most:.0f} %" if most else ""
         tip = f"{dot.fact.name}, {dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
-            f", {part} of {draw.amount(most / 1e6)} MB/s that the link allows" if most else ""
+            f", {part} of the link's bound of {draw.amount(most / 1e6)} MB/s" if most else ""
         )
         number_of = colours[dot.fact.column.ipsec]
         px, py = x.at(dot.bound.in_flight_bytes), y.at(dot.rate)
@@ -432,7 +433,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
     return Chart(
         title=f"{link.title} ({link.name})",
         description=(
-            "each cell's rate by bytes under way at once, below the bounds by round trip and by rate; "
+            "each cell's rate by its bytes in flight, below the bounds by round trip and by rate; "
             "the table below has the figures"
         ),
         height=bottom + 44 + 16 * -(-len(colours) // 2),
@@ -454,10 +455,11 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
 
 
 def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None) -> list[str]:
-    """The bounds of a link: by round trip, by rate, and of one request at a time, which pays for both."""
+    """The bounds of a link: by round trip, by rate, and for a single request at a time, which pays for
+    both."""
     parts = []
     if rtt_s:
-        # Only where the line is within the picture: a scale would bend it along the border.
+        # Only where the line is within the picture: the scale would bend it along the border.
         low, high = max(x.low, y.low * rtt_s), min(x.high, y.high * rtt_s)
         if low < high:
             ends = [(x.at(low), y.at(low / rtt_s)), (x.at(high), y.at(high / rtt_s))]

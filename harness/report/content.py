@@ -1,4 +1,4 @@
-"""What a report is made from: the matrix of each metric, and what is known beside it of each column."""
+"""The contents of a report: the matrix of each metric, and what else is known of each column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.table.options import Table, TableColumn
 
 
 class Origin(enum.StrEnum):
-    """What the numbers of a column are numbers of."""
+    """What the figures of a column are based on."""
 
     MEASURED = "measured"
     EMULATED = "emulated"
@@ -28,22 +28,22 @@ class Origin(enum.StrEnum):
 
     @property
     def sign(self) -> str:
-        """Told apart without colour: a full, a half and an empty circle."""
+        """A sign that needs no colour: a full, a half and an empty circle."""
         return {"measured": "●", "emulated": "◐", "virtual": "○"}[self]
 
     @property
     def meaning(self) -> str:
         match self:
             case Origin.MEASURED:
-                return "on what was there"
+                return "in real time, with nothing emulated"
             case Origin.EMULATED:
-                return "in real time, over a link that imitates a medium that was not there"
+                return "in real time, over a link that imitates a medium that is not there"
             case Origin.VIRTUAL:
                 return "in simulated time"
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """Records with what stands beside them, by run id."""
+    """Records with what belongs to them, by run id."""
 
     records: Sequence[Record]
     plans: Mapping[str, Plan] = {}
@@ -56,16 +56,17 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         return build(self.records, Options(metric=metric), self.plans, self.environments)
 
     def explained(self) -> list[Explained]:
-        """What limits each cell, with the digital twins that there are."""
+        """What limits each cell, using the digital twins that exist."""
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
         return explain(self.records, self.plans, self.probes, twins)
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the matrix with its records by workload; ``link`` and ``proposal`` as planned, if known.
+    """A column of the matrix with its records by workload; ``link`` and ``proposal`` are as planned, if
+    known.
 
-    ``name`` is the column's label, without the setting where that is the same for all.
+    ``name`` is the column's label, without the setting if that is the same for all columns.
     """
 
     column: TableColumn
@@ -78,7 +79,7 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(paths: Sequence[Path]) -> Results:
-    """Everything in ``paths`` that ``harness table`` would take; raises what it would raise."""
+    """Everything in ``paths`` that ``harness table`` takes; raises what it raises."""
     return Results(
         records=open_results(paths),
         plans=open_plans(paths),

@@ -14,13 +14,13 @@ from harness.table.options import Table, TableRow
 
 _BOTTOM = 230.0
 _MARKS = 8
-"""Marks along a curve, so that it is told apart without colour."""
+"""Marks along a curve, so that it can be identified without colour."""
 
 
 def courses(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Path]) -> list[Chart]:
-    """For each workload with a log: a curve for each column. ``table`` is one of MB/s.
+    """For each workload with a log, a curve for each column. ``table`` has the metric MB/s.
 
-    Of more than ``draw.SERIES`` columns each so many have a picture, on the same axes.
+    More than ``draw.SERIES`` columns are split over several pictures with the same axes.
     """
     found = []
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""Drawing in SVG: scales, ticks, text and marks, in classes that a style sheet gives their colours."""
+"""Drawing in SVG: scales, ticks, text and marks, with classes that get their colours from a style sheet."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ DARK: Mapping[str, str] = {
     "c6": "#bb9bea",
     "c7": "#bdbdbd",
 }
-"""Okabe and Ito's order of hues, dark or light enough for text beside the page's colour."""
+"""Okabe and Ito's hues in their order, dark or light enough for text on the page's colour."""
 
 SERIES = 8
-"""Series that one picture tells apart, each by a colour and a shape of its own."""
+"""How many series one picture can show, each with a colour and a shape of its own."""
 
 _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
     1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
@@ -55,13 +55,13 @@ _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
     6: [(-1.3, -0.5), (1.3, -0.5), (1.3, 0.5), (-1.3, 0.5)],
     7: [(-1.2, -1.2), (1.2, -1.2), (0, 0), (1.2, 1.2), (-1.2, 1.2), (0, 0)],
 }
-"""Shapes of marks, by series; that of series 0 is a circle."""
+"""Shapes of marks, by series; series 0 has a circle."""
 
 _CHARACTER = 6.7  # width of a character at 11 px, of the wider ones
 
 
 def style(colours: Mapping[str, str]) -> str:
-    """The style sheet of all charts; ``colours`` are CSS colours, or references to some."""
+    """The style sheet of all charts; ``colours`` are CSS colours or references to some."""
     series = "".join(
         f".s{n}{{stroke:{colours[f'c{n}']}}}.f{n}{{fill:{colours[f'c{n}']};stroke:{colours[f'c{n}']}}}"
         for n in range(SERIES)
@@ -80,7 +80,7 @@ def style(colours: Mapping[str, str]) -> str:
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """From values to places, in px; logarithmic scales take values above 0 alone."""
+    """Maps values to positions, in px. Logarithmic scales take only values above 0."""
 
     low: float
     high: float
@@ -89,7 +89,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Where ``value`` stands; what is beyond an end of the scale stands at it."""
+        """The position of ``value``; a value beyond an end of the scale gets the position of that end."""
         value = min(max(value, self.low), self.high)
         if self.log:
             part = math.log(value / self.low) / math.log(self.high / self.low)
@@ -98,7 +98,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         return self.start + part * (self.end - self.start)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round values on the scale: 1, 2 or 5 times a power of ten, or powers of ten alone."""
+        """Round values on the scale: 1, 2 or 5 times a power of ten, or only powers of ten."""
         if not self.log:
             step = _round_step((self.high - self.low) / most)
             first, last = math.ceil(self.low / step), math.floor(self.high / step + 1e-9)
@@ -113,12 +113,12 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def linear(values: Sequence[float], start: float, end: float) -> Scale:
-    """From 0 to the highest of ``values``, with some room."""
+    """A scale from 0 to the highest of ``values``, with some room."""
     return Scale(low=0.0, high=max(values, default=0.0) * 1.02 or 1.0, start=start, end=end)
 
 
 def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = 1.15) -> Scale:
-    """From below the lowest of ``values`` above 0 to beyond the highest."""
+    """A scale from below the lowest of ``values`` above 0 to beyond the highest."""
     above = [value for value in values if value > 0] or [1.0]
     return Scale(low=min(above) / room, high=max(above) * room, start=start, end=end, log=True)
 
@@ -137,7 +137,7 @@ def amount(value: float) -> str:
 
 
 def microseconds(value: float) -> str:
-    """A latency given in µs with the unit that suits it."""
+    """A latency given in µs, with the unit that suits it."""
     for limit, unit in ((1e6, "s"), (1e3, "ms")):
         if value >= limit:
             return f"{value / limit:.3g} {unit}"
@@ -145,7 +145,7 @@ def microseconds(value: float) -> str:
 
 
 def shortened(label: str, most: int) -> str:
-    """At most ``most`` characters: the middle goes, for names mostly differ at their ends."""
+    """At most ``most`` characters. The middle is cut, because names mostly differ at their ends."""
     label = printable(label)
     if len(label) <= most:
         return label
@@ -154,7 +154,7 @@ def shortened(label: str, most: int) -> str:
 
 
 def fits(width: float) -> int:
-    """Characters of text that go into ``width`` px."""
+    """How many characters of text fit into ``width`` px."""
     return max(4, int(width / _CHARACTER))
 
 
@@ -172,13 +172,13 @@ def path(points: Sequence[tuple[float, float]], classes: str, tip: str = "") -> 
 
 
 def area(points: Sequence[tuple[float, float]], classes: str) -> str:
-    """A closed shape that is no mark of its own."""
+    """A closed shape without a mark of its own."""
     places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polygon class="ra {classes}" points="{places}"/>'
 
 
 def title(tip: str) -> str:
-    """What pointing at a mark tells: browsers show it without any script."""
+    """The tooltip of a mark: browsers show it without any script."""
     return f"<title>{for_html(tip)}</title>" if tip else ""
 
 

@@ -1,5 +1,5 @@
 'use strict';
-// Everything on the page is there without this script; it sorts, filters, and shows figures under the pointer.
+// The page is complete without this script. It sorts, filters, and shows figures under the pointer.
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const tables = all('table.matrix');
 const tip = document.getElementById('tip');
@@ -8,7 +8,7 @@ document.getElementById('theme').addEventListener('change', (event) => {
   document.documentElement.dataset.theme = event.target.value;
 });
 
-// One table at a time.
+// Show one table at a time.
 const metrics = all('input[name=metric]');
 const chooseMetric = () => {
   const chosen = metrics.find((input) => input.checked).value;
@@ -17,7 +17,7 @@ const chooseMetric = () => {
 metrics.forEach((input) => input.addEventListener('change', chooseMetric));
 chooseMetric();
 
-// Sort: the best first, then the worst first, then as they came.
+// Sort: first the best first, then the worst first, then the original order.
 for (const table of tables) {
   const body = table.tBodies[0];
   const original = [...body.rows];
@@ -32,7 +32,7 @@ for (const table of tables) {
       const value = (row) => row.cells[column].dataset.value;
       rows.sort((a, b) => {
         if (column === 0) return sign * a.cells[0].textContent.localeCompare(b.cells[0].textContent);
-        // What has no value stays at the end.
+        // Cells without a value stay at the end.
         if (!value(a) || !value(b)) return !value(a) - !value(b);
         return sign * (value(a) - value(b));
       });
@@ -41,7 +41,7 @@ for (const table of tables) {
   }));
 }
 
-// Filter: rows, and the pictures that belong to them, by words; columns by their boxes.
+// Filter rows and their pictures by words, and columns by their boxes.
 const search = document.getElementById('search');
 const boxes = all('input[name=column]');
 const said = document.getElementById('said');
@@ -63,7 +63,7 @@ const filter = () => {
 search.addEventListener('input', filter);
 boxes.forEach((box) => box.addEventListener('change', filter));
 
-// Arrow keys move among the cells of a matrix, of which one is in the order of tabs.
+// Arrow keys move between the cells of a matrix. One of them is in the tab order.
 for (const table of tables) {
   const cells = all('td', table);
   cells.forEach((cell, index) => { cell.tabIndex = index ? -1 : 0; });
@@ -84,7 +84,7 @@ for (const table of tables) {
   });
 }
 
-// What pointing at something tells, at once and in the page's own colours; also on focus.
+// Tooltips, shown at once and in the page's own colours; also on focus.
 const told = (element) => {
   const marked = element.closest('[data-tip], td[title], svg *');
   if (!marked) return '';

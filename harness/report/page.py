@@ -1,7 +1,7 @@
-"""The report: one page that needs no network, no server and, but for sorting and filtering, no script.
+"""The report: one page that needs no network, no server and, except for sorting and filtering, no script.
 
-Pictures are SVG in the page, so they print sharply, follow its colours and can be read aloud. A policy
-in the page forbids it to load anything and to run any script but its own.
+Pictures are SVG in the page, so they print sharply, follow its colours and can be read aloud. A policy in the
+page forbids it to load anything and to run any script but its own.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _PLACES = (
     ("latency", "Latency"),
     ("time", "Over time"),
     ("roofline", "Roofline"),
-    ("waterfall", "Whom to blame"),
+    ("waterfall", "Limits"),
     ("paths", "Paths"),
     ("environment", "Environment"),
 )
-_MANY = 24  # pictures in a section, from which on a browser lays out those in sight alone
-_DEEPEST = 6  # levels of an environment that are laid out; what is deeper is shown as JSON
+_MANY = 24  # with more pictures in a section, a browser lays out only those in sight
+_DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
 
 
 def render(results: Results) -> str:
@@ -57,7 +57,7 @@ def render(results: Results) -> str:
                 "bars",
                 "Throughput",
                 "<p>Bars and marks are filled where measured, light with an outline where emulated, empty "
-                "with a dashed outline where virtual. Whiskers: the 95 % interval of the median, or of fewer "
+                "with a dashed outline where virtual. Whiskers: the 95 % interval of the median; with fewer "
                 "than six samples the lowest and the highest. Where the longest bar is more than twenty "
                 "times the shortest, the axis is logarithmic and says so.</p>",
                 charts.bars(table, facts),
@@ -67,36 +67,35 @@ def render(results: Results) -> str:
                 "latency",
                 "Latency distributions",
                 "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
-                "averaged), as far out as there are I/Os to tell them by. Low and flat is good.</p>",
+                "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
                 charts.percentiles(tables[Metric.P99], facts, results.folders),
-                "there are no histograms: they come with fio's --output-format=json+, in the raw folder of "
-                "a run",
+                "there are no histograms; fio writes them with --output-format=json+ to a run's raw folder",
             ),
             _section(
                 "time",
                 "Throughput over time",
                 "<p>Reads and writes added up, in the intervals of fio's own log: the median of the repeats, "
-                "and around it the lowest and the highest. Steady by SNIA's PTS: in five equal parts of the "
-                "measurement, bandwidth differs by at most 20 % of its mean, and its straight line rises "
-                "or falls by at most 10 %. Of less than five seconds it cannot be told.</p>",
+                "and around it the lowest and the highest. Steady by SNIA's PTS: over five equal parts of "
+                "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
+                "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
                 courses.courses(table, facts, results.folders),
-                "no cell has samples over time. A run has them in its raw folder, but not of virtual time "
-                "and not of several initiators at once",
+                "no cell has samples over time. A run has them in its raw folder, but not in virtual time "
+                "and not with several initiators at once",
             ),
             _section(
                 "roofline",
                 "I/O roofline",
                 _file("roofline.html"),
                 charts.roofline(table, facts),
-                "no link has a profile with a rate or a delay, or no run has its plan beside it",
+                "no link has a profile with a rate or a delay, or no run's folder has its plan",
             ),
             _section(
                 "waterfall",
-                "Whom to blame",
-                "<p>Where the time of one I/O goes, and what limits each cell, as <code>harness "
-                "explain</code> says it. Outlines are what nothing explains, or waiting; with more than "
-                "one I/O under way the time is that in which one of them is. Each verdict is with the "
-                "figures below its picture.</p>",
+                "What limits each cell",
+                "<p>Where the time of one I/O goes, and what limits each cell, as in <code>harness "
+                "explain</code>. Outlines are waiting, or time that nothing explains. With more than one I/O "
+                "in flight, the time is that in which one of them is in flight. The figures below each "
+                "picture have the verdicts.</p>",
                 waterfalls(results.explained()),
                 "no cell has a figure",
             ),
@@ -209,7 +208,7 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
     )
     return (
         f'<section id="matrix"><h2>Matrix</h2>{_legend(facts)}'
-        "<p>Shade: the figure beside the best of its row, by logarithm, over three decades.</p>"
+        "<p>Darker is faster (log scale, relative to the row's best).</p>"
         f'<div class="bar"><fieldset><legend>Figures</legend>{radios}</fieldset>'
         '<label>Rows with <input type="search" id="search" placeholder="words, e.g. read 4k"></label></div>'
         f"<details><summary>Columns</summary><fieldset><legend>Shown</legend>{boxes}</fieldset></details>"
@@ -255,7 +254,7 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
 
 
 def _of_warnings(note: str) -> bool:
-    """Whether a note of the table tells of warnings, of which the page has a list of its own, and all."""
+    """Whether a note of the table is about warnings: the page has a complete list of its own for these."""
     return note.startswith("Warning (") or note.endswith("more warnings: see --format json.")
 
 
@@ -274,7 +273,7 @@ def _heading(fact: ColumnFacts) -> str:
 
 
 def _remarks(fact: ColumnFacts) -> list[str]:
-    """The table's remarks on a column but for the one that the origin says already."""
+    """The table's remarks on a column, except the one that the origin already gives."""
     return [remark for remark in fact.column.heading[2].split(", ") if remark != Origin.EMULATED]
 
 
@@ -304,14 +303,15 @@ def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
         if lines
     ]
     preface = (
-        "<p>Round trips were made on the idle path just before a cell, and processors and interfaces watched "
-        "while fio ran: medians of the repeats, drops and errors added up. Probes are of the path alone.</p>"
+        "<p>Round trips were measured on the idle path just before a cell; processors and interfaces were "
+        "watched while fio ran. Medians of the repeats; drops and errors are added up. Probes measure the "
+        "path without storage.</p>"
     )
     lost = "".join(f"<p>n/a: {for_html(reason)}.</p>" for reason in paths.unseen(facts))
     shown = (
         f"{preface}{''.join(parts)}{lost}"
         if parts
-        else "<p>Left out: nothing was probed; 'harness run --probes' does, and 'harness probe'.</p>"
+        else "<p>Left out: nothing was probed. 'harness run --probes' and 'harness probe' do that.</p>"
     )
     return f'<section id="paths"><h2>Paths and processors</h2>{shown}</section>'
 
@@ -359,7 +359,7 @@ def _profile(link: LinkProfile) -> dict[str, Any]:
     )
     return {
         "name": f"{link.title} ({link.name})",
-        "kind": "emulated" if link.emulated else "as it is",
+        "kind": "emulated" if link.emulated else "real",
         "rate": rate,
         "delay each way": f"{link.path_delay_us:g} µs, jitter {link.jitter_us:g} µs",
         "loss": f"{link.loss_percent:g} %",
@@ -370,11 +370,11 @@ def _profile(link: LinkProfile) -> dict[str, Any]:
 
 
 def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:
-    planned = _facts(_planned(plan)) if plan else "<p>There is no plan beside its records.</p>"
+    planned = _facts(_planned(plan)) if plan else "<p>The run's folder has no plan.</p>"
     rest = {key: value for key, value in environment.items() if key not in ("hosts", MACHINE)}
     known = f"<h4>Probes</h4>{_facts(rest)}" if rest else ""
     if MACHINE in environment:
-        known = f"<h4>Machine below the lab</h4>{_value(environment[MACHINE], 0)}{known}"
+        known = f"<h4>Machine that the lab runs on</h4>{_value(environment[MACHINE], 0)}{known}"
     return (
         f"<details><summary>{for_html(run)}</summary>{planned}{_hosts(environment.get('hosts'))}{known}"
         "</details>"
@@ -424,7 +424,7 @@ def _facts(known: Mapping[str, Any], depth: int = 0) -> str:
 
 
 def _value(value: object, depth: int) -> str:
-    """Anything that JSON can hold, laid out."""
+    """Any value that JSON can hold, laid out."""
     if depth < _DEEPEST and isinstance(value, Mapping):
         return _facts(value, depth + 1)
     if depth < _DEEPEST and isinstance(value, list):

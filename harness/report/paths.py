@@ -1,4 +1,4 @@
-"""What was measured beside the cells and of the paths alone, as tables; what is not known is "n/a"."""
+"""The probes beside the cells, and the other probes, as tables. What is unknown is "n/a"."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BESIDE = (
     "lost",
     "busiest core",
     "all cores",
-    "others took",
+    "other programs took",
     "drops",
     "errors",
 )
@@ -68,7 +68,7 @@ def _beside(records: Iterable[Record]) -> tuple[str, ...]:
 
 
 def _by_kernel(found: Sequence[Beside], part: Callable[[ProcessorUse], float | None]) -> str:
-    """The median of each kernel, named where there are several; of a hop that was lost, what is known."""
+    """The median of each kernel, with names if there are several; for a lost hop, what is known."""
     parts: dict[str, list[float | None]] = {}
     for beside in found:
         for use in beside.processors:
@@ -81,7 +81,7 @@ def _by_kernel(found: Sequence[Beside], part: Callable[[ProcessorUse], float | N
 
 
 def _by_host(interfaces: Sequence[InterfaceUse], count: Callable[[InterfaceUse], int]) -> str:
-    """The sum, and where it was counted if that is not zero and there are several places."""
+    """The sum, and where it was counted if it is not zero and there are several places."""
     if not interfaces:
         return UNKNOWN
     counted = Counter[str]()
@@ -92,7 +92,7 @@ def _by_host(interfaces: Sequence[InterfaceUse], count: Callable[[InterfaceUse],
 
 
 def unseen(facts: Sequence[ColumnFacts]) -> list[str]:
-    """Why of hops nothing is known beside some cells, each reason once."""
+    """Why the counters of hops are unknown beside some cells, each reason once."""
     reasons = {
         reason
         for fact in facts
@@ -131,7 +131,7 @@ def _told(figures: Figures) -> Iterable[str]:
 
 
 def _figures(known: Mapping[str, object]) -> Iterable[str]:
-    """Names and values, in the units that end the names; what is a list of its own is left to the records."""
+    """Names and values, in the units that end the names. Lists of their own stay in the records."""
     for name, value in known.items():
         match value:
             case Mapping() if name != "histogram":

@@ -1,4 +1,4 @@
-"""Pictures of a report as files of their own: SVG, and PNG where the optional package for it is installed."""
+"""Pictures of a report as separate files: SVG, and PNG if the optional package for it is installed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PNG_SCALE = 2
 
 
 def picture(kind: Kind, results: Results, metric: Metric, file: Path) -> bytes:
-    """The picture as the name of ``file`` ends: .svg or .png.
+    """The picture in the format that the name of ``file`` ends with: .svg or .png.
 
-    UsageError for another ending, for no records, and where there is nothing to draw; RequirementError
-    if the package that makes PNG, or a font, is missing.
+    UsageError for another ending, for no records, and if there is nothing to draw. RequirementError if the
+    package that makes PNG, or a font, is missing.
     """
     if file.suffix not in (".svg", ".png"):
         raise UsageError(
-            f"a picture is .svg or .png, not '{printable(file.name)}'", hint="try -o picture.svg"
+            f"expected a .svg or .png file, found '{printable(file.name)}'", hint="try -o picture.svg"
         )
     drawn = _drawn(kind, results, metric)
     if not drawn:
@@ -57,7 +57,7 @@ def _drawn(kind: Kind, results: Results, metric: Metric) -> list[Chart]:
 
 
 def _document(drawn: list[Chart]) -> str:
-    """All charts on one sheet, two beside each other, in colours for paper."""
+    """All charts on one sheet, two side by side, in colours for paper."""
     across = min(2, len(drawn))
     wide = max(chart.width for chart in drawn)
     parts = []
@@ -90,7 +90,7 @@ def _png(document: str) -> bytes:
             "a PNG needs the Python package resvg-py, which is not installed",
             hint="pip install 'storage-network-harness[report]', or take -o FILE.svg",
         ) from error
-    # It draws no text at all where it finds no font, and says nothing.
+    # Without a font it draws no text at all, and does not say so.
     if resvg_py.svg_to_bytes(svg_string=_LETTER.format("A")) == resvg_py.svg_to_bytes(
         svg_string=_LETTER.format("")
     ):

@@ -20,7 +20,7 @@ _COLOURS = {
     "crypto": 1,
     "cpu": 6,
 }
-"""A series' number for each part that has a cause; waiting and what is not explained have outlines alone."""
+"""The number of a series for each part that has a cause; waiting and unexplained time have only outlines."""
 
 _LABELS = 164
 _TOTALS = 74
@@ -62,7 +62,7 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         parts.append(draw.text(x + 13, y + 9, SHORT.get(name, name), "mu"))
     return Chart(
         title=workload,
-        description="parts of the time in which one I/O is under way; the table below has the figures",
+        description="parts of the time in which one I/O is in flight; the table below has the figures",
         height=bottom + 12 + _LEGEND_LINE * -(-len(names) // _LEGEND_ACROSS),
         body="".join(parts),
         headings=("column", "all [µs]", *(f"{SHORT.get(n, n)} [µs]" for n in names), "verdict"),
@@ -71,8 +71,7 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
 
 
 def _bar(cell: Explained, y: float) -> list[str]:
-    """One cell's parts beside each other; parts that come to more than was measured are drawn to scale with
-    them."""
+    """One cell's parts side by side. If they add up to more than was measured, they are scaled to fit."""
     found = {name: ns for name in PARTS if (ns := cell.verdict.waterfall_ns.get(name, 0)) > 0}
     scale = (WIDTH - _TOTALS - _LABELS) / (sum(found.values()) or 1)
     x, drawn = float(_LABELS), []

@@ -207,7 +207,7 @@ class CellComposer:
                 return True
             self._patience_s -= LOOK_S
             if not is_told:
-                self.emit(Phase("waiting until other processes have calmed down"))
+                self.emit(Phase("waiting until other programs calm down"))
             is_told = True
         return False
 

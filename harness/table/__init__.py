@@ -1,6 +1,6 @@
 """The document's matrix from records: ``build`` decides what is in it, ``render`` how it looks.
 
-Both need the records alone, so a table can be made again anywhere, years later.
+Both need only the records, so a table can be made again anywhere, years later.
 """
 
 from harness.table.cache import cached

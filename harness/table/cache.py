@@ -1,14 +1,14 @@
-"""A table that was made before, as long as nothing it was made from has changed.
+"""A table that was made before, as long as nothing that it was made from has changed.
 
-What it was made from is known by name, inode, size and time of modification (in ns) of every file
-and folder that a table reads, and so is the code that made it. Of a run's records it is the folder's
-state and their names: to ask for each of them would take a tenth of the time that reading them takes. A
-record is written anew and renamed (``results.write_atomically``), which changes its folder; so does whatever
-else makes, renames or removes a file there. What is missed is a record that somebody else wrote over in its
-place, without any other change in the run's folder.
+The cache identifies its inputs by name, inode, size and time of modification (in ns) of every file and folder
+that a table reads, and so also the code that made it. For a run's records it uses only the folder's state and
+their names: to check each of them would take a tenth of the time of reading them. The harness writes a record
+anew and renames it (``results.write_atomically``), which changes its folder; so does whatever else makes,
+renames or removes a file there. The cache misses a record that somebody overwrote in place, without any other
+change in the run's folder.
 
-A cache can only be missed: a file in it that is damaged, unreadable or of other results is passed over, and
-one that cannot be written is not. Two commands at once each write a whole file and rename it.
+The cache can only fail to help: it ignores a file of its own that is damaged, unreadable or of other results,
+and gives up on one that it cannot write. Two commands at once each write a whole file and rename it.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from harness.results.store import RunFolder
 from harness.table.options import Options, Table
 
 KEPT = 32
-"""Tables in the cache; the oldest go first."""
+"""How many tables the cache keeps; it removes the oldest first."""
 
 _SETTLED_NS = 100_000_000
-"""A file changed so recently could change again within the same tick of the file system's clock."""
+"""A file changed more recently than this could change again within the same tick of the file system's
+clock."""
 
 _STATE = operator.attrgetter("st_ino", "st_size", "st_mtime_ns")
 _CHANGE = operator.attrgetter("st_ino", "st_ctime_ns", "st_mtime_ns")
-"""Of a folder: the time of its last change of entries cannot be set by anybody."""
+"""For a folder: nobody can set the time of its last change of entries."""
 _DIGEST_BYTES = 32
 
 
 def cached(paths: Sequence[Path], options: Options, make: Callable[[], Table]) -> Table:
-    """The table of ``paths`` with ``options``: the one made before, or what ``make`` returns.
+    """The table of ``paths`` with ``options``: the cached one, or what ``make`` returns.
 
-    Raises what ``make`` raises, and nothing of its own.
+    Raises what ``make`` raises, and nothing else.
     """
     question = _digest([os.fsencode(path.absolute()) for path in paths], msgspec.msgpack.encode(options))
     try:
         file = folder() / f"{question.hex()[:32]}.table"
         found, newest_ns = _identity(paths)
     except (HarnessError, OSError, ValueError, RuntimeError):
-        # No such path, which ``make`` says in a sentence; or no home.
+        # There is no such path, and ``make`` says so in a sentence; or there is no home.
         return make()
     table = _load(file, found)
     if table is None:
@@ -69,7 +70,7 @@ def folder() -> Path:
 
 
 def _identity(paths: Sequence[Path]) -> tuple[bytes, int]:
-    """A digest of the state of everything that is read, and the time of the latest change, in ns."""
+    """A digest of the state of all that is read, and the time of the latest change, in ns."""
     states: list[object] = [_code()]
     newest_ns = 0
     for path in paths:
@@ -83,7 +84,8 @@ _Level = tuple[list[str], list[tuple[int, int, int]]]
 
 
 def _levels(path: Path) -> Iterator[_Level]:
-    """The path itself, what is in it, in the run folders in it, and in their ``cells``: all that is read."""
+    """The path itself, its entries, those of the run folders in it, and those of their ``cells``: all
+    inputs."""
     yield [str(path)], [_STATE(path.stat())]
     if not path.is_dir():
         return
@@ -99,7 +101,7 @@ def _folders(path: Path) -> list[str]:
 
 
 def _entries(path: str) -> _Level:
-    # No loop of Python's own, and no path to look up for each: of a second table, this is all the work.
+    # No loop in Python, and no path lookup for each entry: this is all the work of showing a table again.
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         names = os.listdir(folder)  # noqa: PTH208 -- pathlib knows no open folder
@@ -109,13 +111,13 @@ def _entries(path: str) -> _Level:
 
 
 def _names(path: str) -> _Level:
-    # The state before the names: what comes in between makes another state, not an unnoticed name.
+    # The state before the names: a change in between gives another state, and is noticed.
     state = _CHANGE(os.stat(path))  # noqa: PTH116 -- as below
     return os.listdir(path), [state]  # noqa: PTH208
 
 
 def _code() -> list[int]:
-    """The state of the package's modules: another version may make another table of the same records."""
+    """The state of the package's modules: another version may make another table from the same records."""
     package = Path(__file__).parents[1]
     return [file.stat().st_mtime_ns for file in sorted(package.rglob("*.py"))]
 

@@ -1,8 +1,8 @@
 """Two sets of results, cell by cell: is B faster or slower than A, and how sure is that?
 
-Pure: records in, verdicts out. Cells are matched by column and workload. Repeats pair where the two
-runs measured them at the same place of the same order, so that both had the same history; what is
-done with them is in ``harness.analysis.ratios``.
+Pure functions: records in, verdicts out. Cells are matched by column and workload. Repeats are paired if the
+two runs measured them at the same place of the same order, so that both had the same history.
+``harness.analysis.ratios`` does the statistics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.table.options import Choice, Metric, TableRow
 from harness.table.text import number, wrapped
 
 MARGIN = 0.05
-"""Below so large a difference none is said to be shown, if nothing else is asked for."""
+"""By default, smaller differences than this do not matter."""
 
 
 class CompareFormat(Choice):
@@ -37,7 +37,7 @@ class CompareFormat(Choice):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """The results on one side, with what is known of their runs, by run id."""
+    """The results of one side, with what is known of their runs, by run id."""
 
     records: Sequence[Record]
     plans: Mapping[str, Plan] = {}
@@ -49,10 +49,10 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell on both sides: medians in the metric's unit, B over A, and what that says.
+    """One cell on both sides: medians in the metric's unit, the ratio B/A, and the verdict.
 
-    ``p`` is adjusted for all cells of the comparison. ``ratio`` is None, and the verdict inconclusive,
-    where a side has no sample: then ``reason`` says why, and ``is_disturbed`` whether others are it.
+    ``p`` is adjusted for all cells of the comparison. If a side has no sample, ``ratio`` is None and the
+    verdict is inconclusive; ``reason`` says why, and ``is_disturbed`` whether disturbance is the cause.
     """
 
     column: ColumnKey
@@ -69,13 +69,13 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        # What a workload does is in its name, but for one that is shown in several rows or as their sum.
+        # The workload's name says what it does, unless its directions have several rows or are added up.
         several = self.row.direction is not None and self.row.operation.endswith(f"({self.row.direction})")
         return f"{self.column.label} {self.row.workload}" + (f" ({self.row.direction})" if several else "")
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All cells that are on both sides, in the table's order, and what to know about them."""
+    """All cells that both sides have, in the table's order, and notes about them."""
 
     metric: Metric
     margin: float
@@ -85,7 +85,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
     def slower_by(self, part: float) -> list[ComparedCell]:
-        """Cells that are shown to be slower, and by at least ``part`` as far as can be known."""
+        """The cells that are slower, by at least ``part`` as far as the interval shows."""
         return [
             cell
             for cell in self.cells
@@ -96,19 +96,19 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def disturbed(self) -> list[ComparedCell]:
-        """Cells that cannot be judged, for others disturbed all that there is of a side."""
+        """The cells without a verdict because all repeats of a side were disturbed."""
         return [cell for cell in self.cells if cell.is_disturbed]
 
 
 def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARGIN) -> Comparison:
-    """B against A; UsageError if they have no cell in common, or are the same results.
+    """B against A. UsageError if they have no cell in common, or are the same results.
 
-    ``margin`` is the difference that matters, as a part: an interval within it shows no difference.
+    ``margin`` is the smallest difference that matters, as a part: an interval within it shows no difference.
     """
     twice = next(iter(_in_both(a.records, b.records)), None)
     if twice is not None:
         raise UsageError(
-            f"two different sets of results were expected, but run {printable(twice.run_id)} is in both",
+            f"expected two different sets of results, found run {printable(twice.run_id)} in both",
             hint="name two runs, such as results/RUN-1 results/RUN-2",
         )
     columns_a, columns_b = by_column(_columns_of(a, b)), by_column(_columns_of(b, a))
@@ -153,7 +153,7 @@ def _in_both(a: Sequence[Record], b: Sequence[Record]) -> Iterable[Record]:
 
 
 def _columns_of(side: Side, other: Side) -> Sequence[Record]:
-    """Records of a side. Where both are one plain fio output, their names do not make two columns of them."""
+    """The records of a side. If each side is one plain fio output, both get the same column."""
     files = [{record.link for record in found.records} for found in (side, other)]
     plain = all(record.source == FIO_SOURCE for found in (side, other) for record in found.records)
     if not (plain and all(len(names) == 1 for names in files)):
@@ -196,7 +196,7 @@ def _cell(
 
 
 def _why_none(records: Sequence[Record], metric: Metric) -> str:
-    """Why no repeat of a cell has a figure that can be compared."""
+    """Why no repeat of a cell has a figure to compare."""
     said = [*notes.reasons(records), disturbance.summary(records)]
     return ", ".join(filter(None, said)) or f"no {metric} above zero"
 
@@ -205,7 +205,7 @@ _Samples = list[tuple[Record, float]]
 
 
 def _samples(records: Sequence[Record], read: Callable[[Record], float | None]) -> _Samples:
-    """What conclusions can be drawn from, in the order it was measured: not what others disturbed."""
+    """The samples for conclusions, in the order of measurement, without disturbed ones."""
     found = [
         (record, value)
         for record in disturbance.quiet(records)
@@ -257,10 +257,9 @@ def _notes(
     ratios = [cell.ratio for cell in cells if cell.ratio is not None]
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
     yield (
-        f"{Judgement.FASTER}, {Judgement.SLOWER}: a difference as clear is chance in at most "
-        f"{100 * LEVEL:.0f} % of comparisons of equals{together}. "
-        f"{Judgement.NO_DIFFERENCE}: the interval lies within {100 * margin:g} % of 1. "
-        f"{Judgement.INCONCLUSIVE}: neither; more repeats would tell."
+        f"{Judgement.FASTER}, {Judgement.SLOWER}: between equals at most {100 * LEVEL:.0f} % of comparisons show "
+        f"a difference this clear{together}. {Judgement.NO_DIFFERENCE}: the interval lies within "
+        f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither; more repeats would tell."
     )
     few = [cell.name for cell in cells if cell.ratio is not None and min(cell.n_a, cell.n_b) < FEWEST]
     if few:
@@ -270,10 +269,10 @@ def _notes(
         yield f"Repeats are paired in {paired} of {len(cells)} cells: same order, and noise in common."
     cut = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.warm_up]
     if cut:
-        yield f"The first repeats of both were left out as warm-up in: {_listed(cut)}."
+        yield f"The first repeats of both sides were left out as warm-up in: {_listed(cut)}."
     alike = [cell.name for cell in cells if cell.ratio is not None and cell.ratio.inflation >= 2]
     if alike:
-        yield f"Repeats resemble the one before, so that two or more count as one, in: {_listed(alike)}."
+        yield f"Repeats resemble the one before, so two or more of them count as one, in: {_listed(alike)}."
     for name, side in (("A", a), ("B", b)):
         lost = len(side.records) - len(disturbance.quiet(side.records))
         if lost:
@@ -286,9 +285,9 @@ def _notes(
 
 
 def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width: int | None = None) -> str:
-    """``found`` as text without a newline at its end, safe against the names in it.
+    """``found`` as text without a newline at its end; names in it are escaped.
 
-    Plain notes are wrapped at ``width`` characters; None: never.
+    Plain notes are wrapped at ``width`` characters; None: not at all.
     """
     if format is CompareFormat.JSON:
         return as_json(_as_data(found))

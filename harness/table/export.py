@@ -1,6 +1,6 @@
-"""Records for other programs: one row for each record and direction, in columns that stay as they are.
+"""Records for other programs: one row for each record and direction, in columns that do not change.
 
-docs/export.md describes the columns. What is not known is empty (null), never zero.
+docs/export.md describes the columns. What is unknown is empty (null), never zero.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExportFormat(Choice):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction of a record; one row without a direction for a record that moved nothing."""
+    """One direction of a record, or a record that moved nothing, without a direction."""
 
     run_id: str
     testbed: str
@@ -124,7 +124,7 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of each record: its reads, its writes, its synchronisations.
 
-    ``environments``, by run id, tell on which machines they were made.
+    ``environments``, by run id, say on which machines the records were made.
     """
     machines = {run: _machines(environment) for run, environment in (environments or {}).items()}
     for record in records:
@@ -137,7 +137,7 @@ def rows(
 
 
 def _machines(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the machines of both ends, by the names of columns."""
+    """What is known of the machines of both ends, by the names of the columns."""
     return {
         f"{host}_{name}": fact
         for host in ENDS
@@ -206,7 +206,7 @@ def encode(
     format: ExportFormat,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> bytes:
-    """All rows in ``format``; RequirementError if the package that writes it is missing."""
+    """All rows in ``format``. RequirementError if the package that writes the format is missing."""
     found = list(rows(records, environments))
     match format:
         case ExportFormat.CSV:
@@ -241,21 +241,21 @@ def _csv_value(value: object) -> str:
 
 
 def _influx(row: Row) -> str:
-    """A point of line protocol, v2: tags tell rows apart, everything else is a field.
+    """A point of line protocol, v2: tags identify the row, everything else is a field.
 
-    Its time is when the measurement began, in ns; where that is not known, the line has none.
+    Its time is the start of the measurement, in ns. If that is unknown, the line has none.
     """
     tags = [(name, value) for name in _TAGS if (value := getattr(row, name)) is not None]
     names = "".join(f",{name}={text}" for name, value in tags if (text := _tag(str(value))))
     fields = [(name, getattr(row, name)) for name in COLUMNS if name not in _TAGS]
     values = ",".join(f"{name}={_field(value)}" for name, value in fields if value not in (None, ""))
-    # Exact: a product of floats would be some 100 ns off.
+    # Exact: a product of floats would be off by some 100 ns.
     time = f" {round(Fraction(row.started_unix_s) * 10**9)}" if row.started_unix_s else ""
     return f"{_MEASUREMENT}{names} {values}{time}"
 
 
 def _tag(text: str) -> str:
-    """A backslash at the end would escape what follows, and the protocol has no escape for it: it goes."""
+    """A backslash at the end would escape what follows, and the protocol cannot escape it: it is removed."""
     return printable(text).rstrip("\\").translate(_INFLUX_ESCAPES)
 
 
@@ -287,7 +287,7 @@ def _parquet(found: Sequence[Row]) -> bytes:
         "float": pyarrow.float64(),
         "bool": pyarrow.bool_(),
     }
-    # From the declared types: a column that happens to be empty has the type that it always has.
+    # From the declared types, so that an empty column has the same type as always.
     schema = pyarrow.schema(
         [(name, kinds[str(Row.__annotations__[name]).removesuffix(" | None")]) for name in COLUMNS]
     )

@@ -1,4 +1,4 @@
-"""From records to the matrix: which columns and rows there are, in what order, and what each cell says."""
+"""From records to the matrix: its columns and rows, their order, and what each cell says."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DOCUMENT_WORKLOADS = {
     for operation in ("write", "read")
     for size in ("4K", "256K")
 }
-"""The document's eight rows in its order: group and operation, in its words."""
+"""The document's eight rows in its order: group and operation, in the document's words."""
 
 _KNOWN_LINKS = (LINK_LOCAL, "wired", "wifi")
 _LATENCY_FIELDS = {
@@ -72,7 +72,7 @@ Grid = list[list[TableCell | None]]
 
 
 class ColumnKey(msgspec.Struct, frozen=True):
-    """What samples of one column have in common."""
+    """What the samples of a column have in common."""
 
     setting: Setting
     link: str
@@ -83,7 +83,7 @@ class ColumnKey(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """For people, without the setting."""
+        """The name for people, without the setting."""
         column = Column(self.link, self.ipsec, self.initiators)
         name = column.shown(is_unencrypted=self.is_unencrypted)
         return name if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{name} {self.ipsec_mode}"
@@ -95,13 +95,13 @@ def build(
     plans: Mapping[str, Plan] | None = None,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Table:
-    """The matrix of ``records``; UsageError if there are none, or if the reference has no such metric.
+    """The matrix of ``records``. UsageError if there are none, or if the reference does not have the metric.
 
-    ``plans`` and ``environments``, by run id, add to the notes what is known of the runs, and give
-    the order of those rows and columns that are not the document's.
+    ``plans`` and ``environments``, by run id, add to the notes what is known of the runs. They also order the
+    rows and columns that are not the document's.
     """
     if not records:
-        raise UsageError("there are no records to make a table of", hint="measure some with 'harness run'")
+        raise UsageError("there are no records to make a table from", hint="measure some with 'harness run'")
     options = options or Options()
     runs = dict.fromkeys(record.run_id for record in records)
     context = notes.Context(
@@ -138,7 +138,7 @@ def build(
 
 
 def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
-    """The records of each column, by workload, in the order they came."""
+    """The records of each column, by workload, in their order."""
     samples: dict[ColumnKey, dict[str, list[Record]]] = {}
     keys: dict[tuple[str | int, ...], ColumnKey] = {}
     for record in records:
@@ -152,7 +152,7 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
             )
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)
-    # A column's first record may be one that failed before anything was agreed on.
+    # A column's first record may have failed before anything was negotiated.
     return {
         msgspec.structs.replace(key, is_unencrypted=_is_unencrypted(cells.values())): cells
         for key, cells in samples.items()
@@ -164,7 +164,8 @@ def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
 
 
 def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
-    """By setting; without IPsec before each proposal; then local, wired, wifi and the rest as planned."""
+    """By setting; first without IPsec, then each proposal; then local, wired, wifi and the rest as
+    planned."""
     keys = list(found)
     planned = [column for plan in plans for column in plan.columns]
     links = list(dict.fromkeys([column.link for column in planned] + [key.link for key in keys]))
@@ -225,7 +226,7 @@ def _headed(
 
 
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
-    """The document's rows first, in its order, then others as planned, then as found."""
+    """The document's rows first, in its order; then others as planned, then as found."""
     shown: dict[str, set[Direction]] = {}
     for record in records:
         directions = shown.setdefault(record.workload, set())
@@ -243,7 +244,7 @@ def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) ->
     for name in names:
         group, operation = DOCUMENT_WORKLOADS.get(name, ("Other" if documents else "", name))
         parts = _parts_of(shown[name], metric)
-        # Without a good record it is not known what the workload does: one row tells why.
+        # Without a good record the workload's directions are unknown: one row gives the reason.
         for direction in parts or (None,):
             suffix = f" ({direction})" if len(parts) > 1 or direction is Direction.BOTH else ""
             rows.append(
@@ -253,7 +254,7 @@ def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) ->
 
 
 def _parts_of(found: set[Direction], metric: Metric) -> list[Direction]:
-    """Rates of a mixed workload add up to one row; latencies of different operations never do."""
+    """Rates of a mixed workload are added up in one row. Latencies of different operations never are."""
     if metric.is_latency:
         return [direction for direction in Direction if direction in found]
     transfers = found - {Direction.SYNC}
@@ -261,7 +262,7 @@ def _parts_of(found: set[Direction], metric: Metric) -> list[Direction]:
 
 
 def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
-    """The function that takes a row's figure, in the metric's unit, out of a record; None: it has none."""
+    """The function that reads a row's figure from a record, in the metric's unit; None if it has none."""
     if metric.is_latency:
         field = _LATENCY_FIELDS[metric]
 
@@ -304,12 +305,12 @@ def _rate(metric: Metric) -> Callable[[Io], float]:
 
 
 def _measured(records: Iterable[Record]) -> list[Record]:
-    """In the order they were measured."""
+    """The records in the order in which they were measured."""
     return sorted(records, key=lambda record: (record.started_unix_s, record.run_id, record.order))
 
 
 _Blocks = Mapping[tuple[str, int], float]
-"""Values that count, by run and repeat: what has the same key was measured in the same block."""
+"""Values that count, by run and repeat. Values with the same key were measured in the same block."""
 
 
 def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
@@ -355,7 +356,7 @@ def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCe
 
 
 def _proofs(record: Record) -> list[Proof]:
-    """The record's own, or those of its clients."""
+    """The record's own proof, or those of its clients."""
     return [proof for proof in (record.proof, *(c.proof for c in record.clients)) if proof is not None]
 
 
@@ -397,7 +398,7 @@ def _with_ratios(
 
 
 def _undisturbed(line: Sequence[TableCell | None], blocks: Sequence[_Blocks]) -> list[_Blocks]:
-    """The values that ratios can be made of."""
+    """The values that may be used for ratios."""
     return [
         {} if cell is not None and cell.is_disturbed else values
         for cell, values in zip(line, blocks, strict=True)
@@ -405,14 +406,14 @@ def _undisturbed(line: Sequence[TableCell | None], blocks: Sequence[_Blocks]) ->
 
 
 def _ratios(values: _Blocks, baseline: _Blocks) -> list[float]:
-    """The ratio within each block that both were measured in; a value of zero has none."""
+    """The ratio within each block in which both were measured; a value of zero has none."""
     return [value / baseline[block] for block, value in values.items() if value and baseline.get(block)]
 
 
 def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
-    """The median ratio within blocks, which what the machine does to all cells of a block cannot alter.
+    """The median ratio within blocks. What the machine does to all cells of a block cannot change it.
 
-    Where no block is common, because repeats are missing or are those of other runs, that of the medians.
+    Without a common block, because repeats are missing or belong to other runs, the ratio of the medians.
     """
     within = _ratios(values, baseline)
     if within:
@@ -442,7 +443,7 @@ def _reference_columns(reference: Reference) -> list[TableColumn]:
 
 
 def _reference_cells(reference: Reference, workload: str, metric: Metric) -> list[TableCell | None]:
-    """The published values of a row in the metric's unit; a rate in bytes converts, nothing else does."""
+    """The published values of a row in the metric's unit. Only a rate in bytes is converted."""
     if metric not in (Metric.MB_S, Metric.MIB_S):
         raise UsageError(
             f"{reference.title} publishes {reference.unit} and has no {metric.meaning}",

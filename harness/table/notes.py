@@ -1,4 +1,4 @@
-"""What is said around the matrix: where its numbers come from, why one is missing, what to doubt."""
+"""The text around the matrix: where its figures come from, why one is missing, what to doubt."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness.results import machine
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
-"""``Record.source`` of what a run measured itself."""
+"""``Record.source`` of what a run of the harness measured."""
 
 DISTURBED_SIGN = "!"
-"""Beside a value that others disturbed."""
+"""Beside a disturbed value."""
 
 SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
-"""Beside a value that is not shown to differ from that of the same link without IPsec."""
+"""Beside a value that is not shown to differ from the same link without IPsec."""
 
 _GRAVITY = (Status.FAILED, Status.INVALID, Status.SKIPPED)
 _MOST_WARNINGS = 10
@@ -51,18 +51,18 @@ def setting_name(setting: Setting) -> str:
 
 
 def sign_of(cell: TableCell) -> str:
-    """Of a value that is not shown to differ from that of the same link without IPsec; empty for others."""
+    """The sign of a value that is not shown to differ from the same link without IPsec; empty for others."""
     return SIGNS.get(cell.difference_from_no_ipsec, "") if cell.difference_from_no_ipsec is not None else ""
 
 
 def gravest(records: Iterable[Record]) -> Status:
-    """The status of a cell none of whose repeats is ok."""
+    """The status of a cell without an ok repeat."""
     found = {record.status for record in records}
     return next(status for status in _GRAVITY if status in found)
 
 
 def reasons(records: Sequence[Record]) -> tuple[str, ...]:
-    """Why repeats do not count, each reason once, with how many of them it concerns."""
+    """Why repeats do not count: each reason once, with the number of repeats that it concerns."""
     good = [record for record in records if record.status is Status.OK]
     left_out = len(good) - len(disturbance.counting(good))
     found = Counter(
@@ -75,11 +75,12 @@ def reasons(records: Sequence[Record]) -> tuple[str, ...]:
         if count == len(records)
         else f"{count} of {len(records)} repeats {status}: {reason}"
         for (status, reason), count in found.items()
-    ) + ((f"{left_out} of {len(records)} repeats left out: disturbed by others",) if left_out else ())
+    ) + ((f"{left_out} of {len(records)} repeats left out: disturbed",) if left_out else ())
 
 
 def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:
-    """The grid with a footnote's number in every cell that has reasons; equal reasons share one."""
+    """The grid with the number of a footnote in every cell that has reasons; equal reasons share a
+    footnote."""
     texts: dict[str, int] = {}
 
     def mark(cell: TableCell | None) -> TableCell | None:
@@ -91,7 +92,7 @@ def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[st
 
 
 def title(options: Options, grid: Iterable[Line]) -> str:
-    """The metric and how many samples stand behind a value."""
+    """The metric, and how many samples a value is made of."""
     cells = [cell for line in grid for cell in line if cell is not None]
     repeats = {cell.repeats for cell in cells}
     if repeats == {1}:
@@ -110,7 +111,7 @@ def legend(
     rows: Sequence[TableRow],
     grid: Sequence[Line],
 ) -> tuple[str, ...]:
-    """Everything a reader has to know to use the numbers, most needed first."""
+    """Everything that a reader must know to use the figures, the most important first."""
     return (
         *_disturbed(columns, rows, grid),
         *_signs(options, rows, grid),
@@ -135,9 +136,9 @@ def _disturbed(
         most, cause, worst = max(found)
         cells = _named([place for _, _, place in found])
         yield (
-            f"{DISTURBED_SIGN}: disturbed, not to be used ({cells}): others took up to "
-            f"{disturbance.percent(most)} of the time (in {worst} {cause}). 'harness run --resume' measures "
-            "again."
+            f"{DISTURBED_SIGN}: disturbed, do not use ({cells}): other programs took up to "
+            f"{disturbance.percent(most)} of the time (in {worst}: {cause}). 'harness run --resume' measures "
+            "these cells again."
         )
 
 
@@ -155,7 +156,8 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
     if Difference.NONE in found:
         yield f"{SIGNS[Difference.NONE]}: no difference of more than {MARGIN:.0%} from {held_to}."
     if Difference.INCONCLUSIVE in found:
-        yield f"{SIGNS[Difference.INCONCLUSIVE]}: inconclusive whether it differs from {held_to}."
+        sign = SIGNS[Difference.INCONCLUSIVE]
+        yield f"{sign}: difference neither shown nor ruled out, compared to {held_to}."
     if options.ratio is not Ratio.NONE:
         yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
     if any(row.direction is Direction.BOTH for row in rows):
@@ -174,7 +176,7 @@ def _origins(context: Context) -> Iterable[str]:
     for setting in sorted(by_setting):
         runs = by_setting[setting]
         if setting.source != HARNESS_SOURCE:
-            yield f"{setting_name(setting)}: {_listed(runs, 'file')}; nothing is known of the testbed."
+            yield f"{setting_name(setting)}: {_listed(runs, 'file')}; the testbed is unknown."
             continue
         profiles = dict.fromkeys(plans[run].profile for run in runs if run in plans)
         about = [f"profile {', '.join(profiles)}"] if profiles else []
@@ -183,11 +185,11 @@ def _origins(context: Context) -> Iterable[str]:
         yield f"Testbed {setting_name(setting)}: {'; '.join([_listed(runs, 'run'), *about])}."
     if any(setting.clock == Clock.VIRTUAL for setting in by_setting):
         yield (
-            "Virtual time: the processor costs nothing, only links and disks do; these are the costs of the "
-            "protocols, and no measurements of a machine."
+            "Virtual time: processor work takes no time, only links and disks do. These figures are the "
+            "costs of the protocols, not measurements of a machine."
         )
     if len(by_setting) > 1:
-        yield "The columns of different testbeds are kept apart: their numbers do not compare."
+        yield "Different testbeds have separate columns: do not compare their figures."
     kernels = _kernels(context.environments)
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
@@ -198,7 +200,7 @@ def _origins(context: Context) -> Iterable[str]:
 
 
 def machines(environments: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """A sentence for each machine of a run: what it is."""
+    """A sentence about each machine of a run."""
     for environment in environments:
         found = machine.machines_of(environment)
         for hosts, facts in found.items():
@@ -214,15 +216,15 @@ def _listed(names: Sequence[str], noun: str) -> str:
 
 
 def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The kernel release of every host, each once: ``/proc/version`` has it as its third word."""
+    """The kernel release of every host, each once. It is the third word of ``/proc/version``."""
     versions = _facts(environments, "kernel", below=False)
     return list(dict.fromkeys(" ".join(text.removeprefix("Linux version ").split()[:1]) for text in versions))
 
 
 def _facts(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool = True) -> list[str]:
-    """What every host says of itself, each answer once; a host that says nothing is passed over.
+    """What every host reports as ``fact``, each answer once; a host that reports nothing is left out.
 
-    ``below``: and the machine below the lab.
+    ``below``: include the machine that the lab runs on.
     """
     found: dict[str, None] = {}
     for environment in environments:
@@ -236,7 +238,7 @@ def _facts(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool 
 
 
 def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """What runs do not have in common, although their samples share cells or are compared."""
+    """What differs between runs whose samples share cells or are compared."""
     workloads: dict[str, set[object]] = {}
     links: dict[str, set[object]] = {}
     for plan in plans:
@@ -274,13 +276,13 @@ def _gaps(context: Context) -> Iterable[str]:
         planned = len(plan.columns) * len(plan.workloads) * plan.repeats
         if len(records) < planned:
             yield (
-                f"Run {plan.run_id} is unfinished: {len(records)} of {planned} measurements "
+                f"Run {plan.run_id} is unfinished: {len(records)} of {planned} measurements made "
                 f"('harness run --resume' makes the rest)."
             )
 
 
 def _undecided(plan: Plan, rule: StoppingRule, records: Sequence[Record]) -> Iterable[str]:
-    """What a run with a stopping rule did not come to: a wide interval is a result as well."""
+    """The cells of a run with a stopping rule whose interval is still wide: that is a result as well."""
     wide: dict[Decision, list[str]] = {}
     for (column, workload), decision in schedule.decisions(plan, records).items():
         wide.setdefault(decision, []).append(f"{column.label} {workload}")
@@ -302,7 +304,7 @@ def _named(cells: Sequence[str]) -> str:
 
 
 def _varies(column: TableColumn) -> bool:
-    """Whether more repeats can be had, and would differ: virtual time repeats itself."""
+    """Whether more repeats are possible and would differ: virtual time repeats exactly."""
     setting = column.setting
     return setting is not None and setting.source == HARNESS_SOURCE and setting.clock == Clock.REAL
 

@@ -1,4 +1,4 @@
-"""What a user can ask of a table, and the table itself as data."""
+"""What a user can choose for a table, and the table itself as data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.parse.references import Reference
 
 
 class Choice(enum.StrEnum):
-    """Words that a user may type, in any case."""
+    """Words that a user may type, in upper or lower case."""
 
     @classmethod
     def _missing_(cls, value: object) -> Choice:
@@ -84,7 +84,7 @@ class TableFormat(Choice):
 
 
 class Direction(enum.StrEnum):
-    """What of a workload a row shows. BOTH is the sum of a mixed workload's reads and writes."""
+    """The direction that a row shows. BOTH is the sum of a mixed workload's reads and writes."""
 
     READ = "read"
     WRITE = "write"
@@ -101,9 +101,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, order=True):
-    """Where numbers come from. Those of two settings never share a column.
+    """Where figures come from. Figures of two settings never share a column.
 
-    ``kernel`` is "own" for the lab's own, else empty; ``disk`` the name of a modelled one, or empty.
+    ``kernel`` is "own" for the lab's own, else empty. ``disk`` is the name of a modelled disk, or empty.
     """
 
     source: str
@@ -124,15 +124,14 @@ class Setting(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_plain(self) -> bool:
-        """Measured in real time, on a kernel and a disk as they come."""
+        """Measured in real time, on Debian's or the machine's kernel, without a modelled disk."""
         return self.clock == Clock.REAL and not self.kernel and not self.disk
 
 
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured column, or with ``setting`` None one of the reference.
+    """A measured column, or one of the reference if ``setting`` is None.
 
-    ``heading`` is origin, title, remark and IPsec, each empty if there is nothing to say;
-    ``label`` names the column in one word.
+    ``heading`` is origin, title, remark and IPsec; each may be empty. ``label`` names the column in one word.
     """
 
     setting: Setting | None
@@ -160,14 +159,14 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
-    """``value`` is the median of the ``n`` samples that count, of ``repeats`` made; None if none counts.
+    """``value`` is the median of the ``n`` samples that count, out of ``repeats``; None if none counts.
 
-    ``low``, ``high``: as in ``stats.Summary``; ``spread`` as a part of the value. Ratios are medians of those
-    within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
-    ``stats.difference`` says of them. ``proof`` adds up ``Proof`` over the repeats behind the value, or over
-    all of them where there is no value. ``disturbed`` is the largest part that others took of one of the
-    repeats behind the value (None: not known), and ``is_disturbed`` whether that is so much that the value is
-    not to be used: then ``cause`` says who did. ``mark`` is the number of its footnote.
+    ``low`` and ``high`` are as in ``stats.Summary``; ``spread`` is a part of the value. Ratios are medians of
+    the ratios within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
+    ``stats.difference`` says about them. ``proof`` adds up ``Proof`` over the repeats behind the value, or
+    over all repeats if there is no value. ``disturbed`` is the largest part that other programs took of one
+    of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much for the value to be
+    used, and ``cause`` says who took it. ``mark`` is the number of the cell's footnote.
     """
 
     status: Status
@@ -202,8 +201,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix; ``cells[row][column]`` is None where nothing was measured.
 
-    ``title`` stands above it, ``notes`` below, then the ``footnotes``, numbered from 1.
-    All text is as it came: renderers escape it.
+    ``title`` stands above it; below it stand the ``notes``, and then the ``footnotes``, numbered from 1.
+    All text is unescaped: renderers escape it.
     """
 
     options: Options

@@ -1,4 +1,4 @@
-"""The matrix as text: six formats of the same table, each safe against the names in it."""
+"""The matrix as text: six formats of the same table. Each escapes the names in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, 
 
 _HEADING_WIDTH = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
-_FILLER = "\ue000"  # in no name: it is not printable
+_FILLER = "\ue000"  # no name contains it: it is not printable
 _HEADING_PADDING = 2  # blanks that tabulate adds to a heading
 _GAP = 2  # columns that tabulate's "simple" leaves between two columns
 
@@ -25,8 +25,8 @@ _GAP = 2  # columns that tabulate's "simple" leaves between two columns
 def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | None = None) -> str:
     """``table`` as text without a newline at its end.
 
-    Where a plain table would pass ``width`` characters it is printed in blocks of columns, one
-    below the other, each with the rows' names; None: never.
+    A plain table wider than ``width`` characters is printed in blocks of columns, one below the other, each
+    with the rows' names. None: no limit.
     """
     match format:
         case TableFormat.PLAIN:
@@ -44,7 +44,7 @@ def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | N
 
 
 def number(value: float, metric: Metric) -> str:
-    """A value as people read it: two decimals of a rate in bytes, one of a latency, none of IOPS."""
+    """A value for people: two decimals for a rate in bytes, one for a latency, none for IOPS."""
     if 0 < value < 0.1:
         return f"{value:.2g}"
     decimals = 0 if metric is Metric.IOPS and value >= 10 else 1 if metric.is_latency else 2
@@ -52,7 +52,7 @@ def number(value: float, metric: Metric) -> str:
 
 
 def marked_value(cell: TableCell, metric: Metric) -> str:
-    """What a cell has in place of a mere number: its sign as well if others disturbed it, or its status."""
+    """What a cell shows: its value, with a sign if it was disturbed, or its status."""
     if cell.value is None:
         return cell.status.upper()
     return (
@@ -61,7 +61,7 @@ def marked_value(cell: TableCell, metric: Metric) -> str:
 
 
 def percent(spread: float) -> str:
-    """A spread as people read it: two digits, or all of a hundred percent and more."""
+    """A spread for people: two digits, or all digits from a hundred percent on."""
     return f"±{100 * spread:.1f}%" if spread < 0.0995 else f"±{100 * spread:.0f}%"
 
 
@@ -70,10 +70,10 @@ def _times(ratio: float) -> str:
 
 
 def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, str, str]:
-    """Value or status, sign of disturbance, spread, ratio, sign of no difference and mark of a cell, each
+    """Value or status, sign of disturbance, spread, ratio, sign of no difference and mark of a cell. Each is
     empty if there is none.
 
-    A ratio takes the place of the spread: five columns have to fit into a terminal.
+    A ratio replaces the spread, because five columns must fit into a terminal.
     """
     if cell is None:
         return "—", "", "", "", "", ""
@@ -93,7 +93,7 @@ def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, st
 
 
 def _row_labels(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Headings and contents of the leading columns: group, named once, and operation."""
+    """Headings and contents of the leading columns: the group, named once, and the operation."""
     if not any(row.group for row in table.rows):
         return [""], [[row.operation] for row in table.rows]
     previous = ""
@@ -134,7 +134,7 @@ def _plain(table: Table, width: int | None) -> str:
 
 
 def wrapped(note: str, width: int | None) -> list[str]:
-    """The lines of a note, none longer than ``width``; None: one line."""
+    """The lines of a note, none longer than ``width``; with None, one line."""
     return [note] if width is None else textwrap.wrap(note, width, subsequent_indent="    ")
 
 
@@ -143,7 +143,7 @@ def _heading_lines(column: TableColumn) -> list[list[str]]:
 
 
 def _stacked(columns: Sequence[TableColumn]) -> list[str]:
-    """Headings of several lines; origins, titles, remarks and IPsec each begin at the same height."""
+    """Headings of several lines. Origins, titles, remarks and IPsec each begin at the same height."""
     wrapped = [_heading_lines(column) for column in columns]
     heights = [max(len(parts[i]) for parts in wrapped) for i in range(4)]
     return [
@@ -157,14 +157,14 @@ def _stacked(columns: Sequence[TableColumn]) -> list[str]:
 
 
 def _aligned(table: Table, column: int) -> list[str]:
-    """The cells of a column; where there is a number, spreads, ratios and marks stand below one another."""
+    """The cells of a column. In cells with a figure, spreads, ratios and marks are aligned."""
     lines = [(line[column], _parts(table, line[column])) for line in table.cells]
     measured = [parts for cell, parts in lines if cell and cell.value is not None]
     widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 6)]
 
     def padded(value: str, *rest: str) -> str:
         fields = [text.rjust(width) for text, width in zip(rest, widths, strict=True) if width]
-        # tabulate would strip the blanks that keep a place free.
+        # tabulate would strip the blanks that keep the place.
         return " ".join([value, *fields]).replace(" ", _FILLER)
 
     return [
@@ -176,7 +176,7 @@ def _aligned(table: Table, column: int) -> list[str]:
 def _blocks(
     columns: Sequence[TableColumn], bodies: Sequence[Sequence[str]], room: int | None
 ) -> list[list[int]]:
-    """Indexes of the columns that stand side by side: all if they fit, else as many of one setting as do."""
+    """Indexes of the columns printed side by side: all if they fit, else as many of one setting as fit."""
     widths = []
     for column, body in zip(columns, bodies, strict=True):
         heading = max((len(line) for part in _heading_lines(column) for line in part), default=0)
@@ -235,7 +235,7 @@ def _joined(table: Table, escape: Callable[[str], str], newline: str) -> tuple[l
 
 
 def _html(table: Table) -> str:
-    """One ``<table>`` that needs nothing else: no script, no style sheet, no charset."""
+    """One ``<table>`` that is complete in itself: no script, no style sheet, no charset."""
     corner, _ = _row_labels(table)
     head = "".join(
         f'<th scope="col" style="text-align: right; vertical-align: top">'
@@ -283,8 +283,8 @@ def _range(cell: TableCell | None) -> str:
 
 
 def _csv(table: Table) -> str:
-    """For each column its value, low, high, n and what others took, unrounded; in place of a missing value,
-    why."""
+    """For each column its value, low, high, n and disturbed part, unrounded. Instead of a missing value, the
+    reasons."""
     ratio = table.options.ratio
     further: dict[str, Callable[[TableCell], float | None]] = {
         "low": lambda cell: cell.low,

@@ -50,10 +50,10 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
     found = first["disturbed"]
     # Three loops have three quarters of the core, of which the cell has some idle time to lose first.
     assert isinstance(found, dict) and 0.3 < found["share"] <= 1, first
-    assert "other processes had" in found["cause"] and "but disturbed: other processes had" in err
+    assert "other programs used" in found["cause"] and "but disturbed: other processes had" in err
     assert first["status"] == "ok" and len(again) <= 1
     # Where yet others keep the machine busy, it is waited for in vain.
-    waited = "waiting until other processes have calmed down" in err
+    waited = "waiting until other programs calm down" in err
     assert again or waited, err
     (record,) = RunFolder(folder).load_records()
     share = disturbance.share(record)
@@ -61,7 +61,7 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
     if disturbance.is_disturbed(record):
         assert " !" in out and "harness run --resume" in err
     else:
-        assert share < found["share"] and "disturbed, not to be used" not in out
+        assert share < found["share"] and "disturbed, do not use" not in out
 
 
 def test_the_machine_below_the_lab_is_known(tmp_path: Path) -> None:

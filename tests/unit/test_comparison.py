@@ -115,8 +115,8 @@ REFUSED: dict[str, tuple[list[Record], list[Record], str]] = {
     ),
     "another clock": (run("a"), run("b", clock="virtual"), "B is of lab, virtual time"),
     "other workloads": (run("a"), run("b", workload="x"), "B is of lab (wired x)"),
-    "the same run": (run("a"), run("a"), "run a is in both"),
-    "a run and a folder with it": (run("a"), run("a") + run("b"), "run a is in both"),
+    "the same run": (run("a"), run("a"), "found run a in both"),
+    "a run and a folder with it": (run("a"), run("a") + run("b"), "found run a in both"),
 }
 
 
@@ -264,7 +264,7 @@ def test_the_exit_status_is_that_of_the_gate(results: Callable[[str, float], Non
     ("words", "named"),
     [
         (("a", "missing"), "missing"),
-        (("a", "a"), "run a is in both"),
+        (("a", "a"), "found run a in both"),
         (("a", "b", "--fail-if-slower", "5"), "5%"),
         (("a", "b", "--fail-if-slower", "-5%"), "-5%"),
         (("a", "b", "--fail-if-slower", "nan%"), "nan%"),

@@ -267,10 +267,10 @@ def test_what_is_known_of_a_record() -> None:
     assert disturbance.share(disturbed(0.4, clock=Clock.VIRTUAL)) == 0.0
     assert not disturbance.is_disturbed(disturbed(THRESHOLD))
     loud = disturbed(0.63, processors=0.7)
-    assert disturbance.told(loud) == disturbance.Disturbed(0.63, "other processes had 70 % of the processors")
+    assert disturbance.told(loud) == disturbance.Disturbed(0.63, "other programs used 70 % of the processors")
     assert disturbance.told(disturbed(0.63, status=Status.FAILED)) is None
     assert disturbance.summary([loud, disturbed(0.2)]) == (
-        "disturbed: others took up to 63 % of the time (other processes had 70 % of the processors)"
+        "disturbed: other programs took up to 63 % of the time (other programs used 70 % of the processors)"
     )
     assert disturbance.summary([record()]) == ""
 
@@ -281,7 +281,7 @@ def test_what_is_known_of_a_record() -> None:
         ({"processors": 0.05, "stolen": 0.2}, "the hypervisor gave 20 % of a processor to other machines"),
         (
             {"processors": 0.05, "throttled": 0.25},
-            "the limit of a control group held it back for 25 % of the time",
+            "the limit of a control group held the run for 25 % of the time",
         ),
         ({"processors": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
         ({"processors": 0.71, "slowed": 0.37, "waited": 0.4}, "other processes had 71 % of the processors"),
@@ -289,7 +289,7 @@ def test_what_is_known_of_a_record() -> None:
 )
 def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:
     assert disturbance.cause(disturbed(0.3, **more)) == words
-    assert disturbance.cause(record()) == "it is not known by whom"
+    assert disturbance.cause(record()) == "the cause is unknown"
 
 
 def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
@@ -299,7 +299,7 @@ def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
     )
     found = record(beside=Beside(others=uses))
     assert disturbance.share(found) == 0.5
-    assert disturbance.cause(found) == "on the target other processes had 50 % of the processors"
+    assert disturbance.cause(found) == "on the target other programs used 50 % of the processors"
 
 
 def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:

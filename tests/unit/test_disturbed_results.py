@@ -91,11 +91,11 @@ def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
     (cell,) = cells(build(records)).values()
     assert (cell.value, cell.n, cell.repeats) == (10.25, 2, 3)
     assert (cell.disturbed, cell.is_disturbed) == (None, False)
-    assert cell.reasons == ("1 of 3 repeats left out: disturbed by others",)
+    assert cell.reasons == ("1 of 3 repeats left out: disturbed",)
     (all_of_them,) = cells(build([spoilt(found, 0.2 + n / 10) for n, found in enumerate(records)])).values()
     assert (all_of_them.value, all_of_them.n) == (10.0, 3)
     assert all_of_them.is_disturbed and all_of_them.disturbed == pytest.approx(0.4)
-    assert all_of_them.cause == "other processes had 71 % of the processors"
+    assert all_of_them.cause == "other programs used 71 % of the processors"
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,10 @@ def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
 def test_no_format_has_the_number_without_the_mark(format: TableFormat, shown: str) -> None:
     text = render(build([record(10.0, link="local"), spoilt(record(4.0))]), format)
     assert shown in text and "10.00 !" not in text
-    assert "disturbed, not to be used (wired seq-write-4k): others took up to 63" in " ".join(text.split())
-    assert "in wired seq-write-4k other processes had 71" in " ".join(text.split())
+    assert "disturbed, do not use (wired seq-write-4k): other programs took up to 63" in " ".join(
+        text.split()
+    )
+    assert "in wired seq-write-4k: other programs used 71" in " ".join(text.split())
 
 
 def test_programs_get_the_share_with_every_cell() -> None:
@@ -185,7 +187,8 @@ def test_what_was_disturbed_is_not_compared() -> None:
     (cell,) = found.cells
     assert (cell.verdict, cell.ratio, cell.b, cell.n_b) == (Judgement.INCONCLUSIVE, None, None, 0)
     assert cell.reason == (
-        "B: disturbed: others took up to 63 % of the time (other processes had 71 % of the processors)"
+        "B: disturbed: other programs took up to 63 % of the time "
+        "(other programs used 71 % of the processors)"
     )
     assert found.slower_by(0.05) == [] and found.disturbed == [cell]
     text = render_comparison(found)
@@ -213,7 +216,7 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
     verdict = found["wired+aes128gcm16"].verdict
     assert verdict.limited_by is Limit.UNKNOWN and not verdict.waterfall_ns
     assert verdict.reason.startswith(
-        "disturbed: others took up to 63 % of the time (other processes had 71 %"
+        "disturbed: other programs took up to 63 % of the time (other programs used 71 %"
     )
     assert found["wired"].verdict.limited_by is Limit.LINK
     assert "wired+aes128gcm16: no verdict: seq-read-256k." in summary(list(found.values()))
@@ -226,7 +229,9 @@ def test_what_was_disturbed_is_no_neighbour() -> None:
     found = {cell.evidence.column: cell.evidence for cell in explain(records, {"r1": plan_of_them()})}
     gcm = found["wired+aes128gcm16"]
     assert gcm.device_ns is None and gcm.plain is None and gcm.null is not None
-    assert any("the column local was disturbed: others took up to 63 %" in text for text in gcm.missing)
+    assert any(
+        "the column local was disturbed: other programs took up to 63 %" in text for text in gcm.missing
+    )
 
 
 def test_nothing_is_odd_beside_what_was_disturbed() -> None:
@@ -243,9 +248,9 @@ def test_the_page_marks_what_was_disturbed_and_says_what_it_was_measured_on(tmp_
     write(tmp_path, made, made_plan(), LAB_ENVIRONMENT, bins={1000: 10}, log_kib_s=[100] * 3)
     page = report.render(report.load([tmp_path]))
     assert page.count("4.00 !") >= 4, "in the matrix, its tooltip, the bar and its figures"
-    assert "others took 63 % of the time (other processes had 71 % of the processors)" in page
-    assert "Machine below the lab" in page and "Fast CPU &lt;5&gt;" in page and "bookworm" in page
-    assert "others took" in page
+    assert "other programs took 63 % of the time (other programs used 71 % of the processors)" in page
+    assert "Machine that the lab runs on" in page and "Fast CPU &lt;5&gt;" in page and "bookworm" in page
+    assert "other programs took" in page
 
 
 def test_no_other_picture_shows_what_was_disturbed(tmp_path: Path) -> None:
@@ -286,7 +291,7 @@ def probe(bit_s: float, taken: float) -> ProbeRecord:
 def test_probes_are_marked_as_well() -> None:
     grid = build_view(View.LINK, [probe(1e8, 0.5)])
     text = render_view(grid, TableFormat.PLAIN)
-    assert "100.0 ! [1]" in text and "[1] !: disturbed: others took up to 50 % of the time" in text
+    assert "100.0 ! [1]" in text and "[1] !: disturbed: other programs took up to 50 % of the time" in text
     (row,) = json.loads(render_view(grid, TableFormat.JSON))["rows"]
     assert row["disturbed"] == 0.5
     heading, line = csv.reader(io.StringIO(render_view(grid, TableFormat.CSV)))
@@ -307,7 +312,7 @@ def ended(key: str, share: float | None = None, cause: str = "", status: Status 
 def test_the_end_of_a_run_names_what_disturbed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 10.0)
     outcome = Outcome(started_s=0.0, ended_s=10.0)
-    hog = "other processes had 63 % of the processors"
+    hog = "other programs used 63 % of the processors"
     for event in (ended("a.r1", 0.2, "x"), ended("b.r1", 0.5, hog), ended("c.r1"), ended("a.r1")):
         outcome.take(event)
     assert outcome.summary() == [
@@ -357,7 +362,7 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
     composer._patience_s = 0.1
     assert composer._await_calm(), "the third look"
     assert [event.text for event in told if hasattr(event, "text")] == [
-        "waiting until other processes have calmed down"
+        "waiting until other programs calm down"
     ]
     assert not composer._await_calm()
     assert composer._patience_s <= 0 and not composer._await_calm()
@@ -379,6 +384,6 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     first = cells[0].key
     assert [event.key for event in cells].count(first) == 3 and len(cells) == 8
     assert [event.disturbed is not None for event in cells] == [True, *[False] * 5, True, False]
-    assert cells[0].disturbed == Disturbed(0.5, "other processes had 20 % of the processors")
+    assert cells[0].disturbed == Disturbed(0.5, "other programs used 20 % of the processors")
     assert not any(disturbance.is_disturbed(record) for record in outcome.records)
     assert all(disturbance.share(record) == 0.0 for record in outcome.records)

@@ -103,7 +103,7 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
         "Latency distributions",
         "Throughput over time",
         "I/O roofline",
-        "Whom to blame",
+        "What limits each cell",
     ):
         assert heading in said
     for fact in ("Linux version 6.1.176", "qdisc netem", "1000 Mbit/s", "fio: fio-3.33", "psync"):

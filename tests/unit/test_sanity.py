@@ -85,7 +85,7 @@ def test_several_initiators_have_a_link_each_and_need_not_be_slower_than_one_dis
     parts[1] = msgspec.structs.replace(parts[1], read=side(130.0))
     both = msgspec.structs.replace(both, clients=tuple(parts))
     (reason,) = check(both, link=GIGABIT, local=disk).reasons
-    assert reason.startswith("130.00 MB/s were measured, but the link carries at most")
+    assert reason.startswith("measured 130.00 MB/s, but the link carries at most")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_no_disk_is_faster_behind_a_network() -> None:
     found = check(remote(write=side(120.0)), link=None, local=disk)
     assert found.reasons == ()
     assert found.warnings == (
-        "writes are faster than to the disk without a network: something on the way may keep them back",
+        "writes are faster than to the disk without a network: something in between may cache them",
     )
     assert check(remote(write=side(900.0)), link=None) == Findings()
 
@@ -137,7 +137,7 @@ def test_a_latency_below_the_local_one_is_odd() -> None:
     assert check(remote(read=side(1.0, mean_ns=95_000)), link=None, local=disk) == Findings()
     found = check(remote(read=side(1.0, mean_ns=50_000)), link=None, local=disk)
     assert found.reasons == ()
-    assert found.warnings == ("a read takes less time than without the network: something may cache",)
+    assert found.warnings == ("a read takes less time than without the network: something may cache it",)
 
 
 def test_of_the_local_disk_nothing_is_impossible() -> None:

@@ -356,7 +356,7 @@ def test_what_does_not_differ_is_marked() -> None:
     }
     held_to = "the same link without IPsec (95 % interval of the ratios within blocks)"
     assert f"≈: no difference of more than 5% from {held_to}." in table.notes
-    assert f"?: inconclusive whether it differs from {held_to}." in table.notes
+    assert f"?: difference neither shown nor ruled out, compared to {held_to}." in table.notes
     assert render(table).count("≈") == render(table).count("?") == 2
     for format in (TableFormat.GITHUB, TableFormat.HTML, TableFormat.LATEX):
         assert render(table, format).count({"html": "&#8776;", "latex": r"$\approx$"}.get(format, "≈")) == 2
@@ -411,7 +411,7 @@ def test_testbeds_clocks_and_sources_never_share_a_column() -> None:
         "lab, virtual time",
     ]
     assert [cell["value"] for cell in cells_of(table)] == [4, 2, 1, 3]
-    assert "The columns of different testbeds are kept apart: their numbers do not compare." in table.notes
+    assert "Different testbeds have separate columns: do not compare their figures." in table.notes
     assert [column.label for column in table.columns][2:] == ["lab wired", "lab, virtual time wired"]
 
 
@@ -437,7 +437,7 @@ def test_kernels_and_disks_never_share_a_column() -> None:
 def test_virtual_time_is_named_where_it_is_alone() -> None:
     table = build([record(1.0, clock="virtual", lab_kernel=LabKernel.OWN, disk="nvme")])
     assert [column.heading[0] for column in table.columns] == ["lab, virtual time, nvme"]
-    assert any(note.startswith("Virtual time: the processor costs nothing") for note in table.notes)
+    assert any(note.startswith("Virtual time: processor work takes no time") for note in table.notes)
 
 
 def test_transport_and_tunnel_mode_never_share_a_column() -> None:

@@ -1,4 +1,4 @@
-"""Tables of probes, each like that of the document whose experiment it shows: ``harness table --view``."""
+"""Tables of probes, each like that of the document whose experiment it repeats: ``harness table --view``."""
 
 from harness.table.views.grid import render
 from harness.table.views.tables import View, build

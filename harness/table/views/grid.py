@@ -1,4 +1,4 @@
-"""A small table as data, and as text in the formats of ``harness table``, each safe against names in it."""
+"""A small table as data, and as text in the formats of ``harness table``. Each escapes the names in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Escape = Callable[[str], str]
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A column: its ``key`` is for programs and reference data, and carries the unit."""
+    """A column. Its ``key`` is for programs and reference data, and includes the unit."""
 
     key: str
     heading: str
@@ -25,10 +25,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell: a number or a word for people; ``mark`` is its footnote's number, from 1.
+    """A cell: a figure, or a word for people; ``mark`` is its footnote's number, from 1.
 
-    ``disturbed`` is the largest part that others took of a probe behind it, None: not known; ``sign`` says
-    that it was too much.
+    ``disturbed`` is the largest part that other programs took of a probe behind the figure (None: unknown);
+    ``sign`` says that it was too much.
     """
 
     value: float | None = None
@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One path, or one published set-up; ``labels`` are as many as the grid has."""
+    """One path, or one published set-up; it has as many ``labels`` as the grid."""
 
     labels: tuple[str, ...]
     entries: dict[str, Entry]
@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def disturbed(self) -> float | None:
-        """The largest part that others took of one of its figures; None: not known."""
+        """The largest part that other programs took of one of its figures; None: unknown."""
         known = [entry.disturbed for entry in self.entries.values() if entry.disturbed is not None]
         return max(known, default=None)
 
@@ -102,7 +102,7 @@ def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
     published = [row.is_published for row in grid.rows]
     if style == "simple" and True in published[1:]:
         lines.insert(published.index(True), SEPARATING_LINE)
-    # A heading has lines of its own only where the format can have them.
+    # A heading has several lines only where the format allows it.
     glue = "\n" if style == "simple" else " "
     headings = [
         *map(escape, grid.labels),

@@ -1,7 +1,7 @@
-"""Which figures of which probes each view shows, and from which records they come.
+"""Which figures of which probes each view shows, and which records they come from.
 
-A figure is the median over all repeats and runs given whose record is ok. What ``harness run`` measured
-on the way counts only where no probe of its own was made.
+A figure is the median over all ok repeats of all runs given. The probes that ``harness run`` makes beside its
+cells count only where there is no probe of ``harness probe``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ US_NS = 1e3
 MBIT = 1e6
 
 SPARSE_S = 0.1
-"""From this interval on pings are those of people, below it those at the cadence of I/O."""
+"""Pings at this interval or a longer one are those of people, at a shorter one those at the cadence of
+I/O."""
 
 
 class View(Choice):
@@ -53,13 +54,13 @@ Take = Callable[[Figures], float | None]
 
 
 class _Measure:
-    """A column of a view: of which records it is, and which of their figures."""
+    """A column of a view: which records it uses, and which of their figures."""
 
     def __init__(self, field: Field, pick: Pick, take: Take | None = None) -> None:
         self.field = field
         self.pick = pick
         self.take = take
-        """None: how busy the processors were meanwhile, in percent."""
+        """None: how busy the processors were during the probe, in percent."""
 
     def of(self, record: ProbeRecord) -> float | None:
         if self.take is not None:
@@ -213,7 +214,7 @@ class _Footnotes:
 
 
 def build(view: View, records: Sequence[ProbeRecord], reference: PathReference | None = None) -> Grid:
-    """The table of a view; without any record that it could show, one without rows."""
+    """The table of a view. Without a record that it could show, it has no rows."""
     notes = _Footnotes()
     records = [record for record in records if not isinstance(record.probe, Cipher)]
     match view:
@@ -244,7 +245,7 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
 
 
 def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeRecord]]:
-    """The records of each path: figures of different testbeds, clocks and kernels are never mixed."""
+    """The records of each path. Figures of different testbeds, clocks and kernels are never mixed."""
     found: dict[tuple[str, ...], list[ProbeRecord]] = {}
     for record in records:
         place = record.testbed + ("" if record.clock is Clock.REAL else ", virtual")
@@ -252,7 +253,7 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
         emulated = " (emulated)" if record.emulated else ""
         found.setdefault((f"{record.link}{emulated}", _protection(record), place), []).append(record)
     places = {key[2] for key in found}
-    # Where all are of one place, it is in the notes alone.
+    # If all are of one place, only the notes name it.
     return found if len(places) > 1 else {key[:2]: group for key, group in found.items()}
 
 
@@ -270,7 +271,7 @@ def _labels(groups: dict[tuple[str, ...], list[ProbeRecord]]) -> tuple[str, ...]
 def _entry(
     records: Iterable[ProbeRecord], value: Callable[[ProbeRecord], float | None], notes: _Footnotes
 ) -> Entry | None:
-    """The median of what the records that count have; else the status of the first, with its reason."""
+    """The median of the records that count; else the status of the first, with its reason."""
     asked = list(records)
     chosen = [record for record in asked if not record.is_beside] or asked
     if not chosen:
@@ -294,7 +295,7 @@ def _entry(
 
 
 def _marked_once(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """The entries of a row, each footnote's mark at the first that has it."""
+    """The entries of a row, with each footnote's mark only at the first entry that has it."""
     seen: set[int] = set()
     found = {}
     for key, entry in entries.items():
@@ -421,11 +422,11 @@ def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> l
     if any(len(record.processors) > 1 for record in records):
         found.append("CPU: of the busiest host, or hop.")
     elif any(len(use.hosts) > 1 for record in records for use in record.processors):
-        found.append("CPU: all hosts share one kernel, so what each of them used is not to be had.")
+        found.append("CPU: all hosts share one kernel, so each one's own use is unknown.")
     reasons = sorted({reason for record in records for reason in record.unseen.values()})
     found += [f"CPU n/a: {reason}." for reason in reasons]
     if any(record.testbed is TestbedKind.LAB for record in records):
-        found.append("In the lab packets cost its one processor more than links do: see docs/probes.md.")
+        found.append("The lab runs on one core, so speeds are too low: compare paths (docs/probes.md).")
     if reference is not None:
         found.append(f"Published: {reference.title}, {reference.source}.")
     return found

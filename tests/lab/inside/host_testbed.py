@@ -40,7 +40,7 @@ def beside_a_loop() -> None:
     beside = [taken_by_others(record) for record in records(newest_run()).values()]
     print(f"others took at most {alone:.2f} alone, and {beside} beside a loop")
     assert alone < min(beside) and min(beside) > 0.3, (alone, beside)
-    assert "3 of 3 cells disturbed" in said and "other processes had" in said, said
+    assert "3 of 3 cells disturbed" in said and "other programs used" in said, said
 
 
 def main() -> None:

@@ -180,14 +180,8 @@ class _ColumnOf:
         direction = direction_of(good[0])
         if direction is None:
             missing.append("reads and writes share its time, so neither has one of its own")
-        workload = self.workloads.get(name)
-        session = good[0].session
-        depth = depth_of(workload, session) if workload else None
-        if depth is None:
-            missing.append("without the run's plan it is not known how many I/Os were under way")
-        if key.initiators > 1:
-            depth = None
-            missing.append("several initiators share its time")
+        depth, words = self._depth(name, good[0])
+        missing += words
         block_bytes = good[0].block_bytes
         if block_bytes is None:
             missing.append("its blocks are of several sizes")
@@ -222,6 +216,16 @@ class _ColumnOf:
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
         )
+
+    def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
+        """How many I/Os are under way, and why it is not known."""
+        workload, words = self.workloads.get(name), []
+        depth = depth_of(workload, record.session) if workload else None
+        if depth is None:
+            words.append("without the run's plan it is not known how many I/Os were under way")
+        if self.key.initiators > 1:
+            return None, [*words, "several initiators share its time"]
+        return depth, words
 
     def _round_trip(self, good: Sequence[Record]) -> Span | None:
         """What was measured beside these cells; of a protected column, beside those without IPsec.

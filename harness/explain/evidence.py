@@ -181,14 +181,8 @@ class _ColumnOf:
         direction = direction_of(good[0])
         if direction is None:
             missing.append("reads and writes share the cell's time, so neither has a time of its own")
-        workload = self.workloads.get(name)
-        session = good[0].session
-        depth = depth_of(workload, session) if workload else None
-        if depth is None:
-            missing.append("the run's plan is missing, so the number of I/Os in flight is unknown")
-        if key.initiators > 1:
-            depth = None
-            missing.append("several initiators share the cell's time")
+        depth, words = self._depth(name, good[0])
+        missing += words
         block_bytes = good[0].block_bytes
         if block_bytes is None:
             missing.append("its blocks have several sizes")
@@ -223,6 +217,16 @@ class _ColumnOf:
             driver=good[0].esp.get("drivers", ""),
             missing=tuple(missing),
         )
+
+    def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
+        """How many I/Os are in flight, and why that is unknown."""
+        workload, words = self.workloads.get(name), []
+        depth = depth_of(workload, record.session) if workload else None
+        if depth is None:
+            words.append("the run's plan is missing, so the number of I/Os in flight is unknown")
+        if self.key.initiators > 1:
+            return None, [*words, "several initiators share the cell's time"]
+        return depth, words
 
     def _round_trip(self, good: Sequence[Record]) -> Span | None:
         """The idle round trip of the link without IPsec, measured beside the cells.

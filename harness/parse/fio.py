@@ -502,12 +502,7 @@ def _job(
     write = figures.io(job.write, "write", kind)
     trim = figures.io(job.trim, "trim", kind) if job.trim and job.trim.total_ios else None
     if not (read or write or problems):
-        if trim:
-            problems.append(f"only trims were completed ({trim.ios}), and no reads or writes")
-        elif job.mixed:
-            problems.append("reads and writes are not told apart (unified_rw_reporting)")
-        else:
-            problems.append("neither reads nor writes were completed")
+        problems.append(_why_nothing(trim, mixed=bool(job.mixed)))
     elif trim:
         warnings.append(f"job {embedded.quote(name)} trimmed {trim.ios} blocks beside its reads and writes")
     if write and options.get("rw") in ("read", "randread"):
@@ -533,6 +528,14 @@ def _job(
         sys_cpu_percent=figures.take(job.sys_cpu, "sys_cpu"),
     )
     return msgspec.structs.replace(result, invalid=tuple(problems))
+
+
+def _why_nothing(trim: Io | None, *, mixed: bool) -> str:
+    if trim:
+        return f"only trims were completed ({trim.ios}), and no reads or writes"
+    if mixed:
+        return "reads and writes are not told apart (unified_rw_reporting)"
+    return "neither reads nor writes were completed"
 
 
 def _name(raw: msgspec.Raw) -> str | None:

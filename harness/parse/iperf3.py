@@ -297,13 +297,7 @@ def _of_document(document: _Document, role: End | None = None) -> Iperf3Output:
         role,
         problems,
     )
-    streams = []
-    for number, stream in enumerate(end.streams, start=1):
-        # The figures of single streams repeat, or add up to, what the sums have: one complaint is enough.
-        ends = _both_ends(stream.udp, stream.sender, stream.receiver, f"stream {number}", role, [])
-        first = stream.udp or stream.sender or stream.receiver
-        name = str(number) if first is None or not isinstance(first.socket, int) else str(first.socket)
-        streams.append(Stream(id=name, sent=ends[0], received=ends[1]))
+    streams = [_stream(number, stream, role) for number, stream in enumerate(end.streams, start=1)]
     received = _with_disorder(received, end.streams, problems)
 
     protocol = start.test_start.protocol
@@ -342,6 +336,15 @@ def _of_document(document: _Document, role: End | None = None) -> Iperf3Output:
         cpu_remote=_cpu(end.cpu_utilization_percent, "remote", problems),
         invalid=tuple(dict.fromkeys(problems)),
     )
+
+
+def _stream(number: int, stream: _EndStream, role: End | None) -> Stream:
+    """The number-th stream (from 1)."""
+    # The figures of single streams repeat, or add up to, what the sums have: one complaint is enough.
+    ends = _both_ends(stream.udp, stream.sender, stream.receiver, f"stream {number}", role, [])
+    first = stream.udp or stream.sender or stream.receiver
+    name = str(number) if first is None or not isinstance(first.socket, int) else str(first.socket)
+    return Stream(id=name, sent=ends[0], received=ends[1])
 
 
 def _measured(figures: Iterable[object], where: str, problems: list[str], unit: int = 1) -> list[float]:

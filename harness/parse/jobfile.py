@@ -374,15 +374,7 @@ def job_file(
                 hint="try 2s",
             )
         options |= {"runtime": f"{round(runtime_s * 1e6)}us", "time_based": None}
-    reach = _bytes(options.get("offset"), size_bytes)
-    reach += _bytes(options.get("offset_increment"), size_bytes) * (int(options.get("numjobs") or 1) - 1)
-    size = _bytes(options["size"], size_bytes) if "size" in options else size_bytes - reach
-    if size < _largest_block(options) or reach + size > size_bytes:
-        raise UsageError(
-            f"{label}: expected blocks, offset and size to fit on {format_size(size_bytes)}, "
-            f"found {format_size(_largest_block(options))} blocks up to {format_size(reach + max(size, 0))}",
-            hint="use a larger backing, or lower size, offset or bs in the profile",
-        )
+    size = _size_on(size_bytes, options, label)
     settings: dict[str, str | None] = {"filename": device.replace(":", "\\:"), **options, "size": str(size)}
     if not {"direct", "buffered"} & options.keys():
         settings["direct"] = "1"
@@ -406,6 +398,20 @@ def job_file(
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
     lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
     return "\n".join([f"[{workload.name}]", *lines, ""])
+
+
+def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> int:
+    """How much of a device the job uses. UsageError if it reaches beyond."""
+    reach = _bytes(options.get("offset"), size_bytes)
+    reach += _bytes(options.get("offset_increment"), size_bytes) * (int(options.get("numjobs") or 1) - 1)
+    size = _bytes(options["size"], size_bytes) if "size" in options else size_bytes - reach
+    if size < _largest_block(options) or reach + size > size_bytes:
+        raise UsageError(
+            f"{label}: expected blocks, offset and size to fit on {format_size(size_bytes)}, "
+            f"found {format_size(_largest_block(options))} blocks up to {format_size(reach + max(size, 0))}",
+            hint="use a larger backing, or lower size, offset or bs in the profile",
+        )
+    return size
 
 
 def repeat_seed(seed: int, repeat: int, workload: str) -> int:

@@ -280,10 +280,34 @@ def judge(
     initiator, and has to be covered by that direction's counters at both ends.
     """
     near, far = _ends(path, before, after, seen, capture.one_in)
-    both = ((near, far), (far, near))
     reasons = [end.seen.fault for end in (near, far) if end.seen.fault]
     balances = list(_balances(path, near, far, protection)) if protection is not None else []
-    proof = Proof(
+    proof = _proof(near, far, capture, balances)
+    moved = f"fio read {read_bytes} and wrote {write_bytes} bytes"
+    flows = ((near, read_bytes, write_bytes), (far, write_bytes, read_bytes))
+    for end, got, gave in flows:
+        if end.use.rx_bytes < got or end.use.tx_bytes < gave:
+            reasons.append(
+                f"{moved}, but the {end.name}'s interface received only {end.use.rx_bytes} and sent only "
+                f"{end.use.tx_bytes}"
+            )
+    if protection is None:
+        reasons += _unprotected(path, (near, far), capture, read_bytes + write_bytes)
+        return proof, reasons
+    for end, got, gave in flows:
+        reasons += _wrong_states(end, protection)
+        if end.into.bytes < got or end.out.bytes < gave:
+            reasons.append(
+                f"{moved}, but ESP brought the {end.name} only {end.into.bytes} and took from it only "
+                f"{end.out.bytes}"
+            )
+    reasons += _unprotected_frames(path, near, far, proof)
+    reasons += [reason for balance in balances for reason in balance.reasons()]
+    return proof, reasons
+
+
+def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -> Proof:
+    return Proof(
         link_bytes_initiator=near.use.rx_bytes + near.use.tx_bytes,
         link_bytes_target=far.use.rx_bytes + far.use.tx_bytes,
         esp_bytes=min(end.out.bytes + end.into.bytes for end in (near, far)),
@@ -300,42 +324,28 @@ def judge(
         rekeys=near.rekeys,
         tcp_retransmits=near.retransmits + far.retransmits,
     )
-    moved = f"fio read {read_bytes} and wrote {write_bytes} bytes"
-    for end, got, gave in ((near, read_bytes, write_bytes), (far, write_bytes, read_bytes)):
-        if end.use.rx_bytes < got or end.use.tx_bytes < gave:
-            reasons.append(
-                f"{moved}, but the {end.name}'s interface received only {end.use.rx_bytes} and sent only "
-                f"{end.use.tx_bytes}"
-            )
-    if protection is None:
-        reasons += _unprotected(path, (near, far), capture, read_bytes + write_bytes)
-        return proof, reasons
-    for end, got, gave in ((near, read_bytes, write_bytes), (far, write_bytes, read_bytes)):
-        reasons += _wrong_states(end, protection)
-        if end.into.bytes < got or end.out.bytes < gave:
-            reasons.append(
-                f"{moved}, but ESP brought the {end.name} only {end.into.bytes} and took from it only "
-                f"{end.out.bytes}"
-            )
+
+
+def _unprotected_frames(path: LinkPath, near: End, far: End, proof: Proof) -> Iterator[str]:
+    """What the captures at both ends have that a protected path may not have, or lack."""
     if proof.cleartext_segments:
-        reasons.append(f"{proof.cleartext_segments} cleartext segments of the portal were on the link")
+        yield f"{proof.cleartext_segments} cleartext segments of the portal were on the link"
     if proof.other_frames:
-        reasons.append(f"{proof.other_frames} frames on the link were neither ESP nor IKE, ARP or their like")
-    reasons += [
-        f"the capture of what the {end.name} sent lacks {end.samples_missing} of the {end.samples_due} ESP "
-        "packets that were due in it"
-        for end, peer in both
-        if _lacks_samples(end, peer)
-    ]
-    if path.is_shared:
-        reasons += [
-            f"one connection to the portal was expected at the {end.name} from the beginning of the cell to "
-            "its end, and ss tells of none or of another"
-            for end in (near, far)
-            if None in end.segments or len({each.port for each in end.segments if each}) != 1
-        ]
-    reasons += [reason for balance in balances for reason in balance.reasons()]
-    return proof, reasons
+        yield f"{proof.other_frames} frames on the link were neither ESP nor IKE, ARP or their like"
+    for end, peer in ((near, far), (far, near)):
+        if _lacks_samples(end, peer):
+            yield (
+                f"the capture of what the {end.name} sent lacks {end.samples_missing} of the "
+                f"{end.samples_due} ESP packets that were due in it"
+            )
+    if not path.is_shared:
+        return
+    for end in (near, far):
+        if None in end.segments or len({each.port for each in end.segments if each}) != 1:
+            yield (
+                f"one connection to the portal was expected at the {end.name} from the beginning of the cell "
+                "to its end, and ss tells of none or of another"
+            )
 
 
 def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved: int) -> Iterator[str]:

@@ -400,30 +400,14 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
     parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, axis, "m mu"))
     parts += _roofs(x, y, rtt_s, rate)
     colours = _colours([dot.fact for dot in dots])
-    lines = []
     for dot in dots:
         most = dot.bound.bytes_per_s
-        part = f"{100 * dot.rate / most:.0f} %" if most else ""
         tip = f"{dot.fact.name}, {dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
-            f", {part} of the link's bound of {draw.amount(most / 1e6)} MB/s" if most else ""
+            f", {_reached(dot)} of the link's bound of {draw.amount(most / 1e6)} MB/s" if most else ""
         )
         number_of = colours[dot.fact.column.ipsec]
         px, py = x.at(dot.bound.in_flight_bytes), y.at(dot.rate)
         parts.append(draw.marker(number_of, px, py, f"f{number_of} {dot.fact.origin}", tip, 4.2))
-        lines.append(
-            (
-                dot.fact.name,
-                dot.name,
-                str(dot.depth),
-                str(dot.block_bytes),
-                str(dot.bound.round_trips),
-                f"{dot.rate / 1e6:.2f}",
-                _mb_s(dot.bound.by_round_trip),
-                _mb_s(dot.bound.by_rate),
-                _mb_s(most),
-                part,
-            )
-        )
     unencrypted = {dot.fact.column.ipsec for dot in dots if dot.fact.column.is_unencrypted}
     for index, (ipsec, number_of) in enumerate(colours.items()):
         lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
@@ -438,20 +422,44 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
         ),
         height=bottom + 44 + 16 * -(-len(colours) // 2),
         body="".join(parts),
-        headings=(
-            "column",
-            "row",
-            "queue depth",
-            "block [bytes]",
-            "round trips",
-            "median [MB/s]",
-            "bound by round trip [MB/s]",
-            "bound by rate [MB/s]",
-            "bound [MB/s]",
-            "reached",
-        ),
-        lines=tuple(lines),
+        headings=ROOF_HEADINGS,
+        lines=tuple(map(_roof_line, dots)),
     )
+
+
+ROOF_HEADINGS = (
+    "column",
+    "row",
+    "queue depth",
+    "block [bytes]",
+    "round trips",
+    "median [MB/s]",
+    "bound by round trip [MB/s]",
+    "bound by rate [MB/s]",
+    "bound [MB/s]",
+    "reached",
+)
+
+
+def _roof_line(dot: _Dot) -> tuple[str, ...]:
+    return (
+        dot.fact.name,
+        dot.name,
+        str(dot.depth),
+        str(dot.block_bytes),
+        str(dot.bound.round_trips),
+        f"{dot.rate / 1e6:.2f}",
+        _mb_s(dot.bound.by_round_trip),
+        _mb_s(dot.bound.by_rate),
+        _mb_s(dot.bound.bytes_per_s),
+        _reached(dot),
+    )
+
+
+def _reached(dot: _Dot) -> str:
+    """How much it is of what the link allows, if that is known."""
+    most = dot.bound.bytes_per_s
+    return f"{100 * dot.rate / most:.0f} %" if most else ""
 
 
 def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host
-from harness.model import ClientPart, Io, Proof, Record, Status, WifiState, Workload
+from harness.model import AirProof, ClientPart, Io, Proof, Record, Status, WifiState, Workload
 from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError
 from harness.network import wifi, wireless
@@ -157,18 +157,26 @@ def over_lanes(
         part.reasons += failures
         part.interfaces = proof.interfaces(lane.path, first, last)
     for number, (air,) in in_the_air.items():
-        part = done.parts[number]
-        moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
-        part.reasons += wifi.judge(air, moved, lanes[number].path.profile.mtu_bytes)
-        if part.proof is not None:
-            part.proof = msgspec.structs.replace(part.proof, air=air)
+        _add_air(done.parts[number], air, lanes[number].path.profile.mtu_bytes)
     for number, watch in watched.items():
-        part = done.parts[number]
-        part.wifi = tuple(watch.states())
-        failures, doubts = wireless.judge(part.wifi)
-        part.reasons += failures
-        part.warnings += doubts
+        _add_association(done.parts[number], tuple(watch.states()))
     return done
+
+
+def _add_air(part: InitiatorResult, air: AirProof, mtu_bytes: int) -> None:
+    """What was heard of it on the air, judged."""
+    moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
+    part.reasons += wifi.judge(air, moved, mtu_bytes)
+    if part.proof is not None:
+        part.proof = msgspec.structs.replace(part.proof, air=air)
+
+
+def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> None:
+    """What a WiFi interface told of its association meanwhile, judged."""
+    part.wifi = states
+    failures, doubts = wireless.judge(states)
+    part.reasons += failures
+    part.warnings += doubts
 
 
 def judge_late(lane: Lane, seen: Sequence[Seen]) -> list[str]:

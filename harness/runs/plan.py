@@ -85,21 +85,10 @@ DEFAULT_VIRTUAL_SEED = 1
 
 def make_plan(request: Request) -> Plan:
     """Check and resolve a request. Raises UsageError for the first thing that is wrong."""
-    if not 1 <= request.repeats <= MOST_REPEATS:
-        raise UsageError(
-            f"expected 1 to {MOST_REPEATS} repeats, found {request.repeats}", hint="try --repeats 3"
-        )
-    if not 0 <= request.retries <= MOST_RETRIES:
-        raise UsageError(
-            f"expected 0 to {MOST_RETRIES} retries, found {request.retries}", hint="try --retries 2"
-        )
+    _require_counts(request)
     profile, workloads = load_workloads(request.profile)
     workloads = _pick(workloads, request.workloads)
-    runtime_s = None if request.runtime is None else parse_duration_s(request.runtime, what="runtime")
-    if runtime_s is not None and not RUNTIME_S[0] <= runtime_s <= RUNTIME_S[1]:
-        raise UsageError(
-            f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
-        )
+    runtime_s = _runtime_s(request)
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     kind, machines = _testbed(request)
     _require_hops_apart(request, kind)
@@ -116,11 +105,7 @@ def make_plan(request: Request) -> Plan:
     if lab_kernel is LabKernel.OWN:
         columns, links = _on_the_air(columns, links, request.wifi_security)
     _require_possible(request, backing, workloads, columns)
-    seed = request.seed
-    if seed is None:
-        seed = DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"expected a seed from 0 to 2^63-1, found {seed}", hint="try --seed 1")
+    seed = _seed(request)
     _try_job_files(workloads, backing.size_bytes, runtime_s)
     return Plan(
         run_id=run_id,
@@ -153,6 +138,38 @@ def make_plan(request: Request) -> Plan:
         created_unix_s=time.time(),
         harness_version=__version__,
     )
+
+
+def _require_counts(request: Request) -> None:
+    if not 1 <= request.repeats <= MOST_REPEATS:
+        raise UsageError(
+            f"expected 1 to {MOST_REPEATS} repeats, found {request.repeats}", hint="try --repeats 3"
+        )
+    if not 0 <= request.retries <= MOST_RETRIES:
+        raise UsageError(
+            f"expected 0 to {MOST_RETRIES} retries, found {request.retries}", hint="try --retries 2"
+        )
+
+
+def _runtime_s(request: Request) -> float | None:
+    """How long each job measures; None: as its profile says."""
+    if request.runtime is None:
+        return None
+    runtime_s = parse_duration_s(request.runtime, what="runtime")
+    if not RUNTIME_S[0] <= runtime_s <= RUNTIME_S[1]:
+        raise UsageError(
+            f"expected a runtime of 0.1s to 1 day, found {request.runtime}", hint="try --runtime 5s"
+        )
+    return runtime_s
+
+
+def _seed(request: Request) -> int:
+    seed = request.seed
+    if seed is None:
+        seed = DEFAULT_VIRTUAL_SEED if request.virtual_time else secrets.randbelow(2**31)
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"expected a seed from 0 to 2^63-1, found {seed}", hint="try --seed 1")
+    return seed
 
 
 def _stopping_rule(request: Request) -> StoppingRule | None:

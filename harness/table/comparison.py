@@ -257,8 +257,8 @@ def _notes(
     ratios = [cell.ratio for cell in cells if cell.ratio is not None]
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
     yield (
-        f"{Judgement.FASTER}, {Judgement.SLOWER}: between equals at most {100 * LEVEL:.0f} % of comparisons show "
-        f"a difference this clear{together}. {Judgement.NO_DIFFERENCE}: the interval lies within "
+        f"{Judgement.FASTER}, {Judgement.SLOWER}: between equals at most {100 * LEVEL:.0f} % of comparisons "
+        f"show a difference this clear{together}. {Judgement.NO_DIFFERENCE}: the interval lies within "
         f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither; more repeats would tell."
     )
     few = [cell.name for cell in cells if cell.ratio is not None and min(cell.n_a, cell.n_b) < FEWEST]

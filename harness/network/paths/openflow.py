@@ -7,7 +7,7 @@ The switch is a network namespace, its controller another one, at the end of a s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -102,17 +102,7 @@ def switch(
                 env=env,
             )
         )
-        database, socket = private / "conf.db", f"unix:{private}/db.sock"
-        hop.run(["ovsdb-tool", "create", str(database), SCHEMA], env=env)
-        stack.enter_context(
-            hop.daemon(
-                ["ovsdb-server", str(database), f"--remote=p{socket}", f"--unixctl={private}/ovsdb.ctl"],
-                log=logs / "ovsdb-server.log",
-                ready=lambda: hop.run(["test", "-S", f"{private}/db.sock"], check=False).status == 0,
-                deadline_s=DEADLINE_S,
-                env=env,
-            )
-        )
+        socket = stack.enter_context(_database(hop, private, logs, env))
         starting = ["ovs-vswitchd", socket, f"--unixctl={private}/vswitchd.ctl"]
         if settings.cpu_percent is not None:
             share = CpuShare(f"harness-{tag}-{path.index}", settings.cpu_percent)
@@ -131,18 +121,36 @@ def switch(
         )
         ask = ["ovs-vsctl", f"--db={socket}", f"--timeout={DEADLINE_S:.0f}"]
         hop.run([*ask, *_configuration(own)], env=env)
-
-        def is_connected() -> bool:
-            return hop.run([*ask, "get", "controller", BRIDGE, "is_connected"], env=env).stdout == "true\n"
-
-        try:
-            runner.await_condition(
-                is_connected, deadline_s=DEADLINE_S, what="the switch to reach its controller", interval_s=0.1
-            )
-        except CommandFailed as error:
-            raise CommandFailed(f"{error}: {runner.tail(log)}", hint=f"its log is {log.name}") from error
+        _await_controller(hop, ask, env, log)
         stack.callback(_keep_flows, hop, private, logs / "flows.txt")
         yield
+
+
+@contextlib.contextmanager
+def _database(hop: Host, private: Path, logs: Path, env: Mapping[str, str]) -> Iterator[str]:
+    """The switch's configuration, served on a socket, whose name is yielded."""
+    database, socket = private / "conf.db", f"unix:{private}/db.sock"
+    hop.run(["ovsdb-tool", "create", str(database), SCHEMA], env=env)
+    with hop.daemon(
+        ["ovsdb-server", str(database), f"--remote=p{socket}", f"--unixctl={private}/ovsdb.ctl"],
+        log=logs / "ovsdb-server.log",
+        ready=lambda: hop.run(["test", "-S", f"{private}/db.sock"], check=False).status == 0,
+        deadline_s=DEADLINE_S,
+        env=env,
+    ):
+        yield socket
+
+
+def _await_controller(hop: Host, ask: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+    def is_connected() -> bool:
+        return hop.run([*ask, "get", "controller", BRIDGE, "is_connected"], env=env).stdout == "true\n"
+
+    try:
+        runner.await_condition(
+            is_connected, deadline_s=DEADLINE_S, what="the switch to reach its controller", interval_s=0.1
+        )
+    except CommandFailed as error:
+        raise CommandFailed(f"{error}: {runner.tail(log)}", hint=f"its log is {log.name}") from error
 
 
 def _keep_flows(hop: Host, private: Path, file: Path) -> None:

@@ -64,11 +64,7 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
         # Its lock would otherwise be left in /run.
         lock = {"XTABLES_LOCKFILE": str(private / "xtables.lock")}
         hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP], env=lock)
-    # What the distribution installs is setuid and closed to others; the copy needs neither.
-    program = private / "pppd"
-    client.run(["install", "-D", "-m", "755", PPPD, str(program)])
-    starter = programs.path(__package__, "pppoe_session.sh")
-    client.run(["install", "-m", "755", str(starter), str(private / starter.name)])
+    program, starter = _install(client, private)
     client.write_secret(CONFIGURATION / "options", "")
     # Both ends read one file: client, server, secret, and the addresses that the client may have.
     client.write_secret(CONFIGURATION / SECRETS[auth], f'{user} concentrator "{secrets.token_hex(16)}" *\n')
@@ -80,10 +76,8 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
     )
     near, far = address(path.index, 1, 1), address(path.index, 1, 2)
     discovery = ["pppoe-server", "-F", "-I", NEAR, "-C", "harness", "-N", "1", "-L", far, "-R", near]
-    discovery += ["-O", str(private / "options"), "-q", str(private / starter.name)]
-    call = [str(program), "plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", ours, "nodetach", "logfd", "2"]
-    call += ["debug", "user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
-    call += ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
+    discovery += ["-O", str(private / "options"), "-q", str(starter)]
+    call = [str(program), *_options(user, ours, mtu)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             concentrator.daemon(
@@ -111,6 +105,24 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
             ) from error
         routers.connect(path)
         yield {"pppoe_authentication": _proved(auth, client_log)}
+
+
+def _options(user: str, iface: str, mtu: int) -> list[str]:
+    """What the client's pppd is told."""
+    words = ["plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", iface, "nodetach", "logfd", "2", "debug"]
+    words += ["user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
+    return words + ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
+
+
+def _install(host: Host, private: Path) -> tuple[Path, Path]:
+    """A pppd and what starts it for a session, both of the run's own."""
+    # What the distribution installs is setuid and closed to others; the copy needs neither.
+    program = private / "pppd"
+    host.run(["install", "-D", "-m", "755", PPPD, str(program)])
+    source = programs.path(__package__, "pppoe_session.sh")
+    starter = private / source.name
+    host.run(["install", "-m", "755", str(source), str(starter)])
+    return program, starter
 
 
 def _proved(auth: PppAuth, client_log: Path) -> str:

@@ -283,12 +283,7 @@ def boot_apart(
         _write_network(folders[management.TARGET], management.target_network(initiators))
         for number, name in enumerate(names, 1):
             _write_network(folders[name], management.initiator_network(number))
-        # Kept open here as well: a kernel whose peer hangs up does nothing any more but to notice it.
-        trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in names]
-        for end in itertools.chain(*trunks):
-            stack.enter_context(end)
-        wires = {name: [trunk[1]] for name, trunk in zip(names, trunks, strict=True)}
-        wires[management.TARGET] = [trunk[0] for trunk in trunks]
+        wires = stack.enter_context(_trunks(names))
         kernels = {}
         for name in (*peers, names[0]):
             log = console if name == names[0] else console.with_name(f"{console.stem}-{name}.log")
@@ -304,6 +299,18 @@ def boot_apart(
                 )
             )
         yield _await_peers(kernels, names[0])
+
+
+@contextlib.contextmanager
+def _trunks(initiators: Sequence[str]) -> Iterator[dict[str, list[socket.socket]]]:
+    """A wire from the target to each initiator: the ends that each of the kernels has, by its name."""
+    with contextlib.ExitStack() as stack:
+        # Kept open here as well: a kernel whose peer hangs up does nothing any more but to notice it.
+        trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in initiators]
+        for end in itertools.chain(*trunks):
+            stack.enter_context(end)
+        wires = {name: [trunk[1]] for name, trunk in zip(initiators, trunks, strict=True)}
+        yield {**wires, management.TARGET: [trunk[0] for trunk in trunks]}
 
 
 def _memory(storage_bytes: int) -> int:

@@ -94,6 +94,7 @@ class Security(enum.StrEnum):
 
 
 IPSEC_OFF = "off"
+TRANSPORT_ISCSI = "iscsi"
 UNENCRYPTED = "not encrypted"
 """What every table says of ESP whose proposal does not encrypt, in place of "IPsec"."""
 
@@ -263,6 +264,16 @@ class Column(msgspec.Struct, frozen=True, order=True):
     link: str
     ipsec: str = IPSEC_OFF
     initiators: int = 1
+
+    @property
+    def protection(self) -> tuple[str, ...]:
+        """What protects the link, from the outside in; empty for nothing."""
+        return () if self.ipsec == IPSEC_OFF else (self.ipsec,)
+
+    @property
+    def transport(self) -> str | None:
+        """How the target's storage becomes a disk of the initiator; None where it is its own."""
+        return None if self.link == LINK_LOCAL else TRANSPORT_ISCSI
 
     @property
     def label(self) -> str:

@@ -705,6 +705,16 @@ def test_latex_is_escaped() -> None:
     assert r"Uncached Write {[}4K blocks{]}" in render(build(matrix()), TableFormat.LATEX)
 
 
+def test_json_has_what_protects_a_cell_and_what_carries_it() -> None:
+    records = [record(), record(link="local"), record(ipsec="aes128gcm16", order=1)]
+    found = cells_of(build(records))
+    assert {(cell["link"], cell["ipsec"]): (cell["transport"], cell["protection"]) for cell in found} == {
+        ("wired", "off"): ("iscsi", []),
+        ("wired", "aes128gcm16"): ("iscsi", ["aes128gcm16"]),
+        ("local", "off"): (None, []),
+    }
+
+
 def test_json_keeps_every_character_of_a_name() -> None:
     table = hostile_table()
     text = render(table, TableFormat.JSON)

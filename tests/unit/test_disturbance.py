@@ -284,7 +284,7 @@ def test_what_is_known_of_a_record() -> None:
             "the limit of a control group held the run for 25 % of the time",
         ),
         ({"processors": 0.05, "slowed": 0.37}, "the processor was 37 % slower than at its best"),
-        ({"processors": 0.71, "slowed": 0.37, "waited": 0.4}, "other processes had 71 % of the processors"),
+        ({"processors": 0.71, "slowed": 0.37, "waited": 0.4}, "other programs used 71 % of the processors"),
     ],
 )
 def test_who_disturbed_is_named(more: dict[str, float], words: str) -> None:

@@ -21,6 +21,12 @@ for device in null zero full random urandom tty; do
     : >"dev/$device"
     mount --bind "/dev/$device" "dev/$device"
 done
+# Whose owner is whoever opens it: interfaces of a network namespace of one's own (tun(4)).
+if [ -e /dev/net/tun ]; then
+    mkdir dev/net
+    : >dev/net/tun
+    mount --bind /dev/net/tun dev/net/tun
+fi
 ln -s /proc/self/fd dev/fd
 ln -s fd/0 dev/stdin
 ln -s fd/1 dev/stdout

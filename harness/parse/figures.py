@@ -101,6 +101,8 @@ def loss_problem(lost: int, total: int, loss_percent: Printed | None) -> str | N
         return f"{lost} of {total} were lost"
     if loss_percent is None or not total:
         return None
+    if not 0 <= loss_percent.value <= 100:
+        return f"the loss is {loss_percent.value:g} %"
     derived = 100 * lost / total
     if abs(loss_percent.value - derived) <= loss_percent.step + 1e-9:
         return None

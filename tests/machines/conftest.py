@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,8 @@ def lacking(suite: str, hardware: Hardware) -> str:
             return f"no disks of {suite}: python -m tests.machines.images {hardware.name} {suite}"
     except RequirementError as error:
         return f"{error.message}; {error.hint}"
+    if not Path("/dev/net/tun").exists():
+        return "no /dev/net/tun, by which the machines are plugged in (modprobe tun)"
     if shutil.which("unshare") is None or os.geteuid() != 0:
         return (
             "a network namespace of its own: sh tests/lab/apart.sh FOLDER unshare --net pytest tests/machines"

@@ -250,6 +250,7 @@ def test_short_and_small_is_no_contradiction() -> None:
     ("old", "new", "reason"),
     [
         ("(7%)", "(9%)", "make it 7.037 %"),
+        ("(7%)", "(1e5%)", "the loss is 100000 %"),
         ("5729/81408", "81409/81408", "were lost"),
         ("(7%)", "(-nan%)", "loss is '-nan'"),
         ("5729/81408 (7%)", "-9/81408 (0%)", "were lost"),

@@ -91,7 +91,7 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
 
     cleaned = harness("clean")
     assert cleaned.status == 0, cleaned
-    assert all(folder in cleaned.err for folder in left), "it says what it removed"
+    assert all(folder in cleaned.err for folder in left), (left, cleaned)
     assert scratch_folders() <= before
     assert "nothing was left behind" in harness("clean").out
 

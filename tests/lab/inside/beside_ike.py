@@ -110,8 +110,9 @@ def of_the_user(host: Host) -> str:
     """His security associations and policies, and whatever else another IKE daemon might change."""
     parts = [["ip", "xfrm", "state"], ["ip", "xfrm", "policy"], ["ip", "rule"], ["cat", ACQUIRE_EXPIRES]]
     text = "".join(host.run(argv).stdout for argv in parts)
-    # Sequence numbers and the replay window move on with every packet.
-    return re.sub(r"(seq|oseq) 0x[0-9a-f]+|bitmap.*\n\s.*|lastused.*", "", text)
+    # Sequence numbers, the replay window and when it was used last move on with every packet.
+    lasting = re.sub(r"(seq|oseq) 0x[0-9a-f]+|bitmap.*\n\s.*|lastused.*", "", text)
+    return "\n".join(line for line in lasting.splitlines() if line.strip())
 
 
 def protected_packets() -> int:

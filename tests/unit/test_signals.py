@@ -22,7 +22,8 @@ import os, sys, time
 from pathlib import Path
 
 import harness.cli
-from harness import state, testbed
+from harness.hosts import state
+from harness.testbeds import testbed
 from harness.cli import console, machine
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal

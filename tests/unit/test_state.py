@@ -41,7 +41,7 @@ def test_a_second_run_is_refused_and_told_who_holds_the_testbed(folder: Path) ->
 
 def test_another_process_is_refused_as_well(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from harness import state\n"
+        "import sys; from pathlib import Path; from harness.hosts import state\n"
         "state.state_folder = lambda: state.own_folder(Path(sys.argv[1]))\n"
         "with state.exclusive('20260101-000001-cafe'): print('let in')"
     )

@@ -39,4 +39,4 @@ $(VENV)/installed: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .tox .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .tox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -76,7 +76,8 @@ class Source:
 
 
 SOURCES = (
-    Source(package="linux-source-6.1"),
+    # TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685).
+    Source(package="linux-source-6.1", unknown=("CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS")),
     # Since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it).
     Source(package="linux-source-6.12", unknown=("CONFIG_BASE_FULL",)),
 )

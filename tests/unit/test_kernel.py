@@ -270,6 +270,16 @@ def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
     assert str(tmp_path / "log") in (failed.value.hint or "")
 
 
+def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "SILENCE_S", 0.3)
+    monkeypatch.setattr(kernel, "POLL_S", 0.01)
+    (tmp_path / "log").touch()
+    slow = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.1; done"
+    steps(tmp_path, []).run("compiling", "sh", "-c", slow, until=(0, 1))
+    with pytest.raises(CommandFailed, match=r"compiling printed nothing for 0\.3 s: CC"):
+        steps(tmp_path, []).run("compiling", "sleep", "60", until=(0, 1))
+
+
 def test_progress_follows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "POLL_S", 0.01)
     (tmp_path / "log").write_text("of the step before\n", encoding="utf-8")

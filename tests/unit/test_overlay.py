@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness import barrier, macsec, nvme, overlay, wireguard
+from harness import barrier, macsec, nvme, overlay, theory, wireguard
 from harness.errors import CommandFailed
 from harness.hosts import NamespaceHost
 from harness.links import LinkPath
@@ -50,6 +50,14 @@ def test_counters_and_framing_say_the_same_of_a_frame(cleartext: int) -> None:
     framed = ETHERNET_HEADER_BYTES + macsec.Framing().packet_bytes(cleartext)
     assert macsec.frames_bytes(1, cleartext + 2, ETHERNET_HEADER_BYTES) == framed
     assert macsec.cleartext_bytes(1, cleartext + 2) == cleartext
+
+
+def test_protections_stack() -> None:
+    both = theory.Stacked(layers=(macsec.Framing(), wireguard.framing(1468)))
+    assert both.inner_mtu_bytes(1500) == 1388
+    assert both.packet_bytes(52) == 52 + 12 + 60 + 32
+    path = theory.Path(link=PATH.profile, esp=both)
+    assert path.mss_bytes == 1388 - 52
 
 
 def test_the_path_within_ends_at_addresses_of_its_own() -> None:
@@ -111,3 +119,25 @@ def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
     nvme.require_agreed(asked, {"queue_count": "3", "sqsize": "63"})
     with pytest.raises(CommandFailed, match="queues of 2 was asked for, but 1"):
         nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
+
+
+NVME = nvme.Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+
+
+def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int]]:
+    """Who sends how many bytes, burst by burst."""
+    path = theory.Path(link=PATH.profile)
+    return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]
+
+
+def test_what_nvme_tcp_sends_for_one_io() -> None:
+    assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
+    assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
+    assert dialogue("write", 16385) == [
+        ("initiator", 72),
+        ("target", 24),
+        ("initiator", 24 + 16385),
+        ("target", 24),
+    ]
+    disk = [burst.after_disk for burst in NVME.bursts(theory.Path(link=PATH.profile), "write", 1 << 18)]
+    assert disk == [False, False, False, True]

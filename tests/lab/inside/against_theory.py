@@ -14,6 +14,7 @@ import contextlib
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -130,7 +131,7 @@ class Up(msgspec.Struct, frozen=True, kw_only=True):
 class Lab:
     """What all columns share, and each as it is brought up; ``stack`` takes all of it down."""
 
-    def __init__(self, tag: str, stack: contextlib.ExitStack) -> None:
+    def __init__(self, tag: str, stack: contextlib.ExitStack, *, paths: int) -> None:
         self.tag, self.stack = tag, stack
         self.near = NamespaceHost("initiator")
         self.journal = Journal(FOLDER / "journal.jsonl")
@@ -149,10 +150,10 @@ class Lab:
                 log=FOLDER / "iscsid.log",
             )
         )
-        self.charon = self._charon(self.near, "near", charon.ANY_PORT)
-        self.credentials = ipsec.make_credentials(self.near, IkeAuth.PSK, FOLDER, paths=len(FRAMINGS))
+        self.charon = self.start_charon(self.near, "near", charon.ANY_PORT)
+        self.credentials = ipsec.make_credentials(self.near, IkeAuth.PSK, FOLDER, paths=paths)
 
-    def _charon(self, host: Host, name: str, port: int) -> charon.Charon:
+    def start_charon(self, host: Host, name: str, port: int) -> charon.Charon:
         log = FOLDER / f"charon-{name}.log"
         return self.stack.enter_context(
             charon.running(host, FOLDER / name, log=log, plugins=charon.BASE_PLUGINS, port=port)
@@ -175,7 +176,7 @@ class Lab:
             self.stack.enter_context(
                 ipsec.tunnel(
                     path,
-                    (self.charon, self._charon(path.target, f"far-{index}", ipsec.IKE_PORT)),
+                    (self.charon, self.start_charon(path.target, f"far-{index}", ipsec.IKE_PORT)),
                     name=f"harness-{self.tag}-{index}",
                     proposal=load_proposal(framing.proposal),
                     mode=framing.mode,
@@ -201,8 +202,11 @@ class Lab:
         )
 
 
-def job_file(ups: list[Up]) -> str:
-    """All workloads on all columns, one after another; after each the counters of its interface."""
+def job_file(columns: Sequence[tuple[str, str, str]]) -> str:
+    """All workloads on all columns, one after another; after each the counters of its interface.
+
+    Of each column its name, the initiator's interface and the disk.
+    """
     lines = ["[global]", "clocksource=clock_gettime", *OPTIONS]
 
     def section(column: str, device: str, workload: str, run: str) -> None:
@@ -211,11 +215,11 @@ def job_file(ups: list[Up]) -> str:
         lines.extend([f"[{column}.{workload}.{run}]", "stonewall", f"filename={device}"])
         lines.extend([f"rw={kind}", f"bs={block}", f"number_ios={ios}", f"exec_prerun=sleep {PAUSE_S:g}"])
 
-    for up in ups:
-        folder = f"/sys/class/net/{up.path.initiator_iface}/statistics"
+    for name, iface, disk in columns:
+        folder = f"/sys/class/net/{iface}/statistics"
         for workload in WORKLOADS:
             for run in RUNS:
-                section(up.framing.name, up.disk.device, workload, run)
+                section(name, disk, workload, run)
                 # fio itself sends what is printed to a file of the section's name.
                 lines.append(f"exec_postrun=cat {' '.join(f'{folder}/{counter}' for counter in COUNTERS)}")
     for workload in WORKLOADS:
@@ -232,8 +236,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     after: list[int]
 
 
-def run_fio(host: Host, ups: list[Up]) -> dict[str, Section]:
-    (FOLDER / "job.fio").write_text(job_file(ups), encoding="utf-8")
+def run_fio(host: Host, columns: Sequence[tuple[str, str, str]]) -> dict[str, Section]:
+    (FOLDER / "job.fio").write_text(job_file(columns), encoding="utf-8")
     argv = ["sh", "-euc", 'cd "$1" && exec fio --output-format=json job.fio', "sh", str(FOLDER)]
     printed = host.run(argv, timeout_s=3600, env=calibration.shim(host, FOLDER)).stdout
     found: dict[str, Section] = {}
@@ -282,9 +286,11 @@ def main(tag: str) -> None:
     FOLDER.mkdir()
     inside.mount_private()
     with contextlib.ExitStack() as stack:
-        lab = Lab(tag, stack)
+        lab = Lab(tag, stack, paths=len(FRAMINGS))
         ups = [lab.bring_up(framing, index) for index, framing in enumerate(FRAMINGS)]
-        sections = run_fio(lab.near, ups)
+        sections = run_fio(
+            lab.near, [(up.framing.name, up.path.initiator_iface, up.disk.device) for up in ups]
+        )
         columns = {}
         for up in ups:
             mss_bytes, window_bytes = connection(up.path)

@@ -16,7 +16,8 @@ from harness.model import Backing, BackingKind, Record, Status, TestbedKind
 from harness.ratios import Verdict
 from harness.results import RunFolder
 from harness.table import Metric
-from tests.unit.test_cli import assert_refused, harness
+from tests.unit.command import harness
+from tests.unit.test_cli import assert_refused
 from tests.unit.test_results import fio_job, write_fio
 from tests.unit.test_table import HOSTILE, plan, record, transfer
 

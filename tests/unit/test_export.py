@@ -16,7 +16,7 @@ from harness import export
 from harness.errors import RequirementError, UsageError
 from harness.export import COLUMNS, ExportFormat, encode
 from harness.model import Latency, Proof, Record, Status
-from tests.unit.test_cli import harness
+from tests.unit.command import harness
 from tests.unit.test_table import HOSTILE, record, transfer
 
 MIXED = record(

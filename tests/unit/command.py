@@ -1,8 +1,8 @@
 """The command, run in this process: to start one and import everything anew takes half a second each time.
 
 What a process has to itself, a call has here: arguments, working directory, environment, standard streams,
-handlers of signals, umask, and nothing remembered from the call before. Tests that are about processes start
-one: signals, closed or full outputs, locales, imports (test_output, test_signals).
+handlers of signals, umask, and nothing remembered from the call before. Its testbed is its own as well. Tests
+of what only a process has start one: signals, closed or full outputs, locales (test_output, test_signals).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,33 +22,26 @@ from unittest import mock
 
 import pytest
 
-from harness import __main__, signals
+from harness import __main__, signals, state
 from harness.cli import INTERRUPTED, console
 
 COLUMNS = 300
 PATIENCE_S = 60.0
 """What a command may take, all in all."""
 
-BUSY_S = 300.0
-"""What somebody's run that holds the testbed is waited for."""
 
+def harness(*words: str, cwd: Path, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    """``harness WORDS``, from an empty standard input.
 
-def harness(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """``harness WORDS``, from an empty standard input; tried again while somebody's run holds the testbed."""
-    end = time.monotonic() + BUSY_S
-    while "the testbed is in use by" in (done := _once(words, cwd)).stderr and time.monotonic() < end:
-        time.sleep(1)
-    return done
-
-
-def _once(words: tuple[str, ...], cwd: Path) -> subprocess.CompletedProcess[str]:
+    ``encoding`` is what Python would take for the streams from the locale or PYTHONIOENCODING.
+    """
     argv = ["harness", *words]
     threads, descriptors = set(threading.enumerate()), _descriptors()
     with contextlib.ExitStack() as process:
         process.enter_context(contextlib.chdir(cwd))
         process.enter_context(mock.patch.dict(os.environ, TERM="dumb", COLUMNS=str(COLUMNS)))
         process.enter_context(_globals(argv))
-        out, err = process.enter_context(_streams())
+        out, err = process.enter_context(_streams(encoding))
         process.enter_context(_signals(argv))
         try:
             __main__.main()
@@ -73,7 +65,7 @@ def _globals(argv: list[str]) -> Iterator[None]:
     umask = os.umask(0o022)
     os.umask(umask)
     _forget()
-    with pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as own, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", argv)
         # Typer sets the first, where temporary files go is asked once.
         patch.setattr(sys, "excepthook", sys.excepthook)
@@ -81,6 +73,8 @@ def _globals(argv: list[str]) -> Iterator[None]:
         for one in (console.out, console.err):
             patch.setattr(one, "_file", None)
             patch.setattr(one, "_width", COLUMNS)
+        # Neither locked by a run of the user's, nor with the journal of one.
+        patch.setattr(state, "state_folder", lambda: state.own_folder(Path(own, "harness")))
         try:
             yield
         finally:
@@ -116,16 +110,16 @@ def _signals(argv: list[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _streams() -> Iterator[tuple[_Pipe, _Pipe]]:
+def _streams(encoding: str) -> Iterator[tuple[_Pipe, _Pipe]]:
     """Standard input from nowhere, and both outputs into pipes, for programs that are started as well."""
     before = sys.stdin, sys.stdout, sys.stderr
     kept = os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     pipes = _Pipe(1), _Pipe(2)
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False)
     try:
         yield pipes
     finally:

@@ -41,28 +41,28 @@ DEFAULTS = Request()
 def probe(
     link: Annotated[
         list[str] | None,
-        typer.Option(help="A link, as `harness run` takes them, but not local. Again for more."),
+        typer.Option(help="A link as for `harness run`, but not local. Repeatable."),
     ] = None,
     ipsec: Annotated[
         list[str] | None,
-        typer.Option(help="off, on, both, or a proposal of ipsec/. Again for more.", show_default="off"),
+        typer.Option(help="off, on, both, or a proposal of ipsec/. Repeatable.", show_default="off"),
     ] = None,
     probe: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"{', '.join(probe_plan.KINDS)}. Again for more.",
+            help=f"{', '.join(probe_plan.KINDS)}. Repeatable.",
             show_default=", ".join(probe_plan.DEFAULT_PROBES),
         ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
-            help=f"An experiment as data, paths and probes: {', '.join(probe_plan.names())}, or a TOML file.",
+            help=f"An experiment: {', '.join(probe_plan.names())}, or a TOML file with paths and probes.",
             show_default=False,
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(help="How many pings or round trips, in place of each probe's own number.")
+        int | None, typer.Option(help="How many pings or round trips, instead of each probe's own number.")
     ] = None,
     duration: Annotated[
         str | None,
@@ -89,7 +89,7 @@ def probe(
         list[str] | None,
         typer.Option(
             "--hop",
-            help="A router or switch on the way, whose counters are read: ssh://… Again for more.",
+            help="A router or switch between the ends; its counters are read: ssh://… Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -103,13 +103,13 @@ def probe(
         KernelChoice, typer.Option(help="Which kernel the lab boots.")
     ] = DEFAULTS.lab_kernel,
     virtual_time: Annotated[
-        bool, typer.Option("--virtual-time", help="The processor costs nothing, only links do.")
+        bool, typer.Option("--virtual-time", help="Processor work takes no time, only links do.")
     ] = False,
     wifi_security: Annotated[
-        Security, typer.Option(help="What protects the air, on the lab's own kernel.")
+        Security, typer.Option(help="WiFi security, on the lab's own kernel.")
     ] = DEFAULTS.wifi_security,
     ipsec_mode: Annotated[IpsecMode, typer.Option(help="ESP mode.")] = DEFAULTS.ipsec_mode,
-    auth: Annotated[IkeAuth, typer.Option(help="How the two charons prove themselves.")] = DEFAULTS.auth,
+    auth: Annotated[IkeAuth, typer.Option(help="How the two charons authenticate.")] = DEFAULTS.auth,
     results: Annotated[str, typer.Option(metavar="FOLDER", help="Where results go.")] = DEFAULTS.results,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Finish an interrupted run of probes.")
@@ -122,7 +122,7 @@ def probe(
     started_s = process_started_s()
     asked = probe_plan.load_profile(profile) if profile is not None else None
     if asked is not None and probe:
-        raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
+        raise UsageError("--profile has its own probes, but --probe was given as well", hint="leave one out")
     request = msgspec.structs.replace(
         DEFAULTS,
         links=tuple(link or (asked.links if asked is not None else ())),
@@ -155,7 +155,10 @@ def probe(
         folder = RunFolder(Path(resume) if "/" in resume else Path(results) / check_name("run", resume))
         made = folder.load_plan()
         if not made.probing:
-            raise UsageError(f"{folder.path} is a run of cells", hint="finish it with harness run --resume")
+            raise UsageError(
+                f"expected a run of probes, found a run of cells: {folder.path}",
+                hint="finish it with harness run --resume",
+            )
         typed = [
             ("--testbed", None if testbed_name == DEFAULTS.testbed else testbed_name),
             ("--target", target),
@@ -207,8 +210,9 @@ def _run(
 
 
 def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View, str | None]]:
-    """The view of the run's profile with its reference; of one without, those that its probes are for."""
-    # A resumed run's may have been a file: which one is read is not for a folder of results to say.
+    """The view of the run's profile, with its reference; without a profile, the views of its probes."""
+    # A resumed run's profile may have been a file, and a folder of results must not choose which file is
+    # read.
     if asked is None and made.profile in probe_plan.names():
         asked = probe_plan.load_profile(made.profile)
     if asked is not None:

@@ -1,4 +1,4 @@
-"""One probe between two looks at what the kernels counted: tool, proof, record."""
+"""One probe with the kernels' counters read before and after it: tool, proof, record."""
 
 from __future__ import annotations
 
@@ -58,16 +58,17 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
 
 
 def raw_folder(folder: Path, record: ProbeRecord) -> Path:
-    """Where the unmodified outputs of a probe's tools go, in a run's folder."""
+    """The folder for the unmodified outputs of a probe's tools, in a run's folder."""
     return folder / "raw" / "probes" / record.key
 
 
 def measure(
     record: ProbeRecord, way: Way, *, observer: counters.Observer, watch: Watch, folder: Path
 ) -> ProbeRecord:
-    """The record with what came of its probe. Whatever goes wrong is its status and reason.
+    """The record with the result of its probe. Whatever goes wrong becomes its status and reason.
 
-    ``watch`` watches who else uses the machines, ``folder`` is the run's. Raises HostLost alone.
+    ``watch`` measures what other programs take of the machines; ``folder`` is the run's. Raises HostLost
+    only.
     """
     if _uses_esp(record) and way.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
@@ -102,7 +103,7 @@ def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: 
     if witnesses is not None:
         esp = min(now - was for was, now in zip(esp_before, _esp_bytes(witnesses), strict=True))
         if esp < outcome.moved_bytes:
-            outcome.refuse(f"{outcome.moved_bytes} bytes were moved, but ESP carried only {esp}")
+            outcome.refuse(f"expected ESP to carry the {outcome.moved_bytes} bytes moved, found only {esp}")
     return msgspec.structs.replace(
         record,
         status=Status.INVALID if outcome.reasons else outcome.status,
@@ -118,7 +119,7 @@ def _measure(record: ProbeRecord, way: Way, observer: counters.Observer, watch: 
 
 
 def _uses_esp(record: ProbeRecord) -> bool:
-    """A cipher by itself sends nothing."""
+    """A stand-alone cipher sends no packets."""
     return record.is_protected and not isinstance(record.probe, Cipher)
 
 
@@ -128,7 +129,8 @@ def _esp_bytes(witnesses: Witnesses) -> tuple[int, ...]:
 
 
 def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:
-    """Begin to watch the interfaces of both ends; what is returned says by what they grew."""
+    """Begin to watch the interfaces of both ends; the returned function says by how much their counters
+    grew."""
     seen: list[tuple[Host, str]] = [
         (path.initiator, path.initiator_iface),
         (path.target, path.target_iface),

@@ -19,7 +19,7 @@ FOLDER = "probes"
 
 
 def save(folder: RunFolder, record: ProbeRecord) -> Path:
-    """Write the record of one probe, over an earlier one of the same key."""
+    """Write the record of one probe; it replaces an earlier one with the same key."""
     file = folder.path / FOLDER / f"{record.key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
@@ -27,7 +27,7 @@ def save(folder: RunFolder, record: ProbeRecord) -> Path:
 
 
 def load(folder: RunFolder) -> list[ProbeRecord]:
-    """All records of probes of a run, by name; UsageError names the first file that cannot be read."""
+    """All records of probes of a run, by name. UsageError names the first file that cannot be read."""
     return [_load(file) for file in folder.entries(FOLDER)]
 
 
@@ -41,10 +41,10 @@ def _load(file: Path) -> ProbeRecord:
         record = msgspec.json.decode(read_bytes(file, follow=False), type=ProbeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{printable(str(file))} is no record of a probe that can be read: {printable(str(error))}",
+            f"{printable(str(file))} is not a readable record of a probe: {printable(str(error))}",
             hint="restore the file from a copy, or move it elsewhere to go on without it",
         ) from error
-    if not isinstance(record.probe, Cipher):  # which has nothing to ask for
+    if not isinstance(record.probe, Cipher):  # a cipher probe has no parameters to check
         try:
             check(record.probe)
         except UsageError as error:

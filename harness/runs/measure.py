@@ -1,4 +1,4 @@
-"""One measurement: fio between two looks at all that proves where its bytes went."""
+"""One measurement: fio, with the evidence of where its bytes went read before and after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.storage.iscsi.initiator import RemoteDisk
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One initiator's way to its LUN, up: over which link, through which session, to which disk."""
+    """One initiator's connection to its LUN, up: its link, its session, its disk."""
 
     path: LinkPath
     disk: RemoteDisk
@@ -41,7 +41,7 @@ class Lane:
 
 @dataclass(kw_only=True)
 class Part:
-    """What one initiator's fio did, and what speaks against it."""
+    """The result of one initiator's fio, and what makes it invalid."""
 
     initiator: str
     job: fio.FioJob | None = None
@@ -65,7 +65,7 @@ class Part:
 class Done:
     """All parts of one measurement, and what concerns it as a whole.
 
-    ``before`` speaks against what was measured on these lanes before, by what has been seen since.
+    ``before`` are reasons against the previous measurement on these lanes, from what was seen since.
     """
 
     parts: list[Part]
@@ -94,7 +94,7 @@ def on_disk(
         return Done(parts=[part])
     part.warnings += output.warnings
     if len(output.jobs) != 1:
-        part.reasons.append(f"one job was expected in fio's output, {len(output.jobs)} were found")
+        part.reasons.append(f"expected one job in fio's output, found {len(output.jobs)}")
         return Done(parts=[part])
     (part.job,) = output.jobs
     return Done(parts=[part])
@@ -111,8 +111,8 @@ def over_lanes(
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
-    ``during`` is entered for as long as fio runs. Raises CellInvalid if a disk is no longer what was logged
-    in to.
+    ``during`` is entered for as long as fio runs. Raises CellInvalid if a disk is no longer the one of its
+    session.
     """
     for lane in lanes:
         lane.disk.check()
@@ -172,7 +172,7 @@ def over_lanes(
 
 
 def judge_late(lane: Lane, seen: Sequence[Seen]) -> list[str]:
-    """What frames say against a cell that were sent after the captures had been looked at for it."""
+    """Reasons against a cell from frames that were sent after its captures had been judged."""
     count = sum(each.cleartext for each in seen)
     if lane.protection is None or not count:
         return []
@@ -198,7 +198,7 @@ def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, ti
 
 
 def summarise(done: Done, workload: Workload, record: Record) -> Record:
-    """The record with the measurement in it: its figures, its proofs, and its status with the reasons."""
+    """The record with the measurement: its figures, its proofs, and its status with the reasons."""
     for part in done.parts:
         if part.job is not None:
             part.reasons += part.job.invalid
@@ -212,7 +212,7 @@ def summarise(done: Done, workload: Workload, record: Record) -> Record:
     read, write = (first.read, first.write)
     if several:
         read, write = together.total([part.job for part in done.parts if part.job is not None])
-    # What a verification reads behind a write is proved to have moved, but is not what was asked for.
+    # The proof covers what a verification reads after a write, but the figures do not include it.
     read, write = (read if moves_read(workload) else None, write if moves_write(workload) else None)
     reasons += done.reasons
     return msgspec.structs.replace(

@@ -463,7 +463,7 @@ def test_the_command_ends_with_2_unless_all_is_there(
     del tools
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2
-    assert "missing target    " in text and "mend it: " in text and "the machines are not ready" in text
+    assert "missing target    " in text and "fix: " in text and "the machines are not ready" in text
     assert not trying, "what lacks something is not tried"
     answering(monkeypatch, FINE)
     status, text = command("doctor", "--target", "ssh://nas")
@@ -481,7 +481,7 @@ def test_a_machine_is_not_ready_when_what_was_tried_on_it_failed(
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2, text
     assert "missing initiator a session was tried, and failed: it was refused\n" in text
-    assert "mend it: ask again\n" in text
+    assert "fix: ask again\n" in text
     assert "initiator tried, and undone again: ESP\n" in text
     assert text.endswith("the machines are not ready\n")
 
@@ -494,7 +494,7 @@ def test_a_machine_in_use_or_with_leftovers_is_not_tried(
     status, text = command("doctor", "--target", "ssh://nas", "--initiator", "local")
     assert status == 0, text
     untried = ["target"] if "journal" in line else ["initiator", "target"]
-    assert text.endswith(f"nothing is missing, but it was not tried on the {' and the '.join(untried)}\n")
+    assert text.endswith(f"nothing is missing, but doctor could not try the {' and the '.join(untried)}\n")
     assert "target" not in trying and "ready" not in text
 
 

@@ -295,9 +295,9 @@ def test_hops_are_planned_as_they_were_named() -> None:
         (
             Request(),
             ("ssh://gw",),
-            "a hop was named, 'ssh://gw', but the lab's hosts and all that is between them",
+            "--hop 'ssh://gw' needs real machines, but the testbed is the lab",
         ),
-        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between theirs"),
+        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between their kernels"),
         (REAL, ("ssh://gw", "ssh://gw"), "expected up to 16 different hops, found "),
         (REAL, tuple(f"ssh://gw{n}" for n in range(17)), "expected up to 16 different hops, found "),
         (REAL, ("gw",), r"expected hop as ssh://\[USER@\]HOST\[:PORT\] or local, found gw"),

@@ -305,7 +305,7 @@ def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
     record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
     assert (record.status, record.esp_bytes) == (status, carried), record.reason
     if status is Status.INVALID:
-        assert record.reason == "1000000 bytes were moved, but ESP carried only 5000"
+        assert record.reason == "expected ESP to carry the 1000000 bytes moved, found only 5000"
 
 
 # Packets per second
@@ -380,7 +380,7 @@ def test_what_is_forwarded_is_counted_on_the_far_side(tmp_path: Path) -> None:
 def test_hping3_is_not_asked_through_ipsec(tmp_path: Path) -> None:
     world = Turns("bash", hping(10, 10))
     record = judge(world, tmp_path, PacketRate(tool=Flood.HPING3), ipsec="aes128gcm16")
-    assert record.status is Status.SKIPPED and record.reason is not None and "no answers" in record.reason
+    assert record.status is Status.SKIPPED and record.reason is not None and "no replies" in record.reason
 
 
 # UDP round trips
@@ -404,9 +404,9 @@ def test_round_trips_of_udp() -> None:
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        ("", "told no figures"),
-        ("Killed", "told no figures"),
-        (GOOD[:50], "told no figures"),
+        ("", "expected figures"),
+        ("Killed", "expected figures"),
+        (GOOD[:50], "expected figures"),
         (GOOD.replace('"100": 2', '"100": 9'), "but 10 are in its bins"),
         ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
     ],
@@ -512,7 +512,7 @@ def test_probes_are_named_and_need_a_network() -> None:
         probe_plan.named(["pong"])
     with pytest.raises(UsageError, match="link local has none"):
         probe_plan.make_plan(Request(links=("local",)), [Ping()], "probes")
-    with pytest.raises(UsageError, match="two probes are called ping-1s"):
+    with pytest.raises(UsageError, match="two probes have the name ping-1s"):
         probe_plan.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
 
 
@@ -544,7 +544,7 @@ def test_in_virtual_time_a_probe_has_to_end(
         return
     with pytest.raises(UsageError) as refused:
         probe_plan.make_plan(request, [probe], "probes")
-    assert millions in refused.value.message and "imitates each of them" in refused.value.message
+    assert millions in refused.value.message and "each packet is simulated" in refused.value.message
     assert "--duration 1s" in (refused.value.hint or "")
     assert probe_plan.make_plan(Request(links=(link,)), [probe], "probes").probing == (probe,)
 
@@ -587,7 +587,7 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
     file = probe_store.save(folder, record)
     assert file.name == "wired.ping-1s.r1.json" and probe_store.load(folder) == [record]
     file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is no record of a probe"):
+    with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is not a readable record of a probe"):
         probe_store.load(folder)
     file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
     with pytest.raises(UsageError, match="a later version"):

@@ -407,7 +407,7 @@ def test_round_trips_of_udp() -> None:
         ("", "expected figures"),
         ("Killed", "expected figures"),
         (GOOD[:50], "expected figures"),
-        (GOOD.replace('"100": 2', '"100": 9'), "but 10 are in its bins"),
+        (GOOD.replace('"100": 2', '"100": 9'), "round trips in the program's bins, found 10"),
         ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
     ],
 )

@@ -1,9 +1,8 @@
-"""Proof that a cell's bytes took the path its column names: counters of both ends, and the capture.
+"""Proof that a cell's bytes took the path its column names: counters of both ends, and the captures.
 
-Of a protected path the proof is closed: whatever an interface carried has to be ESP, by the kernel's count of
+For a protected path the proof is closed. Whatever an interface carried must be ESP, by the kernel's count of
 each security association, or a frame that the captures have seen and that comes before any protection. Where
-others use the link as well, the same holds for the segments of the portal's connection in place of the frames
-of the interface.
+others use the link as well, the segments of the portal's connection take the place of the interface's frames.
 """
 
 from __future__ import annotations
@@ -23,20 +22,24 @@ from harness.protection.capture import PRIMES, Capture, Seen
 from harness.protection.ipsec.witness import Association, Esp, Report, Witnesses, received, sent
 
 ENOUGH_SAMPLES = 32
-"""So many are to be expected before it proves something that there is none: by chance that is e**-32."""
+"""How many samples must be expected before their absence proves something: chance has a probability of
+e**-32."""
 
 LARGEST_FRAME_BYTES = 1 << 16
-"""As captured: frames are only split behind that, by segmentation offload."""
+"""As captured: segmentation offload splits frames only after that."""
 
 IN_FLIGHT = 8
-"""Frames that may be on the way between two counters, or pass while one is read after the other: at the
-beginning and at the end of a cell a NOP of iSCSI with its answer (RFC 7143, section 11.18), and both ACKs."""
+"""Frames that may be on the way between two counters, or that may pass between the readings of the two: at
+the beginning and at the end of a cell an iSCSI NOP with its answer (RFC 7143, section 11.18), and both
+ACKs."""
 
 SMALL_FRAME_BYTES = 192
-"""Such a frame at most: headers of Ethernet, tunnel, ESP, IP, TCP and iSCSI, IV, padding and check value."""
+"""The most that such a frame has: headers of Ethernet, tunnel, ESP, IP, TCP and iSCSI, IV, padding, check
+value."""
 
 RADIO_HEADER_BYTES = 44
-"""IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them, in place of Ethernet's."""
+"""IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them; they replace Ethernet's
+header."""
 
 SETTLE_S = 1.0
 """How long a sampled packet may wait in a queue after its state has counted it."""
@@ -46,17 +49,17 @@ _SEGMENTS = re.compile(r"\bsegs_(out|in):(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Protection:
-    """What a column's ESP has to be, and who tells what it carried."""
+    """What a column's ESP must be, and the witnesses that report what it carried."""
 
     algorithms: tuple[str, ...]
     mode: IpsecMode
     witnesses: Witnesses
     header_bytes: int = theory.ETHERNET_HEADER_BYTES
-    """The most that an interface counts of a frame in front of its IP packet."""
+    """The most that an interface counts of a frame before its IP packet."""
 
     @property
     def framing(self) -> theory.Esp | None:
-        """None if it is not known."""
+        """None if it is unknown."""
         try:
             return theory.esp(self.algorithms, self.mode)
         except KeyError:
@@ -65,7 +68,7 @@ class Protection:
 
 @dataclass(frozen=True, kw_only=True)
 class Segments:
-    """What the portal's TCP connection has sent and received; the initiator's ``port`` tells it apart."""
+    """What the portal's TCP connection has sent and received; the initiator's ``port`` identifies it."""
 
     port: int
     sent: int
@@ -74,7 +77,8 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True)
 class EndCounters:
-    """One end of a link at one moment. Fragments are packets more on the link than the host made or took."""
+    """One end of a link at one moment. Each fragment is one more packet on the link than the host made or
+    took."""
 
     traffic: Traffic = NOTHING
     retransmits: int = 0
@@ -93,10 +97,10 @@ class Snapshot:
 
 
 def snapshot(path: LinkPath, protection: Protection | None, *, begins: bool) -> Snapshot:
-    """Read all counters that a proof compares, where a cell begins or where it ends.
+    """Read all counters that a proof compares, at the beginning or at the end of a cell.
 
-    Interfaces are read last where it begins and first where it ends, so that ESP is counted for longer: what
-    passes while they are read never looks as if ESP did not account for it.
+    Interfaces are read last at the beginning and first at the end, so ESP is counted for longer. So a frame
+    that passes while they are read never looks as if ESP did not account for it.
     """
     near = (path.initiator, path.initiator_iface)
     far = (path.target, path.target_iface)
@@ -135,7 +139,7 @@ def _reported(report: Report, iface: str, *, begins: bool, segments: Segments | 
 
 
 def _snmp(proc_net_snmp: str) -> dict[str, int]:
-    """The counters of IP and TCP: a line of names, then one of numbers, each behind the protocol's name."""
+    """The counters of IP and TCP: a line of names, then one of figures, each after the protocol's name."""
     found: dict[str, int] = {}
     lines = [line.split() for line in proc_net_snmp.splitlines() if line.startswith(("Ip:", "Tcp:"))]
     for names, numbers in zip(lines[::2], lines[1::2], strict=False):
@@ -144,7 +148,7 @@ def _snmp(proc_net_snmp: str) -> dict[str, int]:
 
 
 def _segments(path: LinkPath) -> dict[str, Segments | None]:
-    """What ss(8) tells of the portal's connection at each end, None where it tells of none, or of several."""
+    """The portal's connection at each end by ss(8); None where ss lists none, or several."""
     portal = f"{path.target_address}:{path.port}"
     words = {
         "initiator": ["src", path.initiator_address, "dst", portal],
@@ -171,7 +175,7 @@ def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[Inter
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """What one end of a path did between two snapshots: its ESP, its interface, and its capture."""
+    """One end of a path between two snapshots: its ESP, its interface, and its capture."""
 
     name: str
     out: Esp
@@ -181,7 +185,7 @@ class End:
     fragments_sent: int
     fragments_received: int
     due: dict[int, range]
-    """The sequence numbers of what it sent that are sampled, by SPI."""
+    """The sequence numbers that its capture must have of what it sent, by SPI."""
     segments: tuple[Segments | None, Segments | None]
     states: tuple[Association, ...]
     rekeys: int
@@ -239,7 +243,7 @@ def _ends(
 def collect(
     path: LinkPath, before: Snapshot, after: Snapshot, capture: Capture, *, protected: bool
 ) -> list[Seen]:
-    """What the captures of both ends have seen of a cell, with all that its counters say was sent."""
+    """What the captures of both ends have seen of a cell, up to all that its counters say was sent."""
     seen = capture.look()
     until = time.monotonic() + SETTLE_S + 2e-6 * path.profile.path_delay_us
     while protected and time.monotonic() < until:
@@ -253,12 +257,12 @@ def collect(
 
 
 def _lost(end: End, peer: End) -> int:
-    """How many of the ESP packets that an end sent the other did not get."""
+    """How many of the ESP packets that an end sent did not reach the other."""
     return max(0, end.out.packets - peer.into.packets)
 
 
 def _lacks_samples(end: End, peer: End) -> bool:
-    """Whether a capture lacks more of what was due than the link can have lost before it passed."""
+    """Whether a capture lacks more of its due packets than the link can have lost before them."""
     excused = min(_lost(end, peer), -(-end.samples_due // 2))
     return end.samples_missing > excused
 
@@ -277,7 +281,7 @@ def judge(
     """Compare what fio moved with what the path saw; ``seen`` is what ``collect`` collected.
 
     Returns the proof and the reasons why it fails (empty: it holds). Data that fio read flows from target to
-    initiator, and has to be covered by that direction's counters at both ends.
+    initiator, and that direction's counters at both ends must cover it.
     """
     near, far = _ends(path, before, after, seen, capture.one_in)
     both = ((near, far), (far, near))
@@ -314,23 +318,23 @@ def judge(
         reasons += _wrong_states(end, protection)
         if end.into.bytes < got or end.out.bytes < gave:
             reasons.append(
-                f"{moved}, but ESP brought the {end.name} only {end.into.bytes} and took from it only "
-                f"{end.out.bytes}"
+                f"{moved}, but ESP carried only {end.into.bytes} to the {end.name} and only "
+                f"{end.out.bytes} from it"
             )
     if proof.cleartext_segments:
         reasons.append(f"{proof.cleartext_segments} cleartext segments of the portal were on the link")
     if proof.other_frames:
-        reasons.append(f"{proof.other_frames} frames on the link were neither ESP nor IKE, ARP or their like")
+        reasons.append(f"{proof.other_frames} frames on the link were neither ESP nor IKE, ARP or the like")
     reasons += [
         f"the capture of what the {end.name} sent lacks {end.samples_missing} of the {end.samples_due} ESP "
-        "packets that were due in it"
+        "packets that must be in it"
         for end, peer in both
         if _lacks_samples(end, peer)
     ]
     if path.is_shared:
         reasons += [
-            f"one connection to the portal was expected at the {end.name} from the beginning of the cell to "
-            "its end, and ss tells of none or of another"
+            f"expected one connection to the portal at the {end.name} from the beginning of the cell to its "
+            "end, found none or another (ss)"
             for end in (near, far)
             if None in end.segments or len({each.port for each in end.segments if each}) != 1
         ]
@@ -339,9 +343,9 @@ def judge(
 
 
 def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved: int) -> Iterator[str]:
-    """What speaks against a column without IPsec: ESP, or a capture that does not see what is in clear."""
+    """Reasons against a column without IPsec: ESP on the link, or a capture that does not see cleartext."""
     esp = sum(end.seen.sampled for end in ends)
-    # On a shared path it may be another column's, or somebody else's.
+    # On a shared path ESP may belong to another column, or to somebody else.
     if esp and not path.is_shared:
         yield f"IPsec is off, but {esp} ESP packets were on the link"
     one_in = PRIMES[capture.one_in]
@@ -351,8 +355,8 @@ def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved:
             yield f"the capture of what the {end.name} sent lacks the beginning of the portal's connection"
         elif not end.seen.cleartext and frames > ENOUGH_SAMPLES * one_in:
             yield (
-                f"the {end.name} sent {frames} frames or more, and the capture of one in {one_in} holds none "
-                "of the portal's"
+                f"expected the portal's TCP segments in the capture of what the {end.name} sent, found none: "
+                f"it keeps one of {one_in}, of {frames} frames or more"
             )
 
 
@@ -364,21 +368,21 @@ def _wrong_states(end: End, protection: Protection) -> Iterator[str]:
     }
     if wrong:
         yield (
-            f"{' + '.join(protection.algorithms)} in {protection.mode} mode was agreed on, but the "
-            f"{end.name} has {', '.join(sorted(wrong))}"
+            f"expected {' + '.join(protection.algorithms)} in {protection.mode} mode, found "
+            f"{', '.join(sorted(wrong))} on the {end.name}"
         )
     if missing := sum(state.missing for state in end.states):
         yield (
-            f"{missing} security associations of the {end.name} are gone, and the kernel did not tell what "
+            f"{missing} security associations of the {end.name} are gone, and the kernel did not report what "
             "they had carried"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """What one end counted in one direction less what accounts for it; ``bytes`` is None if it is not known.
+    """What one end counted in one direction minus what accounts for it; ``bytes`` is None if unknown.
 
-    Up to ``tolerated`` frames, and as many bytes as these have at most, may be on the way.
+    Up to ``tolerated`` frames may be on the way, with at most ``frame_bytes`` each.
     """
 
     what: str
@@ -393,8 +397,8 @@ class Balance:
         if self.frames > self.tolerated or is_more:
             size = "" if self.bytes is None else f" ({max(0, self.bytes)} bytes)"
             yield (
-                f"{self.what} {max(0, self.frames)} {self.units}{size} more than ESP and what comes before "
-                f"it account for; {self.tolerated} may be on the way"
+                f"{self.what} {max(0, self.frames)} {self.units}{size} that neither ESP nor what comes "
+                f"before it accounts for; {self.tolerated} may be on the way"
             )
 
 
@@ -415,7 +419,7 @@ def _balances(path: LinkPath, near: End, far: End, protection: Protection) -> It
             path,
             protection,
         )
-        # What the peer sent in clear comes in here, and what routers and switches say.
+        # What the peer sent in clear is received here, and so is what routers and switches send.
         clear_frames += peer.seen.clear_frames
         clear_bytes += peer.seen.clear_bytes
         yield _balance(
@@ -440,10 +444,10 @@ def _balance(
     path: LinkPath,
     protection: Protection,
 ) -> Balance:
-    """What an interface counted one way, without what was seen in clear, against ESP.
+    """What an interface counted one way, without what was seen in clear, compared with ESP.
 
-    ``lost`` packets were counted by the sender and not by the receiver's ESP: its interface may have counted
-    them. Padding is taken for what it may be at most (RFC 4303, section 2.4).
+    The sender counted the ``lost`` packets and the receiver's ESP did not; the receiver's interface may have
+    counted them. Padding counts with the most that it can be (RFC 4303, section 2.4).
     """
     framing = protection.framing
     left = None
@@ -464,7 +468,7 @@ def _balance(
 
 
 def _connection(end: End) -> Iterator[Balance]:
-    """The portal's segments against ESP, which on a link that others use as well carries nothing else.
+    """The portal's segments compared with ESP, which carries nothing else on a link that others use as well.
 
     A segment is counted before it is protected, also when it is sent again.
     """

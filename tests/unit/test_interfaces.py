@@ -170,7 +170,7 @@ def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None
 @pytest.mark.parametrize(
     ("devices", "interface", "portal", "kind", "words"),
     [
-        (TWO_NICS, "eth9", None, UsageError, "no interface eth9, but eth0, wlan0, lo"),
+        (TWO_NICS, "eth9", None, UsageError, "no interface eth9, only eth0, wlan0, lo"),
         (TWO_NICS, "lo", None, UsageError, "loopback"),
         (
             [device("eth0", flags=["BROADCAST"])],

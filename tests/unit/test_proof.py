@@ -485,7 +485,8 @@ def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
     said = [reason for reason in reasons if "in transport mode, found" in reason]
     assert len(said) == 2
     assert said[0] == (
-        f"expected rfc4106(gcm(aes)) in transport mode, found {' + '.join(algorithms)} in {mode} mode"
+        f"expected rfc4106(gcm(aes)) in transport mode, found {' + '.join(algorithms)} in {mode} mode "
+        "on the initiator"
     )
 
 
@@ -532,7 +533,7 @@ def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it(end: int, 
     _, reasons = Cell(unsampled=unsampled).judge()
     assert reasons == [
         f"the capture of what the {ENDS[end]} sent lacks {lacking} of the {DUE[end]} ESP packets that must "
-        "due in it"
+        "be in it"
     ]
 
 

@@ -589,7 +589,7 @@ def test_a_ramdisk_module_in_use_is_refused_and_not_unloaded(tmp_path: Path) -> 
     world.things["module brd"] = ()
     outcome = measure(world, tmp_path / "run")
     assert isinstance(outcome.error, HarnessError)
-    assert "may be somebody's" in str(outcome.error)
+    assert "may be somebody else's" in str(outcome.error)
     assert "module brd" in world.things
     assert not outcome.journal.path.exists()
 
@@ -615,7 +615,7 @@ def test_a_file_of_the_users_is_refused_and_not_removed(tmp_path: Path, late: bo
             (("sh", "-c", 'set -C; : > "$1"'), (2, "", "sh: 1: cannot create x: File exists")),
         ]
     outcome = measure(world, tmp_path / "run", plan)
-    assert "the backing file /srv/precious.img was expected not to exist yet" in str(outcome.error)
+    assert "expected the backing file /srv/precious.img not to exist yet" in str(outcome.error)
     assert [command for command in world.commands if command.argv[0] == "rm"] == []
     assert outcome.journal.open_entries() == {}
 

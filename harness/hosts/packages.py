@@ -1,4 +1,5 @@
-"""System packages beside those of packages.txt: what is missing of a list, and what installs it."""
+"""System packages beyond those of packages.txt: what is missing of a list, and the command that installs
+it."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
 
 KERNEL = "packages-kernel.txt"
-"""What building and using the lab's own kernel needs on top of packages.txt (``testbeds.requirements``)."""
+"""The packages for building and using the lab's own kernel, beyond packages.txt
+(``testbeds.requirements``)."""
 
 PATHS = "packages-paths.txt"
-"""What links with hops of some kinds need, whose word begins what is said of a package."""
+"""The packages for links with some kinds of hops; each package's text begins with the kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A line of a list: what shows that the package is there, and what needs it.
+    """A line of a list: what shows that the package is installed, and what needs it.
 
-    Any one of ``names`` will do; of those that this release of Debian has, the first is to be installed.
+    Any one of ``names`` suffices. Of those that this release of Debian has, the first is to be installed.
     """
 
     names: tuple[str, ...]
@@ -38,11 +40,11 @@ class Package:
 
     @property
     def installed(self) -> bool:
-        """By the program or module that it brings; by dpkg only where it brings neither."""
+        """By the program or module that it brings; by dpkg only if it brings neither."""
         kind, _, module = self.shown_by.partition(":")
         if self.shown_by == "-":
             if shutil.which("dpkg-query") is None:
-                return True  # not Debian: its programs are looked for by the other packages' lines
+                return True  # not Debian: the other packages' lines check for its programs
             return installed_version(self.names) is not None
         if module:
             return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
@@ -58,7 +60,7 @@ def _is_offered(name: str) -> bool:
 
 
 def installed_version(names: Sequence[str]) -> tuple[str, str] | None:
-    """The first of ``names`` that is installed, by dpkg, and its version; None if none is."""
+    """The first of ``names`` that is installed, by dpkg, with its version; None if none is."""
     for name in names:
         done = runner.run(["dpkg-query", "-W", "-f=${Status} ${Version}", name], check=False)
         status, _, version = done.stdout.rpartition(" ")

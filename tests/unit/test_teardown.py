@@ -624,7 +624,7 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_tcpdump(*_: object, **__: object) -> None:
-        raise RequirementError("the program tcpdump was needed and is not installed", hint="install it")
+        raise RequirementError("expected the program tcpdump, but it is not installed", hint="install it")
 
     monkeypatch.setattr("harness.protection.capture.capture", no_tcpdump)
     outcome = measure(World(), tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))

@@ -50,7 +50,7 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
     found = first["disturbed"]
     # Three loops have three quarters of the core, of which the cell has some idle time to lose first.
     assert isinstance(found, dict) and 0.3 < found["share"] <= 1, first
-    assert "other programs used" in found["cause"] and "but disturbed: other processes had" in err
+    assert "other programs used" in found["cause"] and "but disturbed: other programs used" in err
     assert first["status"] == "ok" and len(again) <= 1
     # Where yet others keep the machine busy, it is waited for in vain.
     waited = "waiting until other programs calm down" in err

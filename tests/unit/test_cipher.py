@@ -149,7 +149,7 @@ def test_what_a_kernel_does_not_offer_is_no_figure(
 
 
 def test_ciphers_are_no_probe_of_a_path() -> None:
-    with pytest.raises(UsageError, match="of no path"):
+    with pytest.raises(UsageError, match="cannot be part of a probe profile"):
         check(GCM)
 
 

@@ -271,7 +271,7 @@ def test_a_hop_that_is_lost_costs_its_own_figures(looks: int) -> None:
     assert not counted.interfaces
     assert counted.unseen == {"hop": "the hop was lost"}
     assert observer.watch()().unseen == counted.unseen
-    assert told == ["the hop was lost; what it counts is n/a from now on"]
+    assert told == ["the hop was lost; its counters are n/a from now on"]
 
 
 # What may be asked for

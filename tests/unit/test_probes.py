@@ -206,9 +206,9 @@ def test_without_single_replies_there_are_no_percentiles() -> None:
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        ("", "was expected, but nothing was found"),
-        ("\x00\x1b[31mSegmentation fault", "the text begins with"),
-        (REPLIES[: REPLIES.index("---")], "the text ends before it"),
+        ("", "expected a summary of ping"),
+        ("\x00\x1b[31mSegmentation fault", "found a text that begins with"),
+        (REPLIES[: REPLIES.index("---")], "found a text that ends before it"),
         (ALL_LOST, "none of 4 echo requests was answered"),
         (REPLIES.replace("0.200/0.300", "0.900/0.300"), "not in this order"),
     ],
@@ -626,7 +626,7 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
         assert record.beside is not None and record.beside.round_trips is None
         if record.link != "local":
             assert record.beside.no_round_trips is not None
-            assert "A summary of ping" in record.beside.no_round_trips
+            assert "a summary of ping" in record.beside.no_round_trips
     made = probe_store.load(outcome.folder)
     assert {record.link for record in made} == {record.link for record in outcome.records} - {"local"}
     assert {record.probe.name for record in made} == {"tcp", "cipher"}

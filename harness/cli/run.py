@@ -44,7 +44,7 @@ AGAIN = {
     "local_device": "--local-device",
     "destroy": "--destroy",
 }
-"""The options that lead out of the lab. They are typed again with --resume, whosever the folder is."""
+"""The options that reach outside the lab. They must be typed again with --resume, whoever made the folder."""
 
 OWN_KERNEL = "The lab's own kernel (harness kernel build)"
 
@@ -53,7 +53,7 @@ def run(
     link: Annotated[
         list[str] | None,
         typer.Option(
-            help="A link: local, wired, wifi, another of profiles/links/, or a file. Again for more. "
+            help="A link: local, wired, wifi, another of profiles/links/, or a file. Repeatable. "
             "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. With --target, an interface of the "
             "initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS. [dim]default: local, wired, wifi[/]",
             show_default=False,
@@ -62,8 +62,7 @@ def run(
     ipsec: Annotated[
         list[str] | None,
         typer.Option(
-            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Again for more. "
-            "[dim]default: both[/]",
+            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Repeatable. [dim]default: both[/]",
             show_default=False,
         ),
     ] = None,
@@ -75,12 +74,12 @@ def run(
         ),
     ] = None,
     workload: Annotated[
-        list[str] | None, typer.Option(help="Only this workload of the profile. Again for more.")
+        list[str] | None, typer.Option(help="Only this workload of the profile. Repeatable.")
     ] = None,
     repeats: Annotated[
         int | None,
         typer.Option(
-            help="How often each cell is measured; with --confidence, at least.",
+            help="How often each cell is measured; with --confidence, the least.",
             show_default=str(DEFAULTS.repeats),
         ),
     ] = None,
@@ -101,13 +100,13 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
+            help="With --confidence: begin no repeat once all cells together took this long, e.g. 30m.",
         ),
     ] = None,
     retries: Annotated[
         int | None,
         typer.Option(
-            help="How often a cell that other processes disturbed is measured again, once they are calm.",
+            help="How often a cell that other programs disturbed is measured again, once they are calm.",
             show_default=str(DEFAULTS.retries),
         ),
     ] = None,
@@ -130,19 +129,19 @@ def run(
         ),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="How much of it is used, e.g. 1G.", show_default=DEFAULTS.size)
+        str | None, typer.Option(help="How much of the storage is used, e.g. 1G.", show_default=DEFAULTS.size)
     ] = None,
     local_device: Annotated[
         str | None,
         typer.Option(
-            help="A disk of the initiator's for the column local, in place of the target's storage: "
+            help="A disk of the initiator's for the column local, instead of the target's storage: "
             "/dev/NAME, file:/PATH.",
             rich_help_panel=MACHINES,
         ),
     ] = None,
     destroy: Annotated[
         list[str] | None,
-        typer.Option(metavar="DEVICE", help="Consent to losing what is on a block device: its name again."),
+        typer.Option(metavar="DEVICE", help="Consent to lose what is on a block device: its name again."),
     ] = None,
     target: Annotated[
         str | None,
@@ -154,7 +153,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--initiator",
-            help="A real machine as an initiator: local, ssh://… Again for more at once.",
+            help="A real machine as an initiator: local, ssh://… Repeatable, for several at once.",
             show_default="local",
             rich_help_panel=MACHINES,
         ),
@@ -163,8 +162,8 @@ def run(
         list[str] | None,
         typer.Option(
             "--hop",
-            help="A router or switch on the way: ssh://[USER@]HOST[:PORT]. Its counters are read, no root is "
-            "needed. Again for more.",
+            help="A router or switch between the ends: ssh://[USER@]HOST[:PORT]. The run reads its counters, "
+            "which needs no root. Repeatable.",
             show_default=False,
             rich_help_panel=MACHINES,
         ),
@@ -173,7 +172,7 @@ def run(
         bool | None,
         typer.Option(
             "--shared-lun",
-            help="All initiators read one LUN, in place of one each.",
+            help="All initiators read one LUN, instead of one each.",
             rich_help_panel=MACHINES,
         ),
     ] = None,
@@ -192,8 +191,8 @@ def run(
         bool | None,
         typer.Option(
             "--virtual-time",
-            help="The processor costs nothing, only links and disks do: what the protocols cost, "
-            "the same again in every run.",
+            help="Processor work takes no time, only links and disks do: what the protocols cost. Every run "
+            "gives the same figures.",
             rich_help_panel=OWN_KERNEL,
         ),
     ] = None,
@@ -208,7 +207,7 @@ def run(
     lab_kernel: Annotated[
         plan.KernelChoice | None,
         typer.Option(
-            help="auto takes the lab's own, if it is built, for links with a radio: its wifi is 802.11, "
+            help="auto takes the lab's own, if it is built, for links with a radio: its WiFi is 802.11, "
             "Debian's is emulated.",
             show_default=DEFAULTS.lab_kernel.value,
             rich_help_panel=OWN_KERNEL,
@@ -217,7 +216,7 @@ def run(
     wifi_security: Annotated[
         Security | None,
         typer.Option(
-            help="What protects the air, on the lab's own kernel.",
+            help="WiFi security, on the lab's own kernel.",
             show_default=DEFAULTS.wifi_security.value,
             rich_help_panel=OWN_KERNEL,
         ),
@@ -227,15 +226,15 @@ def run(
     ] = None,
     auth: Annotated[
         IkeAuth | None,
-        typer.Option(help="How the two charons prove themselves.", show_default=DEFAULTS.auth.value),
+        typer.Option(help="How the two charons authenticate.", show_default=DEFAULTS.auth.value),
     ] = None,
     iscsi: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A parameter that both ends are to agree on: InitialR2T, ImmediateData, FirstBurstLength, "
-            "MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
-            show_default="what the two ends agree on by themselves",
+            help="A parameter that both ends must agree on: InitialR2T, ImmediateData, FirstBurstLength, "
+            "MaxBurstLength, MaxRecvDataSegmentLength. Repeatable.",
+            show_default="what the two ends negotiate",
         ),
     ] = None,
     probes: Annotated[
@@ -247,7 +246,7 @@ def run(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Order of cells and offsets in them.", show_default="random")
+        int | None, typer.Option(help="Seed of the order of cells and of offsets.", show_default="random")
     ] = None,
     results: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Where results go.", show_default=DEFAULTS.results)
@@ -256,18 +255,18 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="These options, written down (TOML); what is typed as well goes before what is written.",
+            help="A TOML file with these options; options that are typed override it.",
         ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Finish a run: measure what it lacks, and what was disturbed."),
+        typer.Option(metavar="RUN", help="Finish a run: measure what is missing, and what was disturbed."),
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
     ] = False,
 ) -> None:
-    """Measure: every workload on every column, repeated, in a random order that is kept."""
+    """Measure every workload on every column, repeatedly, in a random order that is stored."""
     started_s = process_started_s()
     request = DEFAULTS if config is None else plan.load_request(config)
     typed: dict[str, object] = {
@@ -303,12 +302,12 @@ def run(
         "iscsi": iscsi,
         "results": results,
     }
-    # What was typed goes before what the file says.
+    # Typed options override the file's.
     given = {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
     request = msgspec.structs.replace(request, **given)
     if resume is not None and (config is not None or given.keys() - {"results", *AGAIN}):
         raise UsageError(
-            "a resumed run goes on as it was planned, but other options were given as well",
+            "expected no other options with --resume, because a resumed run follows its plan",
             hint="leave them out, or begin a new run without --resume",
         )
     if resume is None:
@@ -319,7 +318,8 @@ def run(
         made = folder.load_plan()
         if made.probing:
             raise UsageError(
-                f"{folder.path} is a run of probes", hint="finish it with harness probe --resume"
+                f"expected a run of cells, found a run of probes: {folder.path}",
+                hint="finish it with harness probe --resume",
             )
         again = [(option, given.get(name, ())) for name, option in AGAIN.items()]
         planned.require_typed(
@@ -351,7 +351,7 @@ def run(
 
 
 def _require_device(made: Plan) -> None:
-    """Ask the guard here as well as inside, whence the machine's other mount namespaces are out of sight."""
+    """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
     if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
         require_device(NamespaceHost(name="machine"), made.backing)
 

@@ -1,4 +1,4 @@
-"""The kernel's log while a cell is measured: a warning of the kernel's makes the cell invalid."""
+"""The kernel's log while a cell is measured: a kernel warning makes the cell invalid."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TELLTALES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"I/O error, dev .*"), "I/O error"),
     (re.compile(r"Unable to (recover from|locate) .*", re.I), "LIO error"),
 )
-"""What to look for, and what it is called in the reason of an invalid cell."""
+"""What to look for, and its name in the reason of an invalid cell."""
 
 
 def complaints(lines: list[str]) -> list[str]:
-    """One reason for each line that tells of trouble, such as ``kernel warning: WARNING: CPU: 0 …``."""
+    """One reason for each line that reports trouble, such as ``kernel warning: WARNING: CPU: 0 …``."""
     return [
         f"{kind}: {match[0]}"
         for line in lines

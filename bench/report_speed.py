@@ -42,7 +42,7 @@ from harness.results.store import RunFolder, record_key
 BOUND_S = 10.0
 PROPOSALS = ("off", "null-sha256", "aes128gcm16", "aes128-sha256")
 LINKS = ("wired", "wifi", "wan", "10g", "fast-ethernet")
-COLUMNS = tuple(Column(link, ipsec) for link in LINKS for ipsec in PROPOSALS)
+COLUMNS = tuple(Column(link, () if name == "off" else (name,)) for link in LINKS for name in PROPOSALS)
 BINS = 120
 """Different latencies in one output; a real one of half a second has 50 to 300."""
 LOGGED = 60
@@ -118,7 +118,8 @@ def write_run(root: Path, cells: int, repeats: int) -> int:
             testbed=TestbedKind.LAB,
             workload=workload.name,
             link=column.link,
-            ipsec=column.ipsec,
+            protection=column.protection,
+            transport=column.transport,
             repeat=repeat,
             order=order,
             status=Status.OK,

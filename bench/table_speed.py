@@ -66,7 +66,8 @@ def record(
         testbed=TestbedKind.LAB,
         workload=workload,
         link=link,
-        ipsec=ipsec,
+        protection=() if ipsec == "off" else (ipsec,),
+        transport=None if link == "local" else "iscsi",
         repeat=repeat,
         order=order,
         status=Status.OK,
@@ -82,7 +83,10 @@ def record(
         proof=None
         if link == "local"
         else Proof(
-            link_bytes_initiator=2 * moved, link_bytes_target=2 * moved, esp_bytes=moved, tcp_retransmits=0
+            link_bytes_initiator=2 * moved,
+            link_bytes_target=2 * moved,
+            protected_bytes=moved,
+            tcp_retransmits=0,
         ),
         session={} if link == "local" else SESSION,
         raw=tuple(f"raw/{link}+{ipsec}.{workload}.r{repeat}/{name}" for name in ("job.fio", "fio.json")),

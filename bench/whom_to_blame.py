@@ -245,7 +245,7 @@ def judged(experiment: Experiment, results: Path) -> list[Judged]:
         Judged(experiment=experiment.name, injected=experiment.limit, evidence=cell.evidence)
         for cell in cells
         if not cell.evidence.is_local
-        and cell.evidence.ipsec in experiment.blamed
+        and cell.evidence.of_column.ipsec in experiment.blamed
         and cell.evidence.workload in experiment.workloads
     ]
 

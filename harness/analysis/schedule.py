@@ -66,7 +66,7 @@ class Schedule:
 
     def take(self, record: Record) -> None:
         """Note a record. A record of a place that the plan does not have is ignored."""
-        place = (Column(record.link, record.ipsec, record.initiators), record.workload)
+        place = (Column(record.link, record.protection, record.transport, record.initiators), record.workload)
         if place not in self._measured:
             return
         cell = Cell(*place, record.repeat)

@@ -18,7 +18,7 @@ from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
 from harness.model import (
-    IPSEC_OFF,
+    ISCSI,
     LINK_LOCAL,
     Clock,
     Column,
@@ -27,6 +27,7 @@ from harness.model import (
     Proposal,
     Record,
     Workload,
+    drivers,
 )
 from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.table import notes
@@ -63,7 +64,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     setting: str
     link: str
-    ipsec: str
+    protection: tuple[str, ...]
+    transport: str | None = ISCSI
     initiators: int = 1
     direction: Direction | None = None
     virtual: bool = False
@@ -95,12 +97,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_protected(self) -> bool:
-        return self.ipsec != IPSEC_OFF
+        return bool(self.protection)
+
+    @property
+    def of_column(self) -> Column:
+        return Column(self.link, self.protection, self.transport, self.initiators)
 
     @property
     def label(self) -> str:
         """``wired+aes128gcm16``."""
-        return Column(self.link, self.ipsec, self.initiators).shown(is_unencrypted=self.is_unencrypted)
+        return self.of_column.shown(is_unencrypted=self.is_unencrypted)
 
     @property
     def column(self) -> str:
@@ -152,7 +158,7 @@ class _ColumnOf:
         idling_ns: float,
     ) -> None:
         self.key, self.samples, self.probes, self.idling_ns = key, samples, probes, idling_ns
-        self.goodput_bytes_s = goodputs_of(probes).get((key.link, IPSEC_OFF))
+        self.goodput_bytes_s = goodputs_of(probes).get((key.link, ()))
         of_key = [record for cell in samples[key].values() for record in cell]
         self.plans = [plans[run] for run in dict.fromkeys(r.run_id for r in of_key) if run in plans]
         self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
@@ -166,7 +172,8 @@ class _ColumnOf:
             workload=name,
             setting=setting,
             link=key.link,
-            ipsec=key.ipsec,
+            protection=key.protection,
+            transport=key.transport,
             initiators=key.initiators,
             is_unencrypted=key.is_unencrypted,
         )
@@ -214,7 +221,7 @@ class _ColumnOf:
             cipher_ns=cipher.work_ns(self._ciphers(), demands.sealed) if demands and not virtual else None,
             busy=None if virtual else busy_of(good, self.idling_ns),
             busiest="" if virtual else busiest_of(good),
-            driver=good[0].esp.get("drivers", ""),
+            driver=drivers(good[0].agreed),
             missing=tuple(missing),
         )
 
@@ -241,10 +248,10 @@ class _ColumnOf:
         return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
 
     def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
-        if self.key.ipsec == IPSEC_OFF:
+        if not self.key.protection:
             return good
         for key, samples in self._of_same_link():
-            if key.ipsec == IPSEC_OFF and (found := samples.get(good[0].workload)):
+            if not key.protection and (found := samples.get(good[0].workload)):
                 return found
         return good
 
@@ -265,10 +272,10 @@ class _ColumnOf:
         if session is None:
             return None, ["the record does not have the negotiated iSCSI parameters"]
         esp, words = None, []
-        if key.ipsec != IPSEC_OFF:
-            esp = framing(self.proposals.get(key.ipsec), key.ipsec_mode)
+        if key.protection:
+            esp = framing(self.proposals.get(key.column.ipsec), key.ipsec_mode)
             if esp is None:
-                words = [f"the framing of {key.ipsec} is unknown"]
+                words = [f"the framing of {'+'.join(key.protection)} is unknown"]
         limit_kib = record.session.get("max_sectors_kb", "")
         command_bytes = int(limit_kib) * 1024 if limit_kib.isdecimal() and int(limit_kib) else None
         return (
@@ -313,12 +320,12 @@ class _ColumnOf:
     def _ladder(self, name: str, direction: Direction | None, *, encrypts: bool | None) -> Ladder | None:
         """The next lower step: without IPsec (``encrypts`` None), or with a proposal that does not
         encrypt."""
-        if self.key.ipsec == IPSEC_OFF:
+        if not self.key.protection:
             return None
         for key, found in self._of_same_link():
-            proposal = self.proposals.get(key.ipsec)
-            is_plain = key.ipsec == IPSEC_OFF
-            is_null = proposal is not None and not proposal.encrypts and key.ipsec != self.key.ipsec
+            proposal = self.proposals.get(key.column.ipsec)
+            is_plain = not key.protection
+            is_null = proposal is not None and not proposal.encrypts and key.protection != self.key.protection
             good = measured(found.get(name, ()))
             if not good or not (is_plain if encrypts is None else is_null):
                 continue
@@ -335,22 +342,32 @@ class _ColumnOf:
     def _ciphers(self) -> list[ProbeRecord]:
         """The stand-alone ciphers of this proposal in the column's runs, over any link."""
         runs = {record.run_id for cell in self.samples[self.key].values() for record in cell}
-        return [p for p in self.probes if p.ipsec == self.key.ipsec and p.run_id in runs]
+        return [p for p in self.probes if p.protection == self.key.protection and p.run_id in runs]
 
     def _of_same_link(self) -> Iterator[tuple[ColumnKey, Samples]]:
         for key, found in self.samples.items():
-            same = key.setting == self.key.setting and key.initiators == self.key.initiators
-            if same and key.link == self.key.link and key != self.key:
+            own = self.key
+            same = (key.setting, key.transport, key.initiators) == (
+                own.setting,
+                own.transport,
+                own.initiators,
+            )
+            if same and key.link == own.link and key != own:
                 yield key, found
 
 
-def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, str], float]:
+def _beside(key: ColumnKey) -> tuple[object, ...]:
+    """All of a column but its protection."""
+    return key.setting, key.link, key.transport, key.initiators
+
+
+def goodputs_of(probes: Sequence[ProbeRecord]) -> dict[tuple[str, tuple[str, ...]], float]:
     """The median goodput of single TCP streams, in bytes/s, by link and protection."""
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, tuple[str, ...]], list[float]] = {}
     for probe in disturbance.quiet(probes):
         figures = probe.figures
         if isinstance(figures, TcpFigures) and figures.received_bit_s:
-            found.setdefault((probe.link, probe.ipsec), []).append(figures.received_bit_s / 8)
+            found.setdefault((probe.link, probe.protection), []).append(figures.received_bit_s / 8)
     return {column: stats.median(rates) for column, rates in found.items()}
 
 

@@ -19,7 +19,7 @@ from harness.analysis import theory
 from harness.analysis.theory import Direction, Session
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
-from harness.model import IPSEC_OFF, LINK_LOCAL, IpsecMode, LinkProfile
+from harness.model import LINK_LOCAL, IpsecMode, LinkProfile
 from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
@@ -44,7 +44,7 @@ class Concluded(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: str
     link: str
-    ipsec: str
+    protection: tuple[str, ...]
     mb_s: float
     ratio: float
     time_ns: float
@@ -79,7 +79,7 @@ def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
     ]
     sentences = [_of_noise(link, factor) for link, factor in noise.items()]
     sentences += [
-        _of_column(column, [c for c in cells if (c.link, c.ipsec) == (column.link, column.ipsec)], noise)
+        _of_column(column, [cell for cell in cells if _place(cell) == _place(column)], noise)
         for column in reference.columns
         if column.link != LINK_LOCAL
     ]
@@ -92,11 +92,15 @@ def conclude(reference: Reference, links: dict[str, LinkProfile]) -> Published:
     )
 
 
+def _place(of: ReferenceColumn | Concluded) -> tuple[str, tuple[str, ...]]:
+    return of.link, of.protection
+
+
 def _before(reference: Reference, place: int) -> int | None:
     """The column with one layer less."""
     column = reference.columns[place]
-    wanted = (LINK_LOCAL, IPSEC_OFF) if column.ipsec == IPSEC_OFF else (column.link, IPSEC_OFF)
-    return next((n for n, c in enumerate(reference.columns) if (c.link, c.ipsec) == wanted), None)
+    wanted = (column.link if column.protection else LINK_LOCAL, ())
+    return next((n for n, c in enumerate(reference.columns) if _place(c) == wanted), None)
 
 
 def _ratios(reference: Reference, link: str) -> list[float]:
@@ -120,7 +124,7 @@ def _cell(
     base = row[before] if before is not None else row[place]
     added_ns = time_ns - block_bytes / base * 1e3
     framing_ns = None
-    if column.ipsec != IPSEC_OFF and column.link in links:
+    if column.protection and column.link in links:
         asked = path.demands(links[column.link], DEAREST, SESSION, direction, block_bytes)
         framing_ns = asked.esp_ns
     ratio, factor = row[place] / base, noise[column.link]
@@ -128,7 +132,7 @@ def _cell(
     return Concluded(
         workload=workload,
         link=column.link,
-        ipsec=column.ipsec,
+        protection=column.protection,
         mb_s=row[place],
         ratio=ratio,
         time_ns=time_ns,
@@ -148,7 +152,7 @@ def _limit(
     added_ns: float,
     framing_ns: float | None,
 ) -> tuple[Limit, str]:
-    protected = column.ipsec != IPSEC_OFF
+    protected = bool(column.protection)
     step = "without IPsec" if protected else "without the network"
     if ratio > 1 / noise:
         if ratio > 1:
@@ -180,10 +184,10 @@ def _of_noise(link: str, factor: float) -> str:
 
 def _of_column(column: ReferenceColumn, cells: Sequence[Concluded], noise: dict[str, float]) -> str:
     """What all figures of a column together show."""
-    name = f"{column.title} with IPsec" if column.ipsec != IPSEC_OFF else column.title
+    name = f"{column.title} with IPsec" if column.protection else column.title
     shown = [cell for cell in cells if cell.ratio <= 1 / noise[column.link]]
     if not shown:
-        what = "IPsec" if column.ipsec != IPSEC_OFF else "the network"
+        what = "IPsec" if column.protection else "the network"
         return f"{name}: none of {len(cells)} figures shows a loss to {what}"
     names = ", ".join(cell.workload for cell in shown)
     if len(shown) == 1:
@@ -218,9 +222,9 @@ def _time(time_ns: float) -> str:
 def text(published: Published) -> str:
     """Sentences about the whole matrix, then one for each figure."""
     lines = [f"{published.reference}: {published.source}", "", *published.sentences]
-    for link in dict.fromkeys((cell.link, cell.ipsec) for cell in published.cells):
-        found = [cell for cell in published.cells if (cell.link, cell.ipsec) == link]
-        name = found[0].link if found[0].ipsec == IPSEC_OFF else f"{found[0].link} with IPsec"
+    for link in dict.fromkeys(_place(cell) for cell in published.cells):
+        found = [cell for cell in published.cells if _place(cell) == link]
+        name = found[0].link if not found[0].protection else f"{found[0].link} with IPsec"
         lines += ["", name]
         lines += [f"  {cell.workload}, {cell.mb_s:g} MB/s: {cell.sentence}" for cell in found]
     return "\n".join(lines)

@@ -20,6 +20,7 @@ from harness.model import (
     LINK_LOCAL,
     Backing,
     BackingKind,
+    Column,
     DiskProfile,
     Flash,
     LabKernel,
@@ -36,7 +37,7 @@ RUNTIME_S = 0.2
 LARGEST_BYTES = 128 << 20
 PAGE_BYTES = 4096
 
-Cell = tuple[str, str, str]
+Cell = tuple[str, Column]
 """Workload, link, protection."""
 
 
@@ -135,7 +136,7 @@ def times(run: RunFolder) -> dict[Cell, float]:
         return {}
     plan = folder.load_plan()
     return {
-        (found.workload, found.link, found.ipsec): found.time_ns.mid
+        (found.workload, found.of_column): found.time_ns.mid
         for found in collect(records, {plan.run_id: plan})
         if found.time_ns is not None
     }
@@ -147,9 +148,9 @@ def beside(evidence: Sequence[Evidence], twin: Mapping[Cell, float]) -> list[Evi
 
 
 def _beside(found: Evidence, twin: Mapping[Cell, float]) -> Evidence:
-    own = twin.get((found.workload, found.link, found.ipsec))
-    device = twin.get((found.workload, LINK_LOCAL, "off"))
-    without = twin.get((found.workload, found.link, "off"))
+    own = twin.get((found.workload, found.of_column))
+    device = twin.get((found.workload, Column(LINK_LOCAL)))
+    without = twin.get((found.workload, msgspec.structs.replace(found.of_column, protection=())))
     if found.virtual or found.is_local or own is None:
         return found
     implementation = None

@@ -363,7 +363,7 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     busy = f"{core} {evidence.busy.mid:.0%} busy" if evidence.busy is not None else ""
     if limit is Limit.CRYPTO:
         alone = f"at least {ciphers.low / whole.high:.0%} of a core" if ciphers and whole else ""
-        return ", ".join(filter(None, (evidence.driver or evidence.ipsec, alone, busy)))
+        return ", ".join(filter(None, (evidence.driver or evidence.of_column.title, alone, busy)))
     if limit is Limit.CPU:
         most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
         alone = f"ciphers at most {most} of the time" if most else ""

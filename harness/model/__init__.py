@@ -16,7 +16,7 @@ from harness.model.beside import Beside, Others
 from harness.model.probing import Probe
 from harness.model.ranges import Amount, Count, Figure
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the records below; a reader refuses records of a later version."""
 
 
@@ -93,8 +93,25 @@ class Security(enum.StrEnum):
     OPEN = "open"
 
 
-IPSEC_OFF = "off"
-TRANSPORT_ISCSI = "iscsi"
+PROTECTION_OFF = "off"
+"""What is typed, and shown, where nothing protects a link."""
+
+WIREGUARD = "wireguard"
+MACSEC = "macsec"
+"""Protections that are no ESP proposals of ``ipsec/``."""
+
+_PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec"}
+
+
+def protocol(protection: str) -> str:
+    """What a protection's packets are called on the wire."""
+    return _PROTECTIONS.get(protection, "ESP")
+
+
+ISCSI = "iscsi"
+NVME_TCP = "nvme-tcp"
+TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP"}
+"""Each with its title for people."""
 UNENCRYPTED = "not encrypted"
 """What every table says of ESP whose proposal does not encrypt, in place of "IPsec"."""
 
@@ -102,6 +119,10 @@ NO_CIPHER = "ecb(cipher_null)"
 """What /proc/crypto calls the cipher that is none (RFC 2410)."""
 
 LINK_LOCAL = "local"
+
+Agreed = Mapping[str, Mapping[str, str]]
+"""What the two ends agreed on, for each protection by its name, in the words of that kind."""
+
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
 
@@ -258,37 +279,58 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[tuple[str, str | None], ...]
 
 
-class Column(msgspec.Struct, frozen=True, order=True):
-    """One column of the matrix: a link, what protects it, and how many initiators use it at once."""
+class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
+    """One column of the matrix: a link, what protects it, what carries the disk, and how many initiators use
+    it at once.
+
+    ``protection`` names what protects the link, the outermost on the wire first; empty for nothing.
+    ``transport`` is how the target's storage becomes a disk of the initiator's; None for the local disk,
+    which needs none.
+    """
 
     link: str
-    ipsec: str = IPSEC_OFF
+    protection: tuple[str, ...] = ()
+    transport: str | None = ISCSI
     initiators: int = 1
 
-    @property
-    def protection(self) -> tuple[str, ...]:
-        """What protects the link, from the outside in; empty for nothing."""
-        return () if self.ipsec == IPSEC_OFF else (self.ipsec,)
+    def __post_init__(self) -> None:
+        if self.link == LINK_LOCAL:
+            msgspec.structs.force_setattr(self, "transport", None)
 
     @property
-    def transport(self) -> str | None:
-        """How the target's storage becomes a disk of the initiator; None where it is its own."""
-        return None if self.link == LINK_LOCAL else TRANSPORT_ISCSI
+    def ipsec(self) -> str:
+        """The ESP proposal among its protections; ``off`` if there is none."""
+        return next((name for name in self.protection if name not in (WIREGUARD, MACSEC)), PROTECTION_OFF)
 
     @property
     def label(self) -> str:
-        """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``, ``wired.x2``."""
-        name = self.link if self.ipsec == IPSEC_OFF else f"{self.link}+{self.ipsec}"
+        """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``, ``wired+macsec.nvme-tcp.x2``."""
+        name = "+".join((self.link, *self.protection))
+        if self.transport not in (None, ISCSI):
+            name += f".{self.transport}"
         return name if self.initiators == 1 else f"{name}.x{self.initiators}"
+
+    @property
+    def title(self) -> str:
+        """What protects it, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty for nothing."""
+        return " + ".join(_PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
 
     def shown(self, *, is_unencrypted: bool) -> str:
         """The label for people, who are to know if ESP leaves the data readable."""
         return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label
 
 
-def is_unencrypted(encrypts: bool | None, esp: Mapping[str, str]) -> bool:
-    """Whether ESP leaves data readable, by a record's ``encrypts``, or else by the algorithms agreed on."""
-    return encrypts is False or (encrypts is None and NO_CIPHER in esp.get("algorithm", "").split(" + "))
+def drivers(agreed: Agreed) -> str:
+    """The kernel's drivers of all that encrypts; empty where they are not known."""
+    return ", ".join(each["drivers"] for each in agreed.values() if each.get("drivers"))
+
+
+def is_unencrypted(encrypts: bool | None, agreed: Agreed) -> bool:
+    """Whether protection leaves data readable, by a record's ``encrypts``, or else by what was agreed on."""
+    algorithms = (each.get("algorithm", "").split(" + ") for each in agreed.values())
+    return encrypts is False or (
+        encrypts is None and bool(agreed) and all(NO_CIPHER in names for names in algorithms)
+    )
 
 
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
@@ -397,8 +439,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Clock.VIRTUAL if self.virtual_time else Clock.REAL
 
     def encrypts(self, column: Column) -> bool | None:
-        """Whether a column's ESP encrypts; None without IPsec."""
-        return None if column.ipsec == IPSEC_OFF else self.proposals[column.ipsec].encrypts
+        """Whether what protects a column encrypts; None without protection."""
+        if not column.protection:
+            return None
+        return any(p not in self.proposals or self.proposals[p].encrypts for p in column.protection)
 
     def shown(self, column: Column) -> str:
         """The name of a column for people."""
@@ -458,23 +502,24 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
-    ``esp_bytes`` is the smaller of the two ends' ESP payload counters, both directions added up and over all
-    security associations; ``cleartext_segments`` counts TCP segments of the portal that a capture on the
-    link saw outside ESP; ``esp_packets_sampled`` the ESP packets in that capture (one in
-    ``esp_sampling``), of which ``esp_packets_due`` had to be there. ``control_frames`` is IKE, ARP and their
-    like in the captures, ``other_frames`` what is neither. ``unaccounted_frames`` and ``unaccounted_bytes``
-    are what an interface carried beyond all of that, at the end and in the direction where it was most.
+    ``protected_bytes`` is what the protection carried by the counters of the end that counted less, both
+    directions added up; of several protections, that which carried least. ``cleartext_segments`` counts TCP
+    segments of the portal that a capture on the link saw outside of it; ``packets_sampled`` the protected
+    packets in that capture (one in ``sampling``), of which ``packets_due`` had to be there.
+    ``control_frames`` is IKE, ARP and their like in the captures, ``other_frames`` what is neither.
+    ``unaccounted_frames`` and ``unaccounted_bytes`` are what an interface carried beyond all of that, at the
+    end and in the direction where it was most.
     Interface counters are of the link, both directions added up.
     """
 
     link_bytes_initiator: Count
     link_bytes_target: Count
-    esp_bytes: Count = 0
-    esp_bytes_initiator: Count = 0
-    esp_bytes_target: Count = 0
-    esp_packets_sampled: Count = 0
-    esp_packets_due: Count = 0
-    esp_sampling: Count = 1
+    protected_bytes: Count = 0
+    protected_bytes_initiator: Count = 0
+    protected_bytes_target: Count = 0
+    packets_sampled: Count = 0
+    packets_due: Count = 0
+    sampling: Count = 1
     cleartext_segments: Count = 0
     control_frames: Count = 0
     other_frames: Count = 0
@@ -523,7 +568,9 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
-    ``encrypts`` says it of the column's ESP proposal; None without IPsec, and in records of before.
+    ``protection`` and ``transport`` are those of its ``Column``; ``agreed`` is what the ends agreed on for
+    each protection, ``session`` what they agreed on for the transport.
+    ``encrypts`` says whether the protection encrypts; None without any, and in records of before.
 
     With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their total,
     its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
@@ -537,7 +584,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     testbed: TestbedKind
     workload: str
     link: str
-    ipsec: str
+    protection: tuple[str, ...]
+    transport: str | None
     repeat: Count
     order: Count
     status: Status
@@ -556,7 +604,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     encrypts: bool | None = None
     proof: Proof | None = None
     session: dict[str, str] = {}
-    esp: dict[str, str] = {}
+    agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()
     initiators: Count = 1
     clients: tuple[ClientPart, ...] = ()
@@ -567,6 +615,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     beside: Beside | None = None
     source: str = "harness"
     schema: int = SCHEMA_VERSION
+
+    @property
+    def column(self) -> Column:
+        return Column(self.link, self.protection, self.transport, self.initiators)
 
     @property
     def others(self) -> tuple[Others, ...]:

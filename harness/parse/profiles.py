@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.model import IPSEC_OFF, LINK_LOCAL, Duplex, HopKind, Hops, LinkProfile, Proposal
+from harness.model import LINK_LOCAL, PROTECTION_OFF, Duplex, HopKind, Hops, LinkProfile, Proposal
 from harness.model.errors import UsageError
 from harness.model.units import check_name, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
@@ -21,7 +21,7 @@ from harness.parse.modifiers import MTU_RANGE, modify
 DEFAULT_PROPOSAL = "aes128gcm16"
 """What ``--ipsec on`` means."""
 
-_MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (IPSEC_OFF, DEFAULT_PROPOSAL)}
+_MEANINGS = {"on": (DEFAULT_PROPOSAL,), "both": (PROTECTION_OFF, DEFAULT_PROPOSAL)}
 
 _RANGES: dict[str, tuple[float, float, str]] = {
     "rate_bit_s": (1_000, 10**12, "bit/s"),
@@ -134,7 +134,7 @@ def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
     """
     if folders is None:
         folders = search_folders("ipsec")
-    path = find("proposal", name, folders, known=(IPSEC_OFF, *_MEANINGS))
+    path = find("proposal", name, folders, known=(PROTECTION_OFF, *_MEANINGS))
     file = TomlFile("proposal", path, read_text(path, "proposal"))
     proposal = file.load_named(Proposal)
     check_proposal(proposal, file.refuse)

@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from harness.model import PROTECTION_OFF
 from harness.model.errors import UsageError
 from harness.model.units import shown
 
@@ -17,6 +18,10 @@ class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     link: str
     ipsec: str
     title: str
+
+    @property
+    def protection(self) -> tuple[str, ...]:
+        return () if self.ipsec == PROTECTION_OFF else (self.ipsec,)
 
 
 class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

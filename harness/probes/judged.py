@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host
-from harness.model import IPSEC_OFF, Column, Plan, Status
+from harness.model import Column, Plan, Status
 from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
@@ -42,7 +42,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         run_id=plan.run_id,
         testbed=plan.testbed,
         link=column.link,
-        ipsec=column.ipsec,
+        protection=column.protection,
         probe=probe,
         repeat=repeat,
         order=order,
@@ -50,7 +50,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         started_unix_s=time.time(),
         emulated=link.emulated,
         link_title=link.title,
-        ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+        ipsec_mode=plan.ipsec_mode.value if column.protection else None,
         encrypts=plan.encrypts(column),
         clock=plan.clock,
         lab_kernel=plan.lab_kernel,
@@ -115,7 +115,7 @@ def _measure(
         interfaces=(*grown, *seen.interfaces),
         others=watching.taken(),
         unseen=dict(seen.unseen),
-        esp_bytes=esp,
+        protected_bytes=esp,
     )
 
 

@@ -10,13 +10,13 @@ import msgspec
 
 from harness.analysis import bounds, disturbance
 from harness.analysis.histogram import Histogram
-from harness.model import LINK_LOCAL, UNENCRYPTED, LinkProfile, Status
+from harness.model import LINK_LOCAL, PROTECTION_OFF, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
 from harness.results.distributions import Distribution
 from harness.table import Metric
-from harness.table.options import Choice, Direction, Table, TableCell, TableRow
+from harness.table.options import Choice, Direction, Table, TableCell, TableColumn, TableRow
 from harness.table.text import marked_value, number
 
 WIDTH = 440
@@ -101,9 +101,9 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         parts.append(f"{cell.ratio_to_no_ipsec:.3g} times the same link without IPsec")
     if cell.difference_from_no_ipsec is not None:
         parts.append(f"difference from the same link without IPsec: {cell.difference_from_no_ipsec}")
-    if cell.proof and cell.proof["esp_bytes"]:
+    if cell.proof and cell.proof["protected_bytes"]:
         seen = cell.proof["cleartext_segments"]
-        parts.append(f"proof: {cell.proof['esp_bytes']} bytes in ESP, {seen} segments in the clear")
+        parts.append(f"proof: {cell.proof['protected_bytes']} protected bytes, {seen} segments in the clear")
     parts += [*cell.reasons, *(f"warning: {warning}" for warning in cell.warnings)]
     return "; ".join(parts)
 
@@ -192,7 +192,7 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         tip = draw.title(f"{fact.name}: {describe(cell, metric)}")
         x = scale.at(cell.value) if cell.value else start
         parts.append(
-            f'<rect class="f{colours[fact.column.ipsec]} {fact.origin}" x="{start}" y="{y + 3}" '
+            f'<rect class="f{colours[fact.column.protection]} {fact.origin}" x="{start}" y="{y + 3}" '
             f'width="{max(0.5, x - start):.1f}" height="{_BAR - 7}">{tip}</rect>'
         )
         if cell.low and cell.high and cell.n > 1:
@@ -225,9 +225,17 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
     return (*figures, str(cell.n), "; ".join([*cell.reasons, *cell.warnings]))
 
 
-def _colours(facts: Sequence[ColumnFacts]) -> dict[str, int]:
-    """The number of a series for each ESP proposal, and for none."""
-    return {ipsec: n % draw.SERIES for n, ipsec in enumerate(dict.fromkeys(f.column.ipsec for f in facts))}
+def _protection(column: TableColumn) -> str:
+    """What protects a column, for a legend."""
+    if column.is_unencrypted:
+        return f"{UNENCRYPTED} {'+'.join(column.protection)}"
+    return column.column.title or f"IPsec {PROTECTION_OFF}"
+
+
+def _colours(facts: Sequence[ColumnFacts]) -> dict[tuple[str, ...], int]:
+    """The number of a series for each protection, and for none."""
+    protections = dict.fromkeys(fact.column.protection for fact in facts)
+    return {protection: number % draw.SERIES for number, protection in enumerate(protections)}
 
 
 def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Path]) -> list[Chart]:
@@ -405,15 +413,14 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
         tip = f"{dot.fact.name}, {dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
             f", {_reached(dot)} of the link's bound of {draw.amount(most / 1e6)} MB/s" if most else ""
         )
-        number_of = colours[dot.fact.column.ipsec]
+        number_of = colours[dot.fact.column.protection]
         px, py = x.at(dot.bound.in_flight_bytes), y.at(dot.rate)
         parts.append(draw.marker(number_of, px, py, f"f{number_of} {dot.fact.origin}", tip, 4.2))
-    unencrypted = {dot.fact.column.ipsec for dot in dots if dot.fact.column.is_unencrypted}
-    for index, (ipsec, number_of) in enumerate(colours.items()):
+    names = {dot.fact.column.protection: _protection(dot.fact.column) for dot in dots}
+    for index, (protection, number_of) in enumerate(colours.items()):
         lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
         parts.append(draw.marker(number_of, lx, ly - 4, f"f{number_of} measured"))
-        what = UNENCRYPTED if ipsec in unencrypted else "IPsec"
-        parts.append(draw.text(lx + 10, ly, draw.shortened(f"{what} {ipsec}", 30)))
+        parts.append(draw.text(lx + 10, ly, draw.shortened(names.get(protection, ""), 30)))
     return Chart(
         title=f"{link.title} ({link.name})",
         description=(

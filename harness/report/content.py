@@ -109,7 +109,9 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                 origin=Origin.VIRTUAL if virtual else Origin.EMULATED if emulated else Origin.MEASURED,
                 samples=samples[key],
                 link=next((plan.links[key.link] for plan in plans if key.link in plan.links), None),
-                proposal=next((p.proposals[key.ipsec] for p in plans if key.ipsec in p.proposals), None),
+                proposal=next(
+                    (p.proposals[name] for p in plans for name in key.protection if name in p.proposals), None
+                ),
                 workloads={workload.name: workload for plan in plans for workload in plan.workloads},
             )
         )

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from harness import __version__
-from harness.model import LINK_LOCAL, LinkProfile, Plan
+from harness.model import LINK_LOCAL, TRANSPORTS, LinkProfile, Plan, protocol
 from harness.model.escape import as_json, for_html
 from harness.model.units import format_size
 from harness.report import charts, content, courses, draw, paths
@@ -332,13 +332,13 @@ def _environment(results: Results, facts: Sequence[ColumnFacts]) -> str:
 def _column(fact: ColumnFacts) -> str:
     records = [record for cell in fact.samples.values() for record in cell]
     session = next((record.session for record in records if record.session), {})
-    esp = next((record.esp for record in records if record.esp), {})
+    agreed = next((record.agreed for record in records if record.agreed), {})
     parts = [
         f"<h4>{name}</h4>{_facts(known)}"
         for name, known in (
             ("Link", _profile(fact.link) if fact.link else {}),
-            ("ESP", esp),
-            ("iSCSI session", session),
+            *((protocol(name), words) for name, words in agreed.items()),
+            (f"{TRANSPORTS.get(fact.column.transport or '', '')} session", session),
         )
         if known
     ]

@@ -15,8 +15,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from harness.hosts import remote
 from harness.model import (
-    IPSEC_OFF,
     LINK_LOCAL,
+    MACSEC,
+    TRANSPORTS,
+    WIREGUARD,
     Backing,
     BackingKind,
     Column,
@@ -110,13 +112,18 @@ def _same(found: object, expected: object) -> None:
 
 def _check_column(plan: Plan, column: Column, source: str) -> None:
     _within(source, "columns, initiators", column.initiators, 1, MOST_INITIATORS)
-    for field, name, known in (
-        ("link", column.link, {LINK_LOCAL, *plan.links}),
-        ("ipsec", column.ipsec, {IPSEC_OFF, *plan.proposals}),
-    ):
-        if name not in known:
-            found = f"expected one that the plan describes, found {shown(name)}"
+    known: dict[str, set[str | None]] = {
+        "link": {LINK_LOCAL, *plan.links},
+        "protection": {WIREGUARD, MACSEC, *plan.proposals},
+        "transport": {None, *TRANSPORTS},
+    }
+    named: list[tuple[str, str | None]] = [("link", column.link), ("transport", column.transport)]
+    for field, name in (*named, *(("protection", each) for each in column.protection)):
+        if name not in known[field]:
+            found = f"expected one that the plan describes, found {shown(str(name))}"
             raise _refuse(source, "columns, ", field, found)
+    if column.link == LINK_LOCAL and column.protection:
+        raise _refuse(source, "columns, ", "protection", "the local disk has no path to protect, found some")
     if plan.probing and column.link == LINK_LOCAL:
         raise _refuse(source, "columns, ", "link", "probes need a network, found local")
 

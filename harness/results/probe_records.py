@@ -9,7 +9,6 @@ import msgspec
 
 from harness.analysis.histogram import Histogram
 from harness.model import (
-    IPSEC_OFF,
     SCHEMA_VERSION,
     Clock,
     Column,
@@ -182,14 +181,15 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     Only a record whose status is ok has figures that stand for something; ``raw`` are the tools' outputs in
     the run's folder, unmodified. ``processors``, ``interfaces`` and ``others`` are of the time the tools ran,
     ``unseen`` the hops of which they are not known, each with the reason.
-    ``esp_bytes`` is the smaller of the two ends' ESP counters meanwhile, None without IPsec.
+    ``protected_bytes`` is what protection carried by the counters of the end that counted less, None
+    without any.
     ``is_beside`` marks what ``harness run`` measured on the way, for a shorter time than a probe of its own.
     """
 
     run_id: str
     testbed: TestbedKind
     link: str
-    ipsec: str
+    protection: tuple[str, ...]
     probe: Probe
     repeat: Count
     order: Count
@@ -201,14 +201,14 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()
     unseen: dict[str, str] = {}
-    esp_bytes: Count | None = None
+    protected_bytes: Count | None = None
     started_unix_s: Amount = 0.0
     wall_ns: Count = 0
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: str | None = None
     encrypts: bool | None = None
-    esp: dict[str, str] = {}
+    agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()
     is_beside: bool = False
     clock: Clock = Clock.REAL
@@ -217,16 +217,16 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def column(self) -> Column:
-        return Column(self.link, self.ipsec)
+        return Column(self.link, self.protection)
 
     @property
     def is_protected(self) -> bool:
-        return self.ipsec != IPSEC_OFF
+        return bool(self.protection)
 
     @property
     def shown(self) -> str:
         """The name of its column for people."""
-        return self.column.shown(is_unencrypted=is_unencrypted(self.encrypts, self.esp))
+        return self.column.shown(is_unencrypted=is_unencrypted(self.encrypts, self.agreed))
 
     @property
     def key(self) -> str:

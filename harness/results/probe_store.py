@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from harness.model import SCHEMA_VERSION
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, check
 from harness.parse.files import read_bytes
 from harness.results.probe_records import ProbeRecord
-from harness.results.store import RunFolder, open_runs, write_atomically
+from harness.results.store import RunFolder, decode, open_runs, write_atomically
 
 FOLDER = "probes"
+_DECODER = msgspec.json.Decoder(ProbeRecord)
 
 
 def save(folder: RunFolder, record: ProbeRecord) -> Path:
@@ -37,22 +37,10 @@ def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
 
 
 def _load(file: Path) -> ProbeRecord:
-    try:
-        record = msgspec.json.decode(read_bytes(file, follow=False), type=ProbeRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{printable(str(file))} is no record of a probe that can be read: {printable(str(error))}",
-            hint="restore the file from a copy, or move it elsewhere to go on without it",
-        ) from error
+    record = decode(_DECODER, "probe", file, read_bytes(file, follow=False))
     if not isinstance(record.probe, Cipher):  # which has nothing to ask for
         try:
             check(record.probe)
         except UsageError as error:
             raise UsageError(f"{printable(str(file))}, probe: {error.message}", hint=error.hint) from error
-    if record.schema > SCHEMA_VERSION:
-        raise UsageError(
-            f"{printable(str(file))} was written by a later version "
-            f"(schema {record.schema}, this one knows {SCHEMA_VERSION})",
-            hint="read it with the version of the harness that wrote it, or a later one",
-        )
     return record

@@ -17,17 +17,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from harness.analysis import histogram
 from harness.analysis.histogram import Histogram
 from harness.model import (
-    IPSEC_OFF,
     SCHEMA_VERSION,
     Cell,
-    Column,
     Io,
     Latency,
     Plan,
@@ -38,6 +36,7 @@ from harness.model import (
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.parse.files import kind_of, read_bytes
+from harness.results import upgrade
 from harness.results.machine import MACHINE
 
 if TYPE_CHECKING:
@@ -51,12 +50,21 @@ NOT_UNDERSTOOD = "(not understood)"
 
 _FIO_MARK = b'"fio version"'
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
+_CALLED = {"record": "record", "plan": "plan", "probe": "record of a probe"}
 _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PLAN_DECODER = msgspec.json.Decoder(Plan)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SNIFFED_BYTES = 1 << 20
 
-T = TypeVar("T")
+
+class Versioned(Protocol):
+    """What a version of its own is written with."""
+
+    @property
+    def schema(self) -> int: ...
+
+
+V = TypeVar("V", bound=Versioned)
 
 
 class _Versioned(msgspec.Struct):
@@ -122,7 +130,7 @@ def write_out(path: Path, data: bytes) -> None:
 
 def record_key(record: Record) -> str:
     """File name stem of a record, that of the cell it measured."""
-    return Cell(Column(record.link, record.ipsec, record.initiators), record.workload, record.repeat).key
+    return Cell(record.column, record.workload, record.repeat).key
 
 
 @dataclass(frozen=True)
@@ -161,8 +169,7 @@ class RunFolder:
                 f"{_shown(self.path)} has no plan.json, so it is no run's folder",
                 hint="name a folder like results/RUN-ID",
             )
-        plan = _decode(_PLAN_DECODER, file, read_bytes(file, follow=False), "plan")
-        _require_known_schema(file, plan.schema)
+        plan = decode(_PLAN_DECODER, "plan", file, read_bytes(file, follow=False))
         from harness.results import planned  # here: most of what reads results has no plan to read
 
         planned.check(plan, _shown(file))
@@ -201,9 +208,11 @@ class RunFolder:
         file = self.path / "environment.json"
         if not os.path.lexists(file):
             return {}
-        return _decode(
-            msgspec.json.Decoder(dict[str, Any]), file, read_bytes(file, follow=False), "environment"
-        )
+        data = read_bytes(file, follow=False)
+        try:
+            return msgspec.json.decode(data, type=dict[str, Any])
+        except _UNDECODABLE as error:
+            raise _damaged(file, "environment", data, error) from error
 
     def save_record(self, record: Record) -> Path:
         """Writes the record of one cell and repeat, over an earlier one of the same cell."""
@@ -343,7 +352,8 @@ def _not_understood(file: Path, link: str, error: UsageError) -> Record:
         testbed=TestbedKind.HOST,
         workload=NOT_UNDERSTOOD,
         link=link,
-        ipsec=IPSEC_OFF,
+        protection=(),
+        transport=None,
         repeat=1,
         order=0,
         status=Status.INVALID,
@@ -383,7 +393,8 @@ def fio_records(file: Path, link: str) -> list[Record]:
                 testbed=TestbedKind.HOST,
                 workload=name,
                 link=link,
-                ipsec=IPSEC_OFF,
+                protection=(),
+                transport=None,
                 repeat=1,
                 order=len(records),
                 status=status,
@@ -491,10 +502,9 @@ def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _without_copies(records: Iterable[Record]) -> list[Record]:
-    distinct: dict[tuple[str | int, ...], Record] = {}
+    distinct: dict[tuple[object, ...], Record] = {}
     for record in records:
-        column = (record.link, record.ipsec, record.initiators)
-        identity = (record.run_id, *column, record.workload, record.repeat)
+        identity = (record.run_id, record.column, record.workload, record.repeat)
         other = distinct.setdefault(identity, record)
         if other is not record and other != record:
             raise UsageError(
@@ -506,8 +516,7 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
 
 
 def _record(file: Path, data: bytes) -> Record:
-    record = _decode(_RECORD_DECODER, file, data, "record")
-    _require_known_schema(file, record.schema)
+    record = decode(_RECORD_DECODER, "record", file, data)
     if record.source == FIO_SOURCE:
         # Of these ``raw`` names files anywhere, which nobody's record may choose.
         raise UsageError(
@@ -517,13 +526,28 @@ def _record(file: Path, data: bytes) -> Record:
     return record
 
 
-def _decode(decoder: msgspec.json.Decoder[T], file: Path, data: bytes, kind: str) -> T:
+def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, data: bytes) -> V:
+    """What a file has, whatever version wrote it. UsageError if it is damaged, or of a later version."""
     try:
-        return decoder.decode(data)
-    except _UNDECODABLE as error:
+        try:
+            found = decoder.decode(data)
+            if found.schema == SCHEMA_VERSION:
+                return found
+        except msgspec.ValidationError:
+            if _schema_of(data) == SCHEMA_VERSION:
+                raise
+        version = _schema_of(data)
+        _require_known_schema(file, version)
+        earlier = upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION)
+        return decoder.decode(msgspec.json.encode(earlier))
+    except (*_UNDECODABLE, *upgrade.MISSHAPEN) as error:
         _require_known_schema(file, _schema_of(data))
-        found = "the file is empty" if not data else printable(str(error))
-        raise UsageError(f"{_shown(file)} is no {kind} that can be read: {found}", hint=_RESTORE) from error
+        raise _damaged(file, _CALLED[kind], data, error) from error
+
+
+def _damaged(file: Path, what: str, data: bytes, error: Exception) -> UsageError:
+    found = "the file is empty" if not data else printable(str(error))
+    return UsageError(f"{_shown(file)} is no {what} that can be read: {found}", hint=_RESTORE)
 
 
 def _schema_of(data: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from harness.hosts.journal import Journal
-from harness.model import IPSEC_OFF, Cell, Plan
+from harness.model import Cell, Plan
 from harness.model.probing import Probe, Tcp
 from harness.observe import counters
 from harness.observe.neighbours import Watch
@@ -36,7 +36,7 @@ class Alongside:
         # TCP is short: `harness probe` takes its time.
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
         # In virtual time ciphers cost nothing.
-        is_due = cell.column.ipsec != IPSEC_OFF and cell.repeat <= CIPHER_REPEATS
+        is_due = cell.column.protection and cell.repeat <= CIPHER_REPEATS
         if is_due and not self.plan.virtual_time:
             self._once(cell, lane, cipher.of(self.plan.proposals[cell.column.ipsec]), cell.repeat)
 
@@ -45,7 +45,7 @@ class Alongside:
         if record.key in self._made:
             return
         self._made.add(record.key)
-        record = msgspec.structs.replace(record, esp=lane.esp, is_beside=True)
+        record = msgspec.structs.replace(record, agreed=lane.agreed, is_beside=True)
         probed = ProbedPath(
             path=lane.path,
             raw=judged.raw_folder(self.folder.path, record),

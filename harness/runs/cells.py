@@ -21,7 +21,6 @@ from harness.analysis.schedule import Schedule
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import (
-    IPSEC_OFF,
     LINK_LOCAL,
     BackingKind,
     Cell,
@@ -347,7 +346,7 @@ class CellComposer:
             self._facts[f"column {column.label}"] = {
                 "link": described,
                 "session": [lane.session for lane in lanes],
-                "esp": [lane.esp for lane in lanes],
+                "agreed": [lane.agreed for lane in lanes],
                 "control": [msgspec.to_builtins(lane.control) for lane in lanes],
                 "association": [
                     msgspec.to_builtins(lane.wifi_path.association)
@@ -410,7 +409,7 @@ class CellComposer:
         try:
             session = stack.enter_context(self.journal.hold(host, wanted))
         except initiator.NoAnswer as error:
-            what = "ESP (IP protocol 50)" if column.ipsec != IPSEC_OFF else f"TCP port {path.port}"
+            what = "ESP (IP protocol 50)" if column.protection else f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
         disk = initiator.await_disk(host, session, serial=self._backstore(lun))
         negotiated = initiator.negotiated(disk)
@@ -420,7 +419,7 @@ class CellComposer:
             disk=disk,
             capture=up.capture,
             session=negotiated,
-            esp=up.esp,
+            agreed=up.agreed,
             protection=up.protection,
             control=up.control,
             is_wireless=wireless.is_wireless(host, path.initiator_iface),
@@ -438,7 +437,8 @@ class CellComposer:
             testbed=plan.testbed,
             workload=cell.workload,
             link=column.link,
-            ipsec=column.ipsec,
+            protection=column.protection,
+            transport=column.transport,
             initiators=column.initiators,
             repeat=cell.repeat,
             order=order,
@@ -447,7 +447,7 @@ class CellComposer:
             block_bytes=block_bytes(workload),
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
-            ipsec_mode=plan.ipsec_mode.value if column.ipsec != IPSEC_OFF else None,
+            ipsec_mode=plan.ipsec_mode.value if column.protection else None,
             encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,
@@ -459,7 +459,8 @@ class CellComposer:
                 self._alongside.before(cell, up.lanes[0])
             self._kernel_messages()
             if up.lanes:
-                record = msgspec.structs.replace(record, session=up.lanes[0].session, esp=up.lanes[0].esp)
+                first = up.lanes[0]
+                record = msgspec.structs.replace(record, session=first.session, agreed=first.agreed)
             self._recheck_device(up, workload)
             record = self._measure(cell, workload, up, record)
         except RequirementError as error:
@@ -541,7 +542,7 @@ class CellComposer:
             )
 
         timeout_s = wall_estimate_s(workload, plan.runtime_s) + FIO_GRACE_S
-        protected = cell.column.ipsec != IPSEC_OFF
+        protected = bool(cell.column.protection)
         beside = Beside()
         if plan.probes and lanes:
             found, reason = echo.beside(lanes[0].path, protected=protected)

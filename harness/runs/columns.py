@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, IPSEC_OFF, LINK_LOCAL, Column, Plan, Proposal
+from harness.model import ENDS, LINK_LOCAL, Column, Plan, Proposal
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
@@ -45,13 +45,13 @@ class Hosts:
 class ColumnPath:
     """The path of one initiator in a column, up: protected as the column says, and watched.
 
-    ``esp`` is the security association as negotiated, empty without IPsec. ``control`` is what came of the
+    ``agreed`` is what the ends agreed on, for each protection. ``control`` is what came of the
     bait before the tunnel was up.
     """
 
     path: links.LinkPath
     capture: capture.Capture
-    esp: dict[str, str] = field(default_factory=dict)
+    agreed: dict[str, dict[str, str]] = field(default_factory=dict)
     protection: proof.Protection | None = None
     control: bait.Control | None = None
     wifi_path: wifi.WifiPath | None = None
@@ -93,7 +93,7 @@ class Columns:
             wifi_path.path if wifi_path is not None else stack.enter_context(self._link(column, number, raw))
         )
         self.made.append(path)
-        protected = column.ipsec != IPSEC_OFF
+        protected = bool(column.protection)
         if path.is_shared and not protected:
             self._clear(path, stack)
         watching = stack.enter_context(capture.capture(path, raw, protected=protected))
@@ -110,7 +110,12 @@ class Columns:
             header_bytes=proof.RADIO_HEADER_BYTES if wifi_path is not None else theory.ETHERNET_HEADER_BYTES,
         )
         return ColumnPath(
-            path=path, capture=watching, esp=esp, protection=protection, control=control, wifi_path=wifi_path
+            path=path,
+            capture=watching,
+            agreed={proposal.name: esp},
+            protection=protection,
+            control=control,
+            wifi_path=wifi_path,
         )
 
     @property

@@ -18,7 +18,7 @@ from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import IPSEC_OFF, HopKind, Plan, TestbedKind
+from harness.model import HopKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
@@ -90,7 +90,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             for what in failed:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
             if not plan.kernels_apart:
-                protected = any(column.ipsec != IPSEC_OFF for column in plan.columns)
+                protected = any(column.protection for column in plan.columns)
                 doctor.require(host, role, protected=protected)
             return host
 

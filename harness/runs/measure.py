@@ -32,7 +32,7 @@ class Lane:
     disk: RemoteDisk
     capture: Capture
     session: dict[str, str]
-    esp: dict[str, str]
+    agreed: dict[str, dict[str, str]]
     protection: proof.Protection | None = None
     control: bait.Control | None = None
     is_wireless: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.model import IPSEC_OFF, LINK_LOCAL, BackingKind, Duplex, Plan
+from harness.model import LINK_LOCAL, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
 from harness.protection import ipsec
 from harness.storage import backing
@@ -26,7 +26,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
             shaping += trunk.MODULES if plan.kernels_apart else links.MODULES
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
             shaping += links.HALF_DUPLEX_MODULES
-        if any(column.ipsec != IPSEC_OFF for column in plan.columns):
+        if any(column.protection for column in plan.columns):
             shaping += ipsec.MODULES
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping += links.SHAPING_MODULES

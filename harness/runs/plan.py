@@ -14,8 +14,8 @@ from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
 from harness.model import (
-    IPSEC_OFF,
     LINK_LOCAL,
+    PROTECTION_OFF,
     Backing,
     BackingKind,
     Column,
@@ -337,7 +337,7 @@ def _on_the_air(
         tuple(
             column
             if column.link == LINK_LOCAL
-            else Column(renamed[column.link].name, column.ipsec, column.initiators)
+            else msgspec.structs.replace(column, link=renamed[column.link].name)
             for column in columns
         ),
         {link.name: link for link in renamed.values()},
@@ -444,10 +444,10 @@ def _columns(
             )
         links[profile.name] = profile
     protections = expand_ipsec(request.ipsec or "both")
-    proposals = {name: load_proposal(name) for name in protections if name != IPSEC_OFF}
+    proposals = {name: load_proposal(name) for name in protections if name != PROTECTION_OFF}
     columns = [Column(LINK_LOCAL)] if local else []
     columns += [
-        Column(link, protection, count)
+        Column(link, () if protection == PROTECTION_OFF else (protection,), initiators=count)
         for protection in protections
         for link in links
         for count in _counts(len(machines.initiators) if machines else 1)

@@ -105,7 +105,7 @@ class Prober:
             journal=self.journal,
             witnesses=up.protection.witnesses if up.protection is not None else None,
         )
-        record = msgspec.structs.replace(record, esp=up.esp)
+        record = msgspec.structs.replace(record, agreed=up.agreed)
         return judged.measure(
             record, probed, observer=self._observer, watch=self._watch, folder=self.folder.path
         )
@@ -125,7 +125,7 @@ class Prober:
                 self._up[column] = up
                 self._facts[f"column {column.label}"] = {
                     "link": [links.describe(up.path)],
-                    "esp": [up.esp],
+                    "agreed": [up.agreed],
                     "control": [msgspec.to_builtins(up.control)],
                 }
                 self.folder.save_environment(self._facts)

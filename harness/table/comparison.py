@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
 from harness.analysis.ratios import FEWEST, LEVEL, Judgement, Ratio, judge, ratio_of
-from harness.model import IPSEC_OFF, Plan, Record
+from harness.model import Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
 from harness.results.store import FIO_SOURCE, record_key
@@ -336,9 +336,11 @@ def _as_data(found: Comparison) -> dict[str, Any]:
                 "workload": cell.row.workload,
                 "direction": cell.row.direction,
                 "link": cell.column.link,
-                "ipsec": cell.column.ipsec,
+                "ipsec": cell.column.column.ipsec,
+                "protection": cell.column.protection,
+                "transport": cell.column.transport,
                 "ipsec_mode": cell.column.ipsec_mode,
-                "encrypted": None if cell.column.ipsec == IPSEC_OFF else not cell.column.is_unencrypted,
+                "encrypted": None if not cell.column.protection else not cell.column.is_unencrypted,
                 "initiators": cell.column.initiators,
                 **msgspec.structs.asdict(cell.column.setting),
                 "n_a": cell.n_a,

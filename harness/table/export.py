@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from harness.analysis import disturbance
-from harness.model import ENDS, IPSEC_OFF, Io, Latency, Proof, Record, is_unencrypted
+from harness.model import ENDS, Io, Latency, Proof, Record, drivers, is_unencrypted
 from harness.model.errors import RequirementError
 from harness.model.escape import for_csv, printable
 from harness.results import machine
@@ -40,6 +40,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     link: str
     link_title: str
     emulated: bool
+    protection: str
+    transport: str | None
     ipsec: str
     ipsec_mode: str | None
     encrypted: bool | None
@@ -69,8 +71,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     latency_p99_9_ns: float | None = None
     link_bytes_initiator: int | None = None
     link_bytes_target: int | None = None
-    esp_bytes: int | None = None
-    esp_driver: str | None = None
+    protected_bytes: int | None = None
+    cipher_driver: str | None = None
     cleartext_segments: int | None = None
     rekeys: int | None = None
     tcp_retransmits: int | None = None
@@ -107,6 +109,8 @@ _TAGS = (
     "source",
     "clock",
     "link",
+    "protection",
+    "transport",
     "ipsec",
     "ipsec_mode",
     "initiators",
@@ -158,9 +162,11 @@ def _row(
         link=record.link,
         link_title=record.link_title,
         emulated=record.emulated,
-        ipsec=record.ipsec,
+        protection="+".join(record.protection),
+        transport=record.transport,
+        ipsec=record.column.ipsec,
         ipsec_mode=record.ipsec_mode,
-        encrypted=None if record.ipsec == IPSEC_OFF else not is_unencrypted(record.encrypts, record.esp),
+        encrypted=None if not record.protection else not is_unencrypted(record.encrypts, record.agreed),
         initiators=record.initiators,
         workload=record.workload,
         direction=direction,
@@ -187,8 +193,8 @@ def _row(
         latency_p99_9_ns=latency.p99_9_ns,
         link_bytes_initiator=proof.link_bytes_initiator if proof else None,
         link_bytes_target=proof.link_bytes_target if proof else None,
-        esp_bytes=proof.esp_bytes if proof else None,
-        esp_driver=record.esp.get("drivers"),
+        protected_bytes=proof.protected_bytes if proof else None,
+        cipher_driver=drivers(record.agreed) or None,
         cleartext_segments=proof.cleartext_segments if proof else None,
         rekeys=proof.rekeys if proof else None,
         tcp_retransmits=proof.tcp_retransmits if proof else None,

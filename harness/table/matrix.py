@@ -9,8 +9,10 @@ import msgspec
 
 from harness.analysis import disturbance, shape, stats
 from harness.model import (
-    IPSEC_OFF,
+    ISCSI,
     LINK_LOCAL,
+    PROTECTION_OFF,
+    TRANSPORTS,
     UNENCRYPTED,
     Column,
     Io,
@@ -53,11 +55,11 @@ _LATENCY_FIELDS = {
     Metric.P99_9: "p99_9_ns",
 }
 _ADDED_UP = (
-    "esp_bytes",
-    "esp_bytes_initiator",
-    "esp_bytes_target",
-    "esp_packets_sampled",
-    "esp_packets_due",
+    "protected_bytes",
+    "protected_bytes_initiator",
+    "protected_bytes_target",
+    "packets_sampled",
+    "packets_due",
     "cleartext_segments",
     "control_frames",
     "other_frames",
@@ -76,16 +78,20 @@ class ColumnKey(msgspec.Struct, frozen=True):
 
     setting: Setting
     link: str
-    ipsec: str
+    protection: tuple[str, ...]
+    transport: str | None
     ipsec_mode: str | None
     initiators: int
     is_unencrypted: bool = False
 
     @property
+    def column(self) -> Column:
+        return Column(self.link, self.protection, self.transport, self.initiators)
+
+    @property
     def label(self) -> str:
         """The name for people, without the setting."""
-        column = Column(self.link, self.ipsec, self.initiators)
-        name = column.shown(is_unencrypted=self.is_unencrypted)
+        name = self.column.shown(is_unencrypted=self.is_unencrypted)
         return name if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{name} {self.ipsec_mode}"
 
 
@@ -140,16 +146,16 @@ def build(
 def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Record]]]:
     """The records of each column, by workload, in their order."""
     samples: dict[ColumnKey, dict[str, list[Record]]] = {}
-    keys: dict[tuple[str | int, ...], ColumnKey] = {}
+    keys: dict[tuple[object, ...], ColumnKey] = {}
     for record in records:
-        mode = "" if record.ipsec == IPSEC_OFF else record.ipsec_mode or IpsecMode.TRANSPORT.value
+        is_ipsec = record.column.ipsec != PROTECTION_OFF
+        mode = record.ipsec_mode or IpsecMode.TRANSPORT.value if is_ipsec else None
         where = (record.source, record.testbed, record.clock, record.lab_kernel is LabKernel.OWN, record.disk)
-        facts = (*where, record.link, record.ipsec, mode, record.initiators)
+        column = (record.link, record.protection, record.transport, mode, record.initiators)
+        facts = (*where, *column)
         key = keys.get(facts)
         if key is None:
-            key = keys[facts] = ColumnKey(
-                Setting.of(record), record.link, record.ipsec, mode or None, record.initiators
-            )
+            key = keys[facts] = ColumnKey(Setting.of(record), *column)
             samples[key] = {}
         samples[key].setdefault(record.workload, []).append(record)
     # A column's first record may have failed before anything was negotiated.
@@ -160,24 +166,26 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
 
 
 def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
-    return any(is_unencrypted(record.encrypts, record.esp) for records in cells for record in records)
+    return any(is_unencrypted(record.encrypts, record.agreed) for records in cells for record in records)
 
 
 def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
-    """By setting; first without IPsec, then each proposal; then local, wired, wifi and the rest as
-    planned."""
+    """By setting and transport; first without protection, then with each; then local, wired, wifi and the
+    rest as planned."""
     keys = list(found)
-    planned = [column for plan in plans for column in plan.columns]
-    links = list(dict.fromkeys([column.link for column in planned] + [key.link for key in keys]))
-    proposals = list(dict.fromkeys([column.ipsec for column in planned] + [key.ipsec for key in keys]))
+    columns = [column for plan in plans for column in plan.columns] + [key.column for key in keys]
+    links = list(dict.fromkeys(column.link for column in columns))
+    protections = list(dict.fromkeys(column.protection for column in columns))
+    transports = list(dict.fromkeys([None, *(column.transport for column in columns)]))
 
     def place(key: ColumnKey) -> tuple[object, ...]:
         name = key.link.partition(":")[0]
         known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
         return (
             key.setting,
-            key.ipsec != IPSEC_OFF,
-            proposals.index(key.ipsec),
+            transports.index(key.transport),
+            bool(key.protection),
+            protections.index(key.protection),
             key.ipsec_mode or "",
             known,
             links.index(key.link),
@@ -205,16 +213,22 @@ def _headed(
             title = f"{title} ({key.link})"
         mode = "" if key.ipsec_mode in (None, IpsecMode.TRANSPORT) else f" {key.ipsec_mode}"
         says_ipsec = key.link != LINK_LOCAL and key.setting.source == notes.HARNESS_SOURCE
-        what = UNENCRYPTED if key.is_unencrypted else "IPsec"
-        protection = f"{what} {key.ipsec}{mode}" if says_ipsec or key.ipsec != IPSEC_OFF else ""
+        protection = f"{key.column.title}{mode}"
+        if key.is_unencrypted:
+            protection = f"{UNENCRYPTED} {'+'.join(key.protection)}{mode}"
+        elif not key.protection and says_ipsec:
+            protection = f"IPsec {PROTECTION_OFF}"
         origin = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
         remarks = ["emulated"] if emulated[key] else []
         remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []
+        if key.transport not in (None, ISCSI):
+            remarks.append(TRANSPORTS.get(key.transport, key.transport))
         columns.append(
             TableColumn(
                 setting=key.setting,
                 link=key.link,
-                ipsec=key.ipsec,
+                protection=key.protection,
+                transport=key.transport,
                 ipsec_mode=key.ipsec_mode,
                 initiators=key.initiators,
                 is_unencrypted=key.is_unencrypted,
@@ -366,8 +380,8 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     total: dict[str, int | None] = {name: sum(getattr(proof, name) for proof in proofs) for name in _ADDED_UP}
     retransmits = [proof.tcp_retransmits for proof in proofs if proof.tcp_retransmits is not None]
     total["tcp_retransmits"] = sum(retransmits) if len(retransmits) == len(proofs) else None
-    samplings = {proof.esp_sampling for proof in proofs}
-    total["esp_sampling"] = samplings.pop() if len(samplings) == 1 else None
+    samplings = {proof.sampling for proof in proofs}
+    total["sampling"] = samplings.pop() if len(samplings) == 1 else None
     return total
 
 
@@ -377,14 +391,14 @@ def _with_ratios(
     baselines = {
         (key.setting, key.link, key.initiators): values
         for key, values in zip(keys, blocks, strict=True)
-        if key.ipsec == IPSEC_OFF
+        if not key.protection
     }
 
     def related(key: ColumnKey, cell: TableCell | None, values: _Blocks) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
         local = baselines.get((key.setting, LINK_LOCAL, 1), {}) if key.link != LINK_LOCAL else {}
-        bare = baselines.get((key.setting, key.link, key.initiators), {}) if key.ipsec != IPSEC_OFF else {}
+        bare = baselines.get((key.setting, key.link, key.initiators), {}) if key.protection else {}
         return msgspec.structs.replace(
             cell,
             ratio_to_local=_ratio(values, local),
@@ -432,10 +446,10 @@ def _reference_columns(reference: Reference) -> list[TableColumn]:
         TableColumn(
             setting=None,
             link=column.link,
-            ipsec=column.ipsec,
+            protection=column.protection,
+            transport=None,
             ipsec_mode=None,
-            label=f"{reference.name} {column.link}"
-            + ("" if column.ipsec == IPSEC_OFF else f"+{column.ipsec}"),
+            label=f"{reference.name} {Column(column.link, column.protection).label}",
             heading=(f"{reference.title}:", column.title, "", protection(column.link, column.ipsec)),
         )
         for column in reference.columns

@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from harness.analysis.stats import Difference
-from harness.model import IPSEC_OFF, Clock, LabKernel, Record, Status
+from harness.model import Clock, Column, LabKernel, Record, Status
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.parse.references import Reference
@@ -131,12 +131,14 @@ class Setting(msgspec.Struct, frozen=True, order=True):
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A measured column, or one of the reference if ``setting`` is None.
 
-    ``heading`` is origin, title, remark and IPsec; each may be empty. ``label`` names the column in one word.
+    ``heading`` is origin, title, remark and protection; each may be empty. ``label`` names the column in one
+    word.
     """
 
     setting: Setting | None
     link: str
-    ipsec: str
+    protection: tuple[str, ...]
+    transport: str | None
     ipsec_mode: str | None
     initiators: int = 1
     is_unencrypted: bool = False
@@ -144,9 +146,13 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     heading: tuple[str, str, str, str]
 
     @property
+    def column(self) -> Column:
+        return Column(self.link, self.protection, self.transport, self.initiators)
+
+    @property
     def encrypted(self) -> bool | None:
-        """None without IPsec."""
-        return None if self.ipsec == IPSEC_OFF else not self.is_unencrypted
+        """None without protection."""
+        return None if not self.protection else not self.is_unencrypted
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True):

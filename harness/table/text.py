@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import SEPARATING_LINE, tabulate
 
-from harness.model import Column, Status
+from harness.model import Status
 from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.table.notes import DISTURBED_SIGN, sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
@@ -330,16 +330,15 @@ def _json(table: Table) -> str:
         for column, cell in zip(table.columns, line, strict=True):
             if cell is None:
                 continue
-            place = {"workload": row.workload, "link": column.link, "ipsec": column.ipsec}
+            place = {"workload": row.workload, "link": column.link, "ipsec": column.column.ipsec}
             if column.setting is None:
                 published.append({**place, "value": cell.value, "unit": unit})
                 continue
-            path = Column(column.link, column.ipsec)
             cells.append(
                 {
                     **place,
-                    "transport": path.transport,
-                    "protection": path.protection,
+                    "transport": column.transport,
+                    "protection": column.protection,
                     "ipsec_mode": column.ipsec_mode,
                     "encrypted": column.encrypted,
                     "initiators": column.initiators,

@@ -16,7 +16,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Prediction
-from harness.model import IPSEC_OFF, IpsecMode
+from harness.model import PROTECTION_OFF, IpsecMode
 from harness.parse.profiles import load_proposal
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
@@ -62,7 +62,7 @@ def measured() -> Measured:
 
 
 def path_of(framing: Framing) -> theory.Wire:
-    if framing.proposal == IPSEC_OFF:
+    if framing.proposal == PROTECTION_OFF:
         return theory.Wire(link=framing.link)
     algorithms = load_proposal(framing.proposal).kernel_algorithms
     return theory.Wire(link=framing.link, esp=theory.esp(algorithms, IpsecMode(framing.mode)))
@@ -142,7 +142,7 @@ def table(told: Measured) -> Iterator[str]:
         time_us, expected_us = cell.total_ns / cell.ios / 1e3, predicted.time_s * 1e6
         wire = sum(wire_bytes(cell, framing).values())
         expected = predicted.to_initiator.wire_bytes + predicted.to_target.wire_bytes
-        esp = "plain" if framing.proposal == IPSEC_OFF else f"{framing.proposal} {framing.mode.value}"
+        esp = "plain" if framing.proposal == PROTECTION_OFF else f"{framing.proposal} {framing.mode.value}"
         yield (
             f"| {framing.mtu_bytes} | {esp} | {column.mss_bytes} | {workload.replace('-', ' ')} "
             f"| {expected_us:.1f} | {time_us:.1f} | {expected_us / time_us - 1:+.2%} "

@@ -50,7 +50,7 @@ def _options() -> Iterator[tuple[str, str]]:
 
 
 def protected(matrix: Measured) -> list[Record]:
-    return [record for record in matrix.records.values() if record.ipsec != "off"]
+    return [record for record in matrix.records.values() if record.column.ipsec != "off"]
 
 
 def moved(record: Record) -> int:
@@ -104,20 +104,24 @@ def test_ipsec_is_proved_by_counters_and_capture(matrix: Measured) -> None:
     for record in protected(matrix):
         proof = record.proof
         assert proof is not None
-        assert min(proof.esp_bytes, proof.esp_bytes_initiator, proof.esp_bytes_target) >= moved(record) > 0
-        assert min(proof.link_bytes_initiator, proof.link_bytes_target) > proof.esp_bytes
+        assert (
+            min(proof.protected_bytes, proof.protected_bytes_initiator, proof.protected_bytes_target)
+            >= moved(record)
+            > 0
+        )
+        assert min(proof.link_bytes_initiator, proof.link_bytes_target) > proof.protected_bytes
         assert proof.cleartext_segments == 0
         assert proof.rekeys == 0
-        assert proof.esp_packets_sampled >= 2, "one that each end sent"
+        assert proof.packets_sampled >= 2, "one that each end sent"
 
 
 def test_without_ipsec_there_is_no_esp_and_local_has_no_link(matrix: Measured) -> None:
     for key, record in matrix.records.items():
         if record.link == "local":
             assert record.proof is None and not record.session, key
-        elif record.ipsec == "off":
+        elif record.column.ipsec == "off":
             assert record.proof is not None
-            assert record.proof.esp_bytes == record.proof.esp_packets_sampled == 0
+            assert record.proof.protected_bytes == record.proof.packets_sampled == 0
             assert min(record.proof.link_bytes_initiator, record.proof.link_bytes_target) >= moved(record)
 
 
@@ -134,9 +138,9 @@ def test_records_carry_what_was_negotiated(matrix: Measured) -> None:
         assert record.emulated and record.link_title
     for record in protected(matrix):
         assert record.ipsec_mode == "transport"
-        assert record.esp["algorithm"] == "rfc4106(gcm(aes))"
-        assert record.esp["mode"] == "transport"
-        assert "gcm" in record.esp["drivers"]
+        assert record.agreed["aes128gcm16"]["algorithm"] == "rfc4106(gcm(aes))"
+        assert record.agreed["aes128gcm16"]["mode"] == "transport"
+        assert "gcm" in record.agreed["aes128gcm16"]["drivers"]
 
 
 def test_raw_outputs_are_what_the_record_was_read_from(matrix: Measured) -> None:
@@ -174,24 +178,24 @@ def test_environment_tells_what_was_measured_on(matrix: Measured) -> None:
     for column in COLUMNS[1:]:
         facts = environment[f"column {column}"]
         # Of each initiator, of which there is one.
-        (link,), (session,), (esp,) = facts["link"], facts["session"], facts["esp"]
+        (link,), (session,), (agreed,) = facts["link"], facts["session"], facts["agreed"]
         assert "mtu 1500" in link["initiator_interface"]
         assert session["immediate_data"] == "1"
-        assert bool(esp) == ("+" in column)
+        assert bool(agreed) == ("+" in column)
     assert "netem" in environment["column wired"]["link"][0]["target_qdisc"]
 
 
 def test_table_as_json_has_every_cell(matrix: Measured) -> None:
     cells = matrix.table()["cells"]
     assert {(c["workload"], c["link"], c["ipsec"]) for c in cells} == {
-        (record.workload, record.link, record.ipsec) for record in matrix.records.values()
+        (record.workload, record.link, record.column.ipsec) for record in matrix.records.values()
     }
     for cell in cells:
         record = matrix.records[f"{_label(cell)}.{cell['workload']}.r1"]
         assert (cell["status"], cell["n"], cell["unit"]) == ("ok", 1, "MB/s")
         assert cell["value"] == pytest.approx(speed(record) / 1e6)
         if cell["ipsec"] != "off":
-            assert cell["proof"]["esp_bytes"] >= moved(record)
+            assert cell["proof"]["protected_bytes"] >= moved(record)
             assert cell["proof"]["cleartext_segments"] == 0
 
 

@@ -46,8 +46,8 @@ def test_the_disk_is_measured_over_every_path_without_and_with_ipsec(over_each: 
     assert {key: r.reason for key, r in records.items() if r.status is not Status.OK} == {}, over_each.done
     for record in records.values():
         assert record.read is not None and record.proof is not None
-        if record.ipsec != "off":
-            assert record.proof.esp_bytes >= record.read.bytes > 0
+        if record.column.ipsec != "off":
+            assert record.proof.protected_bytes >= record.read.bytes > 0
             assert record.proof.cleartext_segments == 0
 
 

@@ -68,11 +68,11 @@ def test_every_probe_ends_with_a_figure_or_a_reason(
 def test_what_went_through_ipsec_was_carried_by_esp(records: dict[str, ProbeRecord]) -> None:
     tcp = records[f"{PROTECTED}.tcp.r1"]
     assert isinstance(tcp.figures, TcpFigures)
-    assert tcp.figures.received_bytes is not None and tcp.esp_bytes is not None
-    assert tcp.esp_bytes >= tcp.figures.received_bytes > 0
+    assert tcp.figures.received_bytes is not None and tcp.protected_bytes is not None
+    assert tcp.protected_bytes >= tcp.figures.received_bytes > 0
     # ESP takes some of each packet.
     plain = records["wired.tcp.r1"]
-    assert plain.esp_bytes is None and isinstance(plain.figures, TcpFigures)
+    assert plain.protected_bytes is None and isinstance(plain.figures, TcpFigures)
     assert (plain.figures.pmtu_bytes, tcp.figures.pmtu_bytes) == (1500, 1466)
     assert plain.figures.received_bit_s is not None and tcp.figures.received_bit_s is not None
     # The link's gigabit is 941 Mbit/s of TCP at most; the cipher is slower by far.
@@ -157,7 +157,9 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
     ciphers = made[f"{PROTECTED}.cipher.r1"]
     assert isinstance(ciphers.figures, CipherFigures)
     (kernel,) = ciphers.figures.kernels
-    assert kernel.ends == ("initiator", "target") and kernel.driver == ciphers.esp["drivers"]
+    assert (
+        kernel.ends == ("initiator", "target") and kernel.driver == ciphers.agreed["aes128gcm16"]["drivers"]
+    )
     for operation in (kernel.encrypt, kernel.decrypt):
         # The kernel's portable AES-GCM takes 7 to 13 ns for each byte here.
         assert 0.5 < operation.each_byte_ns < 500

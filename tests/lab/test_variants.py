@@ -65,12 +65,13 @@ def test_every_proposal_works_as_a_tunnel_with_certificates(tunnels: Measured) -
     records = assert_all_ok(tunnels, *(f"wired+{name}.rand-write-4k.r1" for name in PROPOSALS))
     for name, algorithm in PROPOSALS.items():
         record = records[f"wired+{name}.rand-write-4k.r1"]
-        assert record.ipsec_mode == record.esp["mode"] == "tunnel"
-        assert record.esp["proposal"] == name
-        assert record.esp["algorithm"] == algorithm
-        assert len(record.esp["drivers"].split(", ")) == len(algorithm.split(" + "))
+        agreed = record.agreed[name]
+        assert record.ipsec_mode == agreed["mode"] == "tunnel"
+        assert agreed["proposal"] == name
+        assert agreed["algorithm"] == algorithm
+        assert len(agreed["drivers"].split(", ")) == len(algorithm.split(" + "))
         assert record.proof is not None and record.write is not None
-        assert record.proof.esp_bytes >= record.write.bytes > 0
+        assert record.proof.protected_bytes >= record.write.bytes > 0
         assert record.proof.cleartext_segments == 0
 
 

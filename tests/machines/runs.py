@@ -116,7 +116,7 @@ def proved(cell: dict[str, Any]) -> bool:
     """Whether ESP carried what fio moved, and nothing was seen in clear."""
     moved = sum(cell[way]["bytes"] for way in ("read", "write") if cell.get(way))
     proof = cell["proof"]
-    return bool(proof["cleartext_segments"] == 0 and proof["esp_bytes"] >= moved > 0)
+    return bool(proof["cleartext_segments"] == 0 and proof["protected_bytes"] >= moved > 0)
 
 
 def refused(said: Said, *words: str) -> str:

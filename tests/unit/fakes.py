@@ -261,7 +261,7 @@ class World:
     """What each host's charons were told: host, command, message."""
     captures: list[FakeDaemon] = field(default_factory=list)
     moved_bytes: int = 0
-    esp_bytes: int = 0
+    protected_bytes: int = 0
     """Of every ESP state that there is."""
     samples: int = 0
     """How many packets of each have had a number that is sampled."""
@@ -443,7 +443,7 @@ class World:
                 source, destination, _ = thing.split()[2:]
                 spi = self.spis.setdefault(f"{source} {destination} {reqid}", len(self.spis) + 1)
                 made = association(
-                    spi, source, destination, self.esp_bytes, packets=MOST_SPARSE * self.samples
+                    spi, source, destination, self.protected_bytes, packets=MOST_SPARSE * self.samples
                 )
                 found.append(msgspec.to_builtins(made))
         return found
@@ -483,7 +483,7 @@ class World:
 
     def _fio(self, job: str) -> Answer:
         self.moved_bytes += 2 * IO_BYTES
-        self.esp_bytes += 2 * IO_BYTES
+        self.protected_bytes += 2 * IO_BYTES
         self.samples += 1
         for captured in self.captures:
             self._be_captured(captured)

@@ -32,8 +32,8 @@ COLUMNS = (
     Column("local"),
     Column("wired"),
     Column("wifi"),
-    Column("wired", "aes128gcm16"),
-    Column("wifi", "aes128gcm16"),
+    Column("wired", ("aes128gcm16",)),
+    Column("wifi", ("aes128gcm16",)),
 )
 WIRED = LinkProfile(
     name="wired", title="Gigabit Ethernet", emulated=True, rate_bit_s=1_000_000_000, delay_us=50
@@ -129,7 +129,7 @@ def run_of_a_cell(results: Path, name: str | None = None, **more: Any) -> RunFol
             testbed=made.testbed,
             workload="rand-read-4k",
             link="local",
-            ipsec="off",
+            protection=(),
             repeat=1,
             order=0,
             status=Status.OK,

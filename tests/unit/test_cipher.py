@@ -120,7 +120,7 @@ def test_what_nothing_takes_is_no_ciphers(tmp_path: Path) -> None:
     assert kernel.encrypt.each_byte_ns == pytest.approx(5) and kernel.decrypt.each_byte_ns == pytest.approx(5)
     assert kernel.encrypt.each_packet_ns == pytest.approx(1000 - 64 * 5)
     # No packet was sent, so no counter of ESP's has to show one.
-    assert record.esp_bytes is None and record.raw
+    assert record.protected_bytes is None and record.raw
     (line,) = paths.probes([record])
     assert "encrypt: 5 ns for each byte, 0.68 µs for each packet" in line[4] and kernel.driver in line[4]
 
@@ -221,7 +221,9 @@ def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
     assert cipher.work_ns([failed], SEALED) is None
     assert cipher.reasons([failed, failed]) == ["no AF_ALG"]
     assert cipher.reasons([failed, measured(kernel("initiator", "target"))]) == []
-    (gcm,) = [e for e in collect(columns(), {"r1": plan_of_them()}, [failed]) if e.ipsec == "aes128gcm16"]
+    (gcm,) = [
+        e for e in collect(columns(), {"r1": plan_of_them()}, [failed]) if e.of_column.ipsec == "aes128gcm16"
+    ]
     assert gcm.cipher_ns is None and "no stand-alone ciphers: no AF_ALG" in gcm.missing
 
 

@@ -130,7 +130,7 @@ def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
         return cells(build(list(records), Options(ratio=Ratio.LOCAL)))
 
     local, plain = record(20.0, link="local"), record(10.0)
-    secured = record(5.0, ipsec="aes128gcm16")
+    secured = record(5.0, protection=("aes128gcm16",))
     quiet = table(local, plain, secured)["wired+aes128gcm16"]
     assert (quiet.ratio_to_local, quiet.ratio_to_no_ipsec) == (0.25, 0.5)
     itself = table(local, plain, spoilt(secured))["wired+aes128gcm16"]
@@ -140,7 +140,7 @@ def test_a_disturbed_cell_has_no_ratio_and_is_nobodys_baseline() -> None:
 
 
 def test_no_difference_is_told_from_what_was_disturbed() -> None:
-    plain, secured = repeats(*[10.0] * 6), repeats(*[5.0] * 6, ipsec="aes128gcm16")
+    plain, secured = repeats(*[10.0] * 6), repeats(*[5.0] * 6, protection=("aes128gcm16",))
     found = cells(build([*plain, *secured]))["wired+aes128gcm16"]
     assert found.difference_from_no_ipsec is Difference.SHOWN
     found = cells(build([*map(spoilt, plain), *secured]))["wired+aes128gcm16"]
@@ -211,7 +211,7 @@ def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
 
 
 def test_nothing_is_explained_of_what_was_disturbed() -> None:
-    records = [spoilt(r) if r.ipsec == "aes128gcm16" else r for r in explained_columns()]
+    records = [spoilt(r) if r.column.ipsec == "aes128gcm16" else r for r in explained_columns()]
     found = {cell.evidence.column: cell for cell in explain(records, {"r1": plan_of_them()})}
     verdict = found["wired+aes128gcm16"].verdict
     assert verdict.limited_by is Limit.UNKNOWN and not verdict.waterfall_ns
@@ -225,7 +225,7 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
 
 
 def test_what_was_disturbed_is_no_neighbour() -> None:
-    records = [spoilt(r) if r.link == "local" or r.ipsec == "off" else r for r in explained_columns()]
+    records = [spoilt(r) if r.link == "local" or r.column.ipsec == "off" else r for r in explained_columns()]
     found = {cell.evidence.column: cell.evidence for cell in explain(records, {"r1": plan_of_them()})}
     gcm = found["wired+aes128gcm16"]
     assert gcm.device_ns is None and gcm.plain is None and gcm.null is not None

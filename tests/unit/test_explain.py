@@ -136,7 +136,7 @@ def cell(**changes: Any) -> Evidence:
         "workload": "seq-read-256k",
         "setting": "",
         "link": "wired",
-        "ipsec": "off",
+        "protection": (),
         "direction": "read",
         "block_bytes": 262144,
         "depth": 1,
@@ -154,7 +154,7 @@ def cell(**changes: Any) -> Evidence:
 def protected(**changes: Any) -> Evidence:
     """The same with GCM: 12.5 ms, where plain took 2.5 and null 5."""
     whole: dict[str, Any] = {
-        "ipsec": "aes128gcm16",
+        "protection": ("aes128gcm16",),
         "time_ns": within(12500 * US, 0.01),
         "path": asked(esp=GCM_ESP),
         "plain": Ladder(time_ns=within(2500 * US, 0.01), busy=within(0.1, 0.05)),
@@ -317,7 +317,8 @@ def measured(link: str, ipsec: str, time_us: float, **changes: Any) -> list[Reco
     return [
         record(
             link=link,
-            ipsec=ipsec,
+            protection=() if ipsec == "off" else (ipsec,),
+            transport=None if link == "local" else "iscsi",
             repeat=number,
             read=transfer(time_us * (1 + number / 1000)),
             **whole | changes,
@@ -331,7 +332,7 @@ def columns() -> list[Record]:
         *measured("local", "off", 60),
         *measured("wired", "off", 2500),
         *measured("wired", "null-sha256", 5000),
-        *measured("wired", "aes128gcm16", 30000, esp={"drivers": "aes-generic"}),
+        *measured("wired", "aes128gcm16", 30000, agreed={"aes128gcm16": {"drivers": "aes-generic"}}),
     ]
 
 
@@ -343,8 +344,8 @@ def plan_of_them(**changes: Any) -> Any:
     columns = (
         Column("local"),
         Column("wired"),
-        Column("wired", "null-sha256"),
-        Column("wired", "aes128gcm16"),
+        Column("wired", ("null-sha256",)),
+        Column("wired", ("aes128gcm16",)),
     )
     return made_plan(columns=columns, proposals={"null-sha256": null, "aes128gcm16": gcm}, **changes)
 
@@ -365,9 +366,9 @@ def test_neighbours_are_evidence() -> None:
 def test_cells_of_another_setting_are_no_neighbours() -> None:
     virtual = measured("wired", "off", 100, clock=Clock.VIRTUAL)
     found = collect([*measured("wired", "aes128gcm16", 30000), *virtual], {"r1": plan_of_them()})
-    (gcm,) = [e for e in found if e.ipsec != "off"]
+    (gcm,) = [e for e in found if e.of_column.ipsec != "off"]
     assert gcm.plain is None and gcm.device_ns is None
-    (bare,) = [e for e in found if e.ipsec == "off"]
+    (bare,) = [e for e in found if e.of_column.ipsec == "off"]
     assert bare.virtual and bare.device_ns is None
 
 
@@ -456,7 +457,7 @@ def test_words_for_people() -> None:
     assert (
         "us for one I/O" in whole and "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in whole
     )
-    plain = summary([one for one in cells if one.evidence.ipsec == "off"])
+    plain = summary([one for one in cells if one.evidence.of_column.ipsec == "off"])
     assert plain.startswith("wired: limited by the link's rate")
 
 

@@ -26,9 +26,9 @@ MIXED = record(
     sync_latency=Latency(p50_ns=7.0),
     started_unix_s=1795253576.25,
     warnings=("one", "two"),
-    proof=Proof(link_bytes_initiator=9, link_bytes_target=8, esp_bytes=7, tcp_retransmits=0),
-    ipsec="aes128gcm16",
-    esp={"drivers": "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"},
+    proof=Proof(link_bytes_initiator=9, link_bytes_target=8, protected_bytes=7, tcp_retransmits=0),
+    protection=("aes128gcm16",),
+    agreed={"aes128gcm16": {"drivers": "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))"}},
 )
 FAILED = record(status=Status.FAILED, reason="the target vanished", read=None, write=None)
 
@@ -126,7 +126,7 @@ def test_hostile_names_stay_one_point(name: str) -> None:
     hostile = record(workload=name, link=name, reason=f'{name}"', warnings=(f'"{name}\\',))
     (found,) = points(encode([hostile], ExportFormat.INFLUX))
     assert {"workload", "link", "testbed", "status"} <= found[1].keys()
-    assert found[2]["schema"] == "1i"
+    assert found[2]["schema"] == "2i"
     (row,) = as_dicts([hostile], ExportFormat.CSV)
     assert "\n" not in row["workload"]
     assert not row["workload"].startswith(("=", "+", "-", "@"))

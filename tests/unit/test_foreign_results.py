@@ -80,7 +80,11 @@ def linked(**changes: Any) -> dict[str, Any]:
 
 def proposed(**changes: Any) -> dict[str, Any]:
     words = {"name": "x", "title": "x", "esp": "aes", "ike": "aes", "kernel_algorithms": ("x",)}
-    return {"proposals": {"x": Proposal(**words | changes)}, **linked(), "columns": (Column("wired", "x"),)}
+    return {
+        "proposals": {"x": Proposal(**words | changes)},
+        **linked(),
+        "columns": (Column("wired", ("x",)),),
+    }
 
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {

@@ -165,7 +165,7 @@ def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
         run_id="20261121-000000-beef",
         testbed=TestbedKind.LAB,
         link="wired",
-        ipsec=ipsec,
+        protection=() if ipsec == "off" else (ipsec,),
         probe=probe,
         repeat=1,
         order=0,
@@ -303,7 +303,7 @@ def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
     reports = [msgspec.structs.replace(NOTHING_CARRIED, states=states) for states in (before, after)]
     world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
     record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
-    assert (record.status, record.esp_bytes) == (status, carried), record.reason
+    assert (record.status, record.protected_bytes) == (status, carried), record.reason
     if status is Status.INVALID:
         assert record.reason == "1000000 bytes were moved, but ESP carried only 5000"
 

@@ -217,12 +217,12 @@ def test_what_went_through_esp_is_proved() -> None:
     assert proof == Proof(
         link_bytes_initiator=packets * Way(0).frame_bytes,
         link_bytes_target=packets * Way(0).frame_bytes,
-        esp_bytes=packets * (DATA_BYTES + 32),
-        esp_bytes_initiator=packets * (DATA_BYTES + 32),
-        esp_bytes_target=packets * (DATA_BYTES + 32),
-        esp_packets_sampled=sum(DUE),
-        esp_packets_due=sum(DUE),
-        esp_sampling=ONE_IN,
+        protected_bytes=packets * (DATA_BYTES + 32),
+        protected_bytes_initiator=packets * (DATA_BYTES + 32),
+        protected_bytes_target=packets * (DATA_BYTES + 32),
+        packets_sampled=sum(DUE),
+        packets_due=sum(DUE),
+        sampling=ONE_IN,
         control_frames=3,
         tcp_retransmits=2,
     )
@@ -442,8 +442,8 @@ def test_a_rekey_does_not_end_the_counting(times: int) -> None:
     proof, reasons = judged_rekeyed(times)
     assert reasons == []
     assert proof.rekeys == times
-    assert proof.esp_bytes == (READ_PACKETS + WRITE_PACKETS) * (DATA_BYTES + 32)
-    assert proof.esp_packets_sampled == proof.esp_packets_due > 0
+    assert proof.protected_bytes == (READ_PACKETS + WRITE_PACKETS) * (DATA_BYTES + 32)
+    assert proof.packets_sampled == proof.packets_due > 0
 
 
 def test_a_rekey_excuses_nothing() -> None:
@@ -547,7 +547,7 @@ def test_a_capture_that_saw_nothing_fails_the_cell_as_soon_as_one_packet_was_due
     ]
     cell.to_target = Way(ONE_IN - OLD % ONE_IN - 1)
     proof, reasons = cell.judge(written=0)
-    assert reasons == [] and proof.esp_packets_due == DUE[1], "no packet of the initiator's was due"
+    assert reasons == [] and proof.packets_due == DUE[1], "no packet of the initiator's was due"
 
 
 def test_what_never_reached_the_link_is_not_in_the_capture() -> None:
@@ -576,7 +576,7 @@ def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
     shots = Snapshot(initiator=before, target=blank), Snapshot(initiator=after, target=blank)
     seen = [Seen(esp={OUT_SPI: {(start + ONE_IN * n) & 0xFFFFFFFF for n in range(1, 5)}}), Seen()]
     proof, reasons = judge(link(), *shots, seen, capture(1, 1), protection(), read_bytes=0, write_bytes=0)
-    assert proof.esp_packets_due == 4
+    assert proof.packets_due == 4
     assert not any("lacks" in reason for reason in reasons)
 
 
@@ -625,7 +625,7 @@ def plain(
     proof, reasons = judge(
         link(is_shared=is_shared), *shots, seen, watched, None, read_bytes=moved, write_bytes=0
     )
-    assert proof.esp_bytes == proof.unaccounted_frames == 0
+    assert proof.protected_bytes == proof.unaccounted_frames == 0
     return reasons
 
 
@@ -832,5 +832,5 @@ def test_an_interface_s_name_may_be_that_of_an_alias() -> None:
 
 def test_a_proof_of_before_can_be_read() -> None:
     """Records of older runs lack the newer counts."""
-    old = b'{"link_bytes_initiator":1,"link_bytes_target":2,"esp_bytes":3,"rekeys":1}'
+    old = b'{"link_bytes_initiator":1,"link_bytes_target":2,"protected_bytes":3,"rekeys":1}'
     assert msgspec.json.decode(old, type=Proof).unaccounted_frames == 0

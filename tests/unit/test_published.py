@@ -18,9 +18,9 @@ LINKS = {name: load_link(name) for name in ("wired", "wifi")}
 DOCUMENT = load_reference("document-003")
 
 
-def cells() -> dict[tuple[str, str, str], published.Concluded]:
+def cells() -> dict[tuple[str, str, tuple[str, ...]], published.Concluded]:
     found = published.conclude(DOCUMENT, LINKS)
-    return {(one.workload, one.link, one.ipsec): one for one in found.cells}
+    return {(one.workload, one.link, one.protection): one for one in found.cells}
 
 
 def test_document_003_tells_its_own_noise() -> None:
@@ -30,14 +30,14 @@ def test_document_003_tells_its_own_noise() -> None:
 
 
 def test_of_ipsec_over_wifi_document_003_shows_nothing() -> None:
-    faster = cells()["seq-read-256k", "wifi", "on"]
+    faster = cells()["seq-read-256k", "wifi", ("on",)]
     assert "only chance" in faster.sentence and "shows nothing about IPsec" in faster.sentence
     sentences = published.conclude(DOCUMENT, LINKS).sentences
     assert any("WiFi with IPsec" in words and "no more than a hint" in words for words in sentences)
 
 
 def test_ipsec_over_gigabit_is_the_implementation_and_not_its_bytes() -> None:
-    found = cells()["seq-read-256k", "wired", "on"]
+    found = cells()["seq-read-256k", "wired", ("on",)]
     assert found.added_ns == pytest.approx(262144 / 15.86 * 1e3 - 262144 / 28.86 * 1e3)
     assert found.framing_ns is not None and 0 < found.framing_ns < 0.02 * found.added_ns
     assert (
@@ -51,7 +51,7 @@ def test_ipsec_over_gigabit_is_the_implementation_and_not_its_bytes() -> None:
 def test_random_4k_is_the_disk() -> None:
     found = cells()
     for workload in ("rand-write-4k", "rand-read-4k"):
-        assert found[workload, "wired", "off"].limited_by is Limit.DEVICE
+        assert found[workload, "wired", ()].limited_by is Limit.DEVICE
 
 
 def test_without_an_impossible_figure_noise_is_unknown() -> None:

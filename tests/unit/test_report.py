@@ -139,12 +139,12 @@ def test_hostile_names_stay_text(name: str, tmp_path: Path) -> None:
         workload=name,
         link=name,
         link_title=name,
-        ipsec=name,
+        protection=() if name == "off" else (name,),
         run_id=name,
         reason=name,
         warnings=(name,),
         session={name: name},
-        esp={name: name},
+        agreed={name: {name: name}},
     )
     found.append(record(workload=name, link=name, status=Status.FAILED, reason=name, repeat=9, run_id=name))
     plan = made_plan(name, profile=name, harness_version=name)

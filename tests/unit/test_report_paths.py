@@ -46,7 +46,7 @@ def probe(**changes: Any) -> ProbeRecord:
         "run_id": "r1",
         "testbed": TestbedKind.LAB,
         "link": "wired",
-        "ipsec": "off",
+        "protection": (),
         "probe": Tcp(),
         "repeat": 1,
         "order": 0,

@@ -56,12 +56,13 @@ def record(**changes: Any) -> Record:
         "testbed": TestbedKind.LAB,
         "workload": "seq-read-4k",
         "link": "wifi",
-        "ipsec": "aes128gcm16",
+        "protection": ("aes128gcm16",),
+        "transport": "iscsi",
         "repeat": 2,
         "order": 5,
         "status": Status.OK,
         "read": Io(bytes=4096, ios=1, runtime_ns=10, latency=Latency(mean_ns=1.5, p99_9_ns=2.5)),
-        "proof": Proof(link_bytes_initiator=1, link_bytes_target=2, esp_bytes=3, tcp_retransmits=0),
+        "proof": Proof(link_bytes_initiator=1, link_bytes_target=2, protected_bytes=3, tcp_retransmits=0),
         "session": {"MaxBurstLength": "262144"},
         "raw": ("raw/x/fio.json",),
         "started_unix_s": 1.75e9,
@@ -212,10 +213,10 @@ def test_values_that_nothing_measures_are_refused(tmp_path: Path, old: str, new:
 
 
 def test_a_record_of_a_later_version_is_refused_whatever_its_shape(tmp_path: Path) -> None:
-    for shape in (msgspec.to_builtins(record(schema=2)), {"schema": 2, "cell": "something else"}):
+    for shape in (msgspec.to_builtins(record(schema=3)), {"schema": 3, "cell": "something else"}):
         file = tmp_path / "x.json"
         file.write_text(json.dumps(shape), encoding="utf-8")
-        with pytest.raises(UsageError, match=r"x\.json was written by a later version \(schema 2"):
+        with pytest.raises(UsageError, match=r"x\.json was written by a later version \(schema 3"):
             open_results([file])
 
 
@@ -296,7 +297,7 @@ def test_a_fio_output_becomes_a_column_named_by_its_file(tmp_path: Path) -> None
     file = write_fio(tmp_path / "nvme.json", fio_job("4k-read"), before="note: something\n")
     (found,) = open_results([file])
     assert (found.link, found.workload, found.source) == ("nvme", "4k-read", "fio")
-    assert (found.testbed, found.ipsec, found.status) == (TestbedKind.HOST, "off", Status.OK)
+    assert (found.testbed, found.protection, found.status) == (TestbedKind.HOST, (), Status.OK)
     assert found.read is not None
     assert (found.read.bytes, found.read.ios, found.read.runtime_ns) == (4096000, 1000, 10**9)
     assert found.read.latency.p99_ns == 1090000
@@ -409,4 +410,4 @@ def test_every_field_is_documented(struct: type[msgspec.Struct]) -> None:
 
 def test_the_key_of_a_record_is_that_of_its_cell() -> None:
     assert record_key(record()) == "wifi+aes128gcm16.seq-read-4k.r2"
-    assert record_key(record(link="local", ipsec="off", repeat=1)) == "local.seq-read-4k.r1"
+    assert record_key(record(link="local", protection=(), repeat=1)) == "local.seq-read-4k.r1"

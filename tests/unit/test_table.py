@@ -57,12 +57,15 @@ def record(mb_s: float = 10.0, **changes: Any) -> Record:
         "testbed": TestbedKind.LAB,
         "workload": "seq-write-4k",
         "link": "wired",
-        "ipsec": "off",
+        "protection": (),
+        "transport": "iscsi",
         "repeat": 1,
         "order": 0,
         "status": Status.OK,
     }
     whole |= changes
+    if whole["link"] == "local":
+        whole["transport"] = None
     if not {"read", "write"} & set(changes):
         whole["read" if "read" in whole["workload"] else "write"] = transfer(mb_s)
     return Record(**whole)
@@ -82,7 +85,7 @@ def matrix() -> list[Record]:
             *((8 - row) * 10 + column + off for off in (0.0, -0.5, 0.25)),
             workload=workload,
             link=link,
-            ipsec=ipsec,
+            protection=() if ipsec == "off" else (ipsec,),
             link_title=TITLES[link],
             emulated=link == "wifi",
         )
@@ -140,7 +143,7 @@ def test_cells_that_do_not_count_show_why() -> None:
         record(status=Status.FAILED, reason="the target vanished", link="wifi", repeat=1),
         record(4.0, link="wifi", repeat=2),
         record(5.0, link="wifi", repeat=3),
-        record(status=Status.SKIPPED, link="wired", ipsec="x"),
+        record(status=Status.SKIPPED, link="wired", protection=("x",)),
         record(7.0, link="local", workload="seq-read-4k"),
     ]
     text = render(build(found))
@@ -175,7 +178,7 @@ seq-read-4k; try --confidence 5%."""
 
 def test_equal_reasons_share_a_footnote_and_the_gravest_status_is_shown() -> None:
     same: dict[str, Any] = {"status": Status.INVALID, "reason": "kernel warning"}
-    table = build([record(**same), record(**same, link="wifi"), *repeats(1, 2, **same, ipsec="x")])
+    table = build([record(**same), record(**same, link="wifi"), *repeats(1, 2, **same, protection=("x",))])
     assert table.footnotes == ("invalid: kernel warning",)
     worst = build([record(status=Status.SKIPPED), record(status=Status.FAILED, repeat=2, reason="gone")])
     assert only(worst).status is Status.FAILED
@@ -212,7 +215,9 @@ def test_columns_go_from_local_over_links_to_the_same_links_with_each_proposal()
         ("local", "off"),
     ]
     columns += [("wired", "off"), ("wired", "a"), ("wifi", "off")]
-    table = build([record(link=link, ipsec=ipsec) for link, ipsec in columns])
+    table = build(
+        [record(link=link, protection=() if ipsec == "off" else (ipsec,)) for link, ipsec in columns]
+    )
     assert [column.label for column in table.columns] == [
         "local",
         "wired",
@@ -317,8 +322,8 @@ def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
     found = [
         record(100.0, link="local"),
         record(50.0),
-        record(10.0, ipsec="aes128gcm16"),
-        record(3.0, link="wifi", ipsec="aes128gcm16"),
+        record(10.0, protection=("aes128gcm16",)),
+        record(3.0, link="wifi", protection=("aes128gcm16",)),
     ]
     table = build(found, Options(ratio=Ratio.LOCAL))
     ratios = [(cell["ratio_to_local"], cell["ratio_to_no_ipsec"]) for cell in cells_of(table)]
@@ -329,10 +334,10 @@ def test_ratios_are_to_local_and_to_the_same_link_without_ipsec() -> None:
 
 
 def test_ratios_are_taken_within_blocks() -> None:
-    found = [*repeats(10.0, 20.0, 40.0, ipsec="x"), *repeats(20.0, 40.0, 80.0)]
+    found = [*repeats(10.0, 20.0, 40.0, protection=("x",)), *repeats(20.0, 40.0, 80.0)]
     table = build([*found, record(30.0, repeat=4)])
     assert cells_of(table)[1]["ratio_to_no_ipsec"] == 0.5
-    elsewhere = build([*repeats(10.0, ipsec="x"), *repeats(40.0, run_id="r2")])
+    elsewhere = build([*repeats(10.0, protection=("x",)), *repeats(40.0, run_id="r2")])
     assert cells_of(elsewhere)[1]["ratio_to_no_ipsec"] == 0.25
     assert cells_of(elsewhere)[1]["difference_from_no_ipsec"] is None
 
@@ -340,10 +345,10 @@ def test_ratios_are_taken_within_blocks() -> None:
 def test_what_does_not_differ_is_marked() -> None:
     found = [
         *repeats(10.0, 11.0, 10.5),
-        *repeats(10.1, 10.9, 10.5, ipsec="same"),
-        *repeats(5.0, 5.6, 5.1, ipsec="slower"),
-        *repeats(8.0, 14.0, 10.0, ipsec="unclear"),
-        *repeats(9.0, ipsec="once"),
+        *repeats(10.1, 10.9, 10.5, protection=("same",)),
+        *repeats(5.0, 5.6, 5.1, protection=("slower",)),
+        *repeats(8.0, 14.0, 10.0, protection=("unclear",)),
+        *repeats(9.0, protection=("once",)),
     ]
     table = build(found)
     differs = {cell["ipsec"]: cell["difference_from_no_ipsec"] for cell in cells_of(table)}
@@ -441,7 +446,9 @@ def test_virtual_time_is_named_where_it_is_alone() -> None:
 
 
 def test_transport_and_tunnel_mode_never_share_a_column() -> None:
-    table = build([record(ipsec="a", ipsec_mode="tunnel"), record(ipsec="a", ipsec_mode="transport")])
+    table = build(
+        [record(protection=("a",), ipsec_mode="tunnel"), record(protection=("a",), ipsec_mode="transport")]
+    )
     assert [column.heading[3] for column in table.columns] == ["IPsec a", "IPsec a tunnel"]
     assert [cell["ipsec_mode"] for cell in cells_of(table)] == ["transport", "tunnel"]
 
@@ -515,12 +522,12 @@ def test_the_proof_of_a_cell_adds_up_the_repeats_that_count() -> None:
         return msgspec.structs.replace(Proof(link_bytes_initiator=10, link_bytes_target=20), **changes)
 
     found = [
-        record(repeat=1, proof=proof(esp_bytes=5, tcp_retransmits=1)),
-        record(repeat=2, proof=proof(esp_bytes=6, tcp_retransmits=2)),
+        record(repeat=1, proof=proof(protected_bytes=5, tcp_retransmits=1)),
+        record(repeat=2, proof=proof(protected_bytes=6, tcp_retransmits=2)),
         record(repeat=3, proof=proof(cleartext_segments=9), status=Status.INVALID, reason="cleartext"),
     ]
     (cell,) = cells_of(build(found))
-    assert cell["proof"]["esp_bytes"] == 11
+    assert cell["proof"]["protected_bytes"] == 11
     assert cell["proof"]["link_bytes_target"] == 40
     assert cell["proof"]["cleartext_segments"] == 0
     assert cell["proof"]["tcp_retransmits"] == 3
@@ -706,7 +713,7 @@ def test_latex_is_escaped() -> None:
 
 
 def test_json_has_what_protects_a_cell_and_what_carries_it() -> None:
-    records = [record(), record(link="local"), record(ipsec="aes128gcm16", order=1)]
+    records = [record(), record(link="local"), record(protection=("aes128gcm16",), order=1)]
     found = cells_of(build(records))
     assert {(cell["link"], cell["ipsec"]): (cell["transport"], cell["protection"]) for cell in found} == {
         ("wired", "off"): ("iscsi", []),

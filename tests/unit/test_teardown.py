@@ -42,7 +42,7 @@ TAG = "beef"
 CHAP_SECRET = "c0ffee11c0ffee11"  # noqa: S105 (of no target)
 PSK_BYTES = b"0123456789abcdefghijklmnopqrstuv"
 PSK_BASE64 = base64.b64encode(PSK_BYTES).decode()
-SECURED = Column("wifi", "aes128gcm16")
+SECURED = Column("wifi", ("aes128gcm16",))
 
 LINKS = data_folder() / "profiles" / "links"
 PLAN = Plan(
@@ -118,12 +118,12 @@ def test_a_run_measures_and_proves_every_cell(tmp_path: Path) -> None:
     assert outcome.error is None
     assert len(outcome.records) == 6
     assert {(record.status, record.reason) for record in outcome.records} == {(Status.OK, None)}
-    secured = [record for record in outcome.records if record.ipsec == SECURED.ipsec]
+    secured = [record for record in outcome.records if record.column.ipsec == SECURED.ipsec]
     for record in secured:
         assert record.proof is not None
-        assert record.proof.esp_bytes >= IO_BYTES
-        assert record.proof.esp_packets_sampled > 0
-        assert record.esp["drivers"] == "rfc4106-gcm-aesni"
+        assert record.proof.protected_bytes >= IO_BYTES
+        assert record.proof.packets_sampled > 0
+        assert record.agreed["aes128gcm16"]["drivers"] == "rfc4106-gcm-aesni"
 
 
 @pytest.mark.parametrize("look", ["glance", "finish"])
@@ -147,7 +147,7 @@ def test_what_is_in_clear_after_a_cell_withdraws_it(
     outcome = measure(World(), tmp_path / "run")
     assert len(looks) == (2 if look == "glance" else 1)
     secured = sorted(
-        (record for record in outcome.records if record.ipsec == SECURED.ipsec), key=lambda r: r.order
+        (record for record in outcome.records if record.column.ipsec == SECURED.ipsec), key=lambda r: r.order
     )
     victim, other = secured if look == "glance" else secured[::-1]
     reason = "1 cleartext segments of the portal were on the link after the cell"
@@ -165,9 +165,11 @@ def test_a_column_whose_barrier_does_not_hold_is_not_measured(tmp_path: Path) ->
     world = World()
     world.answers.append((("ip", "xfrm", "policy", "add"), DONE))
     outcome = measure(world, tmp_path / "run")
-    reasons = {record.reason or "" for record in outcome.records if record.ipsec == SECURED.ipsec}
+    reasons = {record.reason or "" for record in outcome.records if record.column.ipsec == SECURED.ipsec}
     assert all("the barrier was expected to stop a connection" in reason for reason in reasons)
-    assert {record.status for record in outcome.records if record.ipsec != SECURED.ipsec} == {Status.OK}
+    assert {record.status for record in outcome.records if record.column.ipsec != SECURED.ipsec} == {
+        Status.OK
+    }
     assert not any(c.argv[:2] == ("vici", "initiate") for c in world.commands), "no tunnel was made"
 
 
@@ -185,7 +187,7 @@ def test_a_capture_that_dies_under_a_cell_makes_it_invalid(tmp_path: Path, prote
 
     outcome = measure(Dying(), tmp_path / "run")
     (bad,) = (record for record in outcome.records if record.status is not Status.OK)
-    assert (bad.status, bad.ipsec != "off") == (Status.INVALID, protected)
+    assert (bad.status, bad.column.ipsec != "off") == (Status.INVALID, protected)
     assert bad.reason is not None
     assert "the capture of what the initiator sent cannot be relied on: tcpdump has ended" in bad.reason
 
@@ -474,9 +476,9 @@ def test_a_column_that_never_comes_up_is_given_up_and_leaves_the_others_alone(tm
     assert outcome.error is None
     good = [record for record in outcome.records if record.status is Status.OK]
     bad = [record for record in outcome.records if record.status is not Status.OK]
-    assert {Column(record.link, record.ipsec) for record in good} == {Column("local"), Column("wired")}
+    assert {record.column for record in good} == {Column("local"), Column("wired")}
     assert len(good) == 12
-    assert {Column(record.link, record.ipsec) for record in bad} == {SECURED}
+    assert {record.column for record in bad} == {SECURED}
     assert {record.status for record in bad} == {Status.FAILED}
     reasons = [record.reason or "" for record in sorted(bad, key=lambda record: record.order)]
     assert all("did not carry out `initiate`" in reason for reason in reasons)

@@ -49,7 +49,7 @@ def test_its_disk_takes_as_long_as_the_local_one() -> None:
 def test_real_links_are_set_as_they_were_found() -> None:
     real = LinkProfile(name="wired", title="x", emulated=False, interface="eth0", portal="192.0.2.1")
     plan = made_plan(
-        links={"wired": real}, columns=(Column("local"), Column("wired"), Column("wired", "off", 2))
+        links={"wired": real}, columns=(Column("local"), Column("wired"), Column("wired", initiators=2))
     )
     made = plan_of(plan, rtt_ns=Span(200 * US, 300 * US, 300 * US), goodput_bytes_s=117.7e6)
     link = made.links["wired"]

@@ -24,7 +24,7 @@ from tests.unit.results_folder import made_plan
 from tests.unit.test_probes import blank
 from tests.unit.test_table import record
 
-NULL, GCM = Column("wired", "null-sha256"), Column("wired", "aes128gcm16")
+NULL, GCM = Column("wired", ("null-sha256",)), Column("wired", ("aes128gcm16",))
 AGREED = {
     NULL.ipsec: {"algorithm": "ecb(cipher_null) + hmac(sha256)"},
     GCM.ipsec: {"algorithm": "rfc4106(gcm(aes))"},
@@ -36,10 +36,10 @@ def samples(*, declared: bool, **changes: Any) -> list[Record]:
     return [
         record(
             10.0,
-            ipsec=ipsec,
+            protection=() if ipsec == "off" else (ipsec,),
             ipsec_mode=None if ipsec == "off" else "transport",
             encrypts=ipsec == GCM.ipsec if declared and ipsec != "off" else None,
-            esp=AGREED.get(ipsec, {}),
+            agreed={ipsec: AGREED[ipsec]} if ipsec in AGREED else {},
             repeat=repeat,
             **changes,
         )
@@ -101,9 +101,9 @@ def test_other_programs_are_told(declared: bool) -> None:
 
 
 def test_a_column_is_one_though_its_first_cell_failed_before_anything_was_agreed_on() -> None:
-    found = [record(status=Status.FAILED, ipsec=NULL.ipsec, ipsec_mode="transport", reason="x")]
+    found = [record(status=Status.FAILED, protection=NULL.protection, ipsec_mode="transport", reason="x")]
     found += samples(declared=False)
-    told = [(column.ipsec, column.is_unencrypted) for column in build(found).columns]
+    told = [(column.column.ipsec, column.is_unencrypted) for column in build(found).columns]
     assert sorted(told) == [(GCM.ipsec, False), (NULL.ipsec, True), ("off", False)]
 
 
@@ -154,4 +154,4 @@ def test_a_plan_is_printed_with_it() -> None:
 def test_what_the_proposal_says_counts_before_what_was_agreed_on(
     encrypts: bool | None, algorithm: str, expected: bool
 ) -> None:
-    assert is_unencrypted(encrypts, {"algorithm": algorithm}) is expected
+    assert is_unencrypted(encrypts, {"x": {"algorithm": algorithm}}) is expected

@@ -72,7 +72,7 @@ def test_what_was_measured_on_the_way_gives_way_to_a_probe() -> None:
 
 def test_figures_of_different_places_stand_in_rows_of_their_own() -> None:
     assert len(values(View.LINK, tcp(1e6), tcp(2e6, testbed="host"))) == 2
-    assert len(values(View.LINK, tcp(1e6), tcp(2e6, ipsec="aes128gcm16"))) == 2
+    assert len(values(View.LINK, tcp(1e6), tcp(2e6, protection=("aes128gcm16",)))) == 2
 
 
 def test_a_probe_without_a_figure_shows_why() -> None:

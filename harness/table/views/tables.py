@@ -13,7 +13,14 @@ from functools import partial
 import msgspec
 
 from harness.analysis import disturbance
-from harness.model import IPSEC_OFF, UNENCRYPTED, Clock, LabKernel, TestbedKind, is_unencrypted
+from harness.model import (
+    PROTECTION_OFF,
+    UNENCRYPTED,
+    Clock,
+    LabKernel,
+    TestbedKind,
+    is_unencrypted,
+)
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Socket, Udp, UdpLatency
 from harness.parse.references import PathReference
 from harness.results.probe_records import (
@@ -258,10 +265,13 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
 
 
 def _protection(record: ProbeRecord) -> str:
-    if record.ipsec == IPSEC_OFF:
-        return IPSEC_OFF
-    parts = [record.ipsec, *([record.ipsec_mode] if record.ipsec_mode not in (None, "transport") else [])]
-    return ", ".join([*parts, *([UNENCRYPTED] if is_unencrypted(record.encrypts, record.esp) else [])])
+    if not record.protection:
+        return PROTECTION_OFF
+    parts = [
+        record.column.title.removeprefix("IPsec "),
+        *([record.ipsec_mode] if record.ipsec_mode not in (None, "transport") else []),
+    ]
+    return ", ".join([*parts, *([UNENCRYPTED] if is_unencrypted(record.encrypts, record.agreed) else [])])
 
 
 def _labels(groups: dict[tuple[str, ...], list[ProbeRecord]]) -> tuple[str, ...]:

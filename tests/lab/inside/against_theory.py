@@ -20,7 +20,7 @@ import msgspec
 
 from harness.hosts import Host, NamespaceHost
 from harness.hosts.journal import Journal
-from harness.model import IPSEC_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
+from harness.model import PROTECTION_OFF, BackingKind, Flash, IkeAuth, IpsecMode, LinkProfile
 from harness.network import links
 from harness.parse.profiles import load_proposal
 from harness.protection import ipsec
@@ -93,12 +93,12 @@ class Framing(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be brought up."""
 
     mtu_bytes: int
-    proposal: str = IPSEC_OFF
+    proposal: str = PROTECTION_OFF
     mode: IpsecMode = IpsecMode.TRANSPORT
 
     @property
     def name(self) -> str:
-        esp = "plain" if self.proposal == IPSEC_OFF else f"{self.proposal}-{self.mode.value}"
+        esp = "plain" if self.proposal == PROTECTION_OFF else f"{self.proposal}-{self.mode.value}"
         return f"{esp}-{self.mtu_bytes}"
 
     @property
@@ -176,7 +176,7 @@ class Lab:
                 ["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"]
                 + [f"net.ipv4.neigh.{iface}.base_reachable_time_ms={10**8}"]
             )
-        if framing.proposal != IPSEC_OFF:
+        if framing.proposal != PROTECTION_OFF:
             self.stack.enter_context(
                 ipsec.tunnel(
                     path,

@@ -44,7 +44,7 @@ from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 STALL_S = 4.0
 BOUND_S = 60.0
 PORTAL = "tcp port 3260"
-COLUMN = Column("wired", "aes128gcm16")
+COLUMN = Column("wired", ("aes128gcm16",))
 WORKLOADS = ("seq-read-256k", "rand-write-4k")
 RUNTIME_S = 1.2
 
@@ -262,7 +262,7 @@ def matrix(composer: CellComposer, at_once: int) -> None:
             if set(faults) <= HARMLESS:
                 assert record.status is Status.OK and not in_clear, what
                 assert record.proof is not None
-                assert record.proof.esp_packets_sampled >= record.proof.esp_packets_due > 0, record.proof
+                assert record.proof.packets_sampled >= record.proof.packets_due > 0, record.proof
                 if "rekeyed" in faults and moment != "end":
                     assert record.proof.rekeys >= 1, record.proof
             if "tcpdump killed" in faults or ("SA flushed" in faults and moment != "end"):

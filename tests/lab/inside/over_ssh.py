@@ -59,7 +59,7 @@ def record_of_the_path() -> None:
         others = {tuple(use["hosts"]): use["taken"] for use in record["beside"]["others"]}
         assert set(others) == {("initiator", "target")} and None not in others.values(), others
     secured = found["wired+aes128gcm16.rand-read-4k.r1"]["proof"]
-    assert secured["cleartext_segments"] == 0 and secured["esp_packets_sampled"] > 0, secured
+    assert secured["cleartext_segments"] == 0 and secured["packets_sampled"] > 0, secured
     environment = json.loads((newest_run() / "environment.json").read_bytes())
     print(json.dumps(environment["column wired"]["link"])[:300])
 

@@ -1,0 +1,78 @@
+"""What was written by earlier versions, as this one writes it: one function for each version.
+
+Each takes the decoded JSON of its version and returns that of the next. A field that was renamed is moved, so
+it never reads as its default. ``docs/results.md`` lists what changed with each version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+Kind = Literal["record", "plan", "probe"]
+Json = dict[str, Any]
+
+PROOF_OF_1 = {
+    "esp_bytes": "protected_bytes",
+    "esp_bytes_initiator": "protected_bytes_initiator",
+    "esp_bytes_target": "protected_bytes_target",
+    "esp_packets_sampled": "packets_sampled",
+    "esp_packets_due": "packets_due",
+    "esp_sampling": "sampling",
+}
+"""Fields of a proof in version 1, with their names in version 2."""
+
+
+MISSHAPEN = (TypeError, KeyError, AttributeError, ValueError)
+"""What ``upgraded`` raises for what is not of the shape that its version has."""
+
+
+def upgraded(kind: Kind, data: Json, version: int, wanted: int) -> Json:
+    """``data``, of that version (from 1), as JSON of the version ``wanted``.
+
+    One of ``MISSHAPEN`` if it is not of the shape that its version has.
+    """
+    for number in range(max(version, 1), wanted):
+        data = _STEPS[number](kind, data)
+        data["schema"] = number + 1
+    return data
+
+
+def _from_1(kind: Kind, data: Json) -> Json:
+    """``ipsec``, one name, became ``protection``, a list; ``esp`` became ``agreed``, by protection."""
+    if kind == "plan":
+        columns = [_column(column) for column in data["columns"]]
+        return {**data, "columns": columns}
+    agreed = data.get("esp") or {}
+    found = _column(data)
+    found = {name: value for name, value in found.items() if name != "esp"}
+    found["agreed"] = {data["ipsec"]: agreed} if agreed else {}
+    if kind == "probe":
+        return _renamed(found, {"esp_bytes": "protected_bytes"})
+    parts = [data, *data.get("clients", ())]
+    proofs = [_renamed(part["proof"], PROOF_OF_1) if part.get("proof") else None for part in parts]
+    found["proof"] = proofs[0]
+    if "clients" in data:
+        found["clients"] = [
+            {**part, "proof": proof} for part, proof in zip(parts[1:], proofs[1:], strict=True)
+        ]
+    return found
+
+
+def _column(data: Json) -> Json:
+    """What names a column; the transport was iSCSI, or none for the local disk and fio's own outputs."""
+    ipsec = data["ipsec"]
+    is_local = data["link"] == "local" or data.get("source") == "fio"
+    rest = {name: value for name, value in data.items() if name != "ipsec"}
+    return {
+        **rest,
+        "protection": [] if ipsec == "off" else [ipsec],
+        "transport": None if is_local else "iscsi",
+    }
+
+
+def _renamed(data: Json, names: Mapping[str, str]) -> Json:
+    return {names.get(name, name): value for name, value in data.items()}
+
+
+_STEPS: dict[int, Callable[[Kind, Json], Json]] = {1: _from_1}

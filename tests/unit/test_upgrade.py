@@ -1,0 +1,104 @@
+"""What earlier versions wrote says the same today: frozen folders, and what was printed of them then."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.model import SCHEMA_VERSION, Column
+from harness.model.errors import UsageError
+from harness.results import probe_store, upgrade
+from harness.results.store import RunFolder, open_results
+
+SCHEMA_1 = Path(__file__).parents[1] / "data" / "schema-1"
+RUN = "20261101-120000-0a1b"
+
+
+@pytest.fixture
+def at_schema_1(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of schema 1, as the working folder: messages have paths as they were typed."""
+    monkeypatch.chdir(SCHEMA_1)
+    return SCHEMA_1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["table", "results"], "table.txt"),
+        (["table", "results", "--ratio", "ipsec"], "ratio.txt"),
+        (["explain", "results"], "explain.txt"),
+    ],
+)
+def test_old_results_are_printed_as_they_were(at_schema_1: Path, words: list[str], expected: str) -> None:
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert (done.exit_code, done.output) == (0, (at_schema_1 / expected).read_text(encoding="utf-8"))
+
+
+def test_the_page_of_old_results_is_as_it_was(at_schema_1: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["report", "results", "-o", str(page)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert (
+        page.read_text(encoding="utf-8")
+        == gzip.decompress((at_schema_1 / "report.html.gz").read_bytes()).decode()
+    )
+
+
+def test_each_field_that_was_renamed_has_its_value() -> None:
+    file = SCHEMA_1 / "results" / RUN / "cells" / "wired+aes128gcm16.x2.seq-read-256k.r1.json"
+    old = json.loads(file.read_bytes())
+    (new,) = open_results([file])
+    assert new.schema == SCHEMA_VERSION and old["schema"] == 1
+    assert (new.protection, new.transport) == ((old["ipsec"],), "iscsi")
+    assert new.agreed == {old["ipsec"]: old["esp"]}
+    assert new.proof is None and len(new.clients) == len(old["clients"]) == 2
+    for part, before in zip(new.clients, old["clients"], strict=True):
+        assert part.proof is not None
+        found = msgspec.to_builtins(part.proof)
+        renamed = {upgrade.PROOF_OF_1.get(name, name): value for name, value in before["proof"].items()}
+        assert found == found | renamed and found["protected_bytes"] > 0 and found["sampling"] == 64
+
+
+def test_plans_and_probes_are_read_as_well() -> None:
+    plan = RunFolder(SCHEMA_1 / "results" / RUN).load_plan()
+    assert Column("local") in plan.columns and plan.columns[0].transport is None
+    assert Column("wired", ("aes128gcm16",), initiators=2) in plan.columns
+    probes = probe_store.open_probes([SCHEMA_1 / "results"])
+    protected = {probe.protection for probe in probes}
+    assert protected == {(), ("aes128gcm16",)}
+    moved = [probe for probe in probes if probe.protection and probe.probe.name == "tcp"]
+    assert moved and all(probe.protected_bytes and probe.agreed["aes128gcm16"]["drivers"] for probe in moved)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"ipsec": None},
+        {"ipsec": ["aes128gcm16"]},
+        {"proof": 7},
+        {"clients": [3]},
+        {"esp": "generic"},
+        {"protection": ["aes128gcm16"], "ipsec": 5},
+    ],
+)
+def test_an_old_record_that_is_damaged_is_named(tmp_path: Path, damage: dict[str, Any]) -> None:
+    file = SCHEMA_1 / "results" / RUN / "cells" / "wired+aes128gcm16.x2.seq-read-256k.r1.json"
+    record = json.loads(file.read_bytes()) | damage
+    (tmp_path / "x.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"x\.json is no record that can be read"):
+        open_results([tmp_path / "x.json"])
+
+
+def test_the_new_names_in_an_old_record_do_not_count(tmp_path: Path) -> None:
+    """Nor does a plan of version 2 take columns of version 1 for columns without protection."""
+    plan = json.loads((SCHEMA_1 / "results" / RUN / "plan.json").read_bytes())
+    (tmp_path / "plan.json").write_text(json.dumps(plan | {"schema": SCHEMA_VERSION}), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"plan\.json is no plan that can be read: .*ipsec"):
+        RunFolder(tmp_path).load_plan()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from harness.model import End, IpsecMode, LinkProfile
 
@@ -53,6 +53,35 @@ CHECK_VALUES = {
     "rfc7539esp(chacha20,poly1305)": 16,  # RFC 7634, section 2
 }
 """Bytes of the ICV, by the kernel's name."""
+
+
+class Framing(Protocol):
+    """What a protection makes of an IP packet: all that is behind the Ethernet header."""
+
+    def packet_bytes(self, cleartext_bytes: int) -> int:
+        """What carries an IP packet of that length."""
+        ...
+
+    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
+        """The longest IP packet that may be sent, if ``mtu_bytes`` may be without protection."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stacked:
+    """Protections one within another; the first is the outermost."""
+
+    layers: tuple[Framing, ...]
+
+    def packet_bytes(self, cleartext_bytes: int) -> int:
+        for layer in reversed(self.layers):
+            cleartext_bytes = layer.packet_bytes(cleartext_bytes)
+        return cleartext_bytes
+
+    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
+        for layer in self.layers:
+            mtu_bytes = layer.inner_mtu_bytes(mtu_bytes)
+        return mtu_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +129,21 @@ def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
     )
 
 
+class Dialogue(Protocol):
+    """How a transport's ends talk: what they have agreed on, and so what each sends for one I/O.
+
+    ``window_bytes`` is what the target may have in flight: the smaller of the initiator's receive window and
+    its own congestion window.
+    """
+
+    @property
+    def window_bytes(self) -> int: ...
+
+    def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
+        """What the ends send for one I/O, in order."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """What the two ends negotiated (RFC 7143, section 13), and the window that TCP has reached.
@@ -130,13 +174,16 @@ class Session:
             window_bytes=window_bytes,
         )
 
+    def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
+        return bursts(wire, self, direction, block_bytes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
     """A link and its protection."""
 
     link: LinkProfile
-    esp: Esp | None = None
+    esp: Framing | None = None
 
     @property
     def mss_bytes(self) -> int:
@@ -273,14 +320,21 @@ class Burst:
     after_disk: bool = False
 
 
+def sent(
+    wire: Wire, session: Dialogue, by: End, writes: Sequence[tuple[int, bool]], *, after_disk: bool = False
+) -> Burst:
+    """The burst that an end makes of ``writes``, as ``segmented`` takes them."""
+    segments = segmented(writes, wire.mss_bytes, session.window_bytes if by == "target" else None)
+    short = {n for n, length in enumerate(segments) if length < wire.mss_bytes}
+    ends = frozenset(short | {len(segments) - 1})
+    return Burst(by=by, segments=tuple(segments), ends=ends, after_disk=after_disk)
+
+
 def bursts(wire: Wire, session: Session, direction: Direction, block_bytes: int) -> list[Burst]:
     """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
 
-    def burst(by: End, writes: list[tuple[int, bool]], **more: bool) -> Burst:
-        window_bytes = session.window_bytes if by == "target" else None
-        segments = segmented(writes, wire.mss_bytes, window_bytes)
-        short = {n for n, length in enumerate(segments) if length < wire.mss_bytes}
-        return Burst(by=by, segments=tuple(segments), ends=frozenset(short | {len(segments) - 1}), **more)
+    def burst(by: End, writes: Sequence[tuple[int, bool]], **more: bool) -> Burst:
+        return sent(wire, session, by, writes, **more)
 
     if direction == "read":
         answer: list[tuple[int, bool]] = []
@@ -347,7 +401,7 @@ class Prediction:
 
 
 def predict(
-    wire: Wire, session: Session, *, direction: Direction, block_bytes: int, device_s: float
+    wire: Wire, session: Dialogue, *, direction: Direction, block_bytes: int, device_s: float
 ) -> Prediction:
     """One I/O of ``block_bytes``; ``device_s`` is the disk's time for it, as one command.
 
@@ -358,7 +412,7 @@ def predict(
     round_trip_s = wire.one_way_s([wire.mss_bytes]) + wire.one_way_s([0])
     if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
         raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
-    dialogue = bursts(wire, session, direction, block_bytes)
+    dialogue = session.bursts(wire, direction, block_bytes)
     bare, in_front = acks(dialogue, wire.mss_bytes)
     ack_s = wire.serialisation_s([0])
     time_s = 0.0

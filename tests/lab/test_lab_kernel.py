@@ -15,7 +15,7 @@ BUILT_IN = (
     "veth sch_netem target_core_iblock target_core_file iscsi_target_mod iscsi_tcp sd_mod bridge ifb "
     "sch_ingress cls_matchall act_mirred xfrm_user esp4 8021q macvlan pppoe openvswitch dummy tun"
 )
-LOADED = "brd null_blk nbd mac80211_hwsim"
+LOADED = "brd null_blk nbd mac80211_hwsim wireguard macsec tls nvme_tcp nvmet_tcp"
 
 
 def own(*words: str, virtual_time: bool = False) -> Done:

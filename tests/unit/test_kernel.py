@@ -117,7 +117,10 @@ def test_a_recipe_is_of_the_shipped_files(dpkg: dict[str, str]) -> None:
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
     assert set(found.files) == {"kernel.config", "clock.patch", "xstate.patch"}
-    assert found.files["kernel.config"] == kernel.CONFIG.read_text(encoding="utf-8")
+    asked = kernel.CONFIG.read_text(encoding="utf-8")
+    of_later = ("CONFIG_NVME_TCP_TLS=y\n", "CONFIG_NVME_TARGET_TCP_TLS=y\n")
+    assert all(line in asked for line in of_later)
+    assert found.files["kernel.config"] == asked.replace("".join(of_later), "")
 
 
 def test_debian_13_has_another_source_without_what_it_does_not_know(dpkg: dict[str, str]) -> None:
@@ -265,6 +268,16 @@ def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="compiling failed: no such register") as failed:
         steps(tmp_path, []).run("compiling", "sh", "-c", "echo no such register; exit 2", until=(0, 1))
     assert str(tmp_path / "log") in (failed.value.hint or "")
+
+
+def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "SILENCE_S", 0.3)
+    monkeypatch.setattr(kernel, "POLL_S", 0.01)
+    (tmp_path / "log").touch()
+    slow = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.1; done"
+    steps(tmp_path, []).run("compiling", "sh", "-c", slow, until=(0, 1))
+    with pytest.raises(CommandFailed, match=r"compiling printed nothing for 0\.3 s: CC"):
+        steps(tmp_path, []).run("compiling", "sleep", "60", until=(0, 1))
 
 
 def test_progress_follows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

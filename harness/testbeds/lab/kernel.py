@@ -44,7 +44,9 @@ BUILD_BYTES = 2200 * lab.MIB
 COMPILE_LINES = 1600
 """What make prints while it compiles our configuration, for the progress bar alone."""
 
-BUILD_DEADLINE_S = 3600
+SILENCE_S = 3600
+"""How long a step may print nothing: a machine that is busy builds slowly."""
+
 POLL_S = 0.2
 
 VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1700000000000000000", "norandmaps")
@@ -76,7 +78,8 @@ class Source:
 
 
 SOURCES = (
-    Source(package="linux-source-6.1"),
+    # TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685).
+    Source(package="linux-source-6.1", unknown=("CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS")),
     # Since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it).
     Source(package="linux-source-6.12", unknown=("CONFIG_BASE_FULL",)),
 )
@@ -204,7 +207,7 @@ def build(report: Report) -> tuple[Cached, bool]:
             return found, False
         result = _build(wanted, work, cache / "build.log", report)
         # Renamed when all of it is on the disk: a kernel is there whole or not at all.
-        runner.run(["sync", "--file-system", str(result)], timeout_s=BUILD_DEADLINE_S)
+        runner.run(["sync", "--file-system", str(result)], timeout_s=SILENCE_S)
         result.rename(cache / wanted.key)
     made = cached(wanted)
     assert made is not None, "it has just been put there"  # noqa: S101
@@ -260,22 +263,28 @@ class _Steps:
     ) -> None:
         """Run one to its end. It takes the build from the first to the second part of ``until``.
 
-        ``lines`` is what it prints in about all. CommandFailed if it fails or takes an hour.
+        ``lines`` is what it prints in about all. CommandFailed if it fails, or prints nothing for an hour.
         """
         begin, end = until
         self.report(doing, begin)
-        before = _lines(self.log)
-        deadline = time.monotonic() + BUILD_DEADLINE_S
+        before = printed = _lines(self.log)
+        heard_s = time.monotonic()
+        fault = "failed"
         # The compiler's passing files leave no trace in the kernel, and shall leave none in /tmp.
         around = {**ENVIRONMENT, "TMPDIR": str(self.temporary), **env}
         words = [f"{name}={value}" for name, value in around.items()]
         with runner.piped([*self.wrapper, "env", "-i", *words, *argv], output=self.log) as process:
-            while process.poll() is None and time.monotonic() < deadline:
-                self.report(doing, begin + (end - begin) * min(1, (_lines(self.log) - before) / lines))
+            while process.poll() is None:
+                if (now := _lines(self.log)) != printed:
+                    printed, heard_s = now, time.monotonic()
+                elif time.monotonic() - heard_s > SILENCE_S:
+                    fault = f"printed nothing for {SILENCE_S:g} s"
+                    break
+                self.report(doing, begin + (end - begin) * min(1, (printed - before) / lines))
                 time.sleep(POLL_S)
         if process.returncode != 0:
             raise CommandFailed(
-                f"the lab's own kernel could not be built, for {doing} failed: {runner.tail(self.log)}",
+                f"the lab's own kernel could not be built, for {doing} {fault}: {runner.tail(self.log)}",
                 hint=f"all that was printed is in {self.log}",
             )
 

@@ -1,0 +1,155 @@
+"""MACsec (IEEE Std 802.1AE-2018): an interface of the kernel's at both ends of a link, over Ethernet.
+
+Keys are made for the run and are static: one for each direction, told to the two kernels by ip(8)
+(ip-macsec(8)) on its standard input. It takes Ethernet from end to end: switches pass it on, routers do not.
+iproute2 and the module ``macsec`` are all that it needs.
+
+A killed run leaves the interface, which takes its keys, addresses and routes along, and the barriers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
+from harness.protection import overlay
+from harness.protection.overlay import Carried
+
+MODULES = ("macsec",)
+
+ETHERTYPE = 0x88E5
+"""802.1AE, table 9-1."""
+
+SECTAG_BYTES = 2 + 1 + 1 + 4 + 8
+"""802.1AE, clause 9.3: EtherType, TCI and AN, short length, packet number, and the SCI, which Linux sends
+unless told not to."""
+
+ICV_BYTES = 16
+"""802.1AE, clause 14.5."""
+
+ETHERTYPE_BYTES = 2
+"""The frame's own EtherType is encrypted with what it announces."""
+
+CIPHERS = {"gcm-aes-128": (16, 0x0080020001000001), "gcm-aes-256": (32, 0x0080C20001000002)}
+"""By ip-macsec(8)'s name: bytes of a key, and the number that Linux tells: that of 802.1AE, table 14-1, but
+for AES-128, where Linux kept an older one (MACSEC_DEFAULT_CIPHER_ID in linux/if_macsec.h)."""
+
+KEY_ID = "01"
+PORT = 1
+"""Of the secure channel's identifier (802.1AE, clause 7.1.2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framing:
+    """It adds as much to every packet, and pads none."""
+
+    def packet_bytes(self, cleartext_bytes: int) -> int:
+        return cleartext_bytes + SECTAG_BYTES + ICV_BYTES
+
+    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
+        """As Linux has it (``macsec_newlink()`` in drivers/net/macsec.c)."""
+        return mtu_bytes - SECTAG_BYTES - ICV_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """One for what each end sends, hexadecimal: in memory alone."""
+
+    cipher: str
+    initiator: str = field(repr=False)
+    target: str = field(repr=False)
+
+
+def make_keys(cipher: str) -> Keys:
+    key_bytes, _ = CIPHERS[cipher]
+    return Keys(cipher=cipher, initiator=secrets.token_hex(key_bytes), target=secrets.token_hex(key_bytes))
+
+
+def _mac(host: Host, iface: str) -> str:
+    # Not from sysfs, which shows the network namespace that it was mounted in.
+    (told,) = msgspec.json.decode(host.run(["ip", "-json", "link", "show", "dev", iface]).stdout)
+    return str(told["address"])
+
+
+@contextlib.contextmanager
+def channel(
+    journal: Journal, path: LinkPath, keys: Keys, *, tag: str, mtu_bytes: int, level: int = 0
+) -> Iterator[LinkPath]:
+    """A secure channel for each direction between the ends of ``path``, where packets of ``mtu_bytes`` pass.
+
+    Yields the path within. The barriers (``overlay.closed``) are not made here: they have to stand before
+    this begins and after it ends.
+    """
+    within = overlay.inside(path, tag=tag, level=level)
+    # ip(8) takes the port first.
+    words = ("port", str(PORT), "cipher", keys.cipher, "encrypt", "on", "validate", "strict")
+    pairs = list(zip(overlay.ends(within), overlay.ends(path), strict=True))
+    macs = {end: _mac(host, below) for _, (end, host, below, _, _) in pairs}
+    with contextlib.ExitStack() as stack:
+        for (end, host, iface, _, _), (_, _, below, _, _) in pairs:
+            made = overlay.Interface(iface, "macsec", Framing().inner_mtu_bytes(mtu_bytes), below, words)
+            stack.enter_context(journal.hold(host, made))
+            own, others, peer = keys.initiator, keys.target, macs["target"]
+            if end == "target":
+                own, others, peer = keys.target, keys.initiator, macs["initiator"]
+            channel = f"rx port {PORT} address {peer}"
+            # On standard input: what a process is told on its command line others may read.
+            host.run(
+                ["ip", "-batch", "-"],
+                input=f"macsec add {iface} tx sa 0 pn 1 on key {KEY_ID} {own}\n"
+                f"macsec add {iface} {channel}\n"
+                f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
+            )
+        stack.enter_context(overlay.opened(journal, within))
+        yield within
+
+
+def agreed(reports: tuple[Carried, Carried], keys: Keys, mtu_bytes: int) -> dict[str, str]:
+    """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
+    _, number = CIPHERS[keys.cipher]
+    wanted = {"cipher": number, "is_encrypting": True, "is_strict": True}
+    for report in reports:
+        if any(report.agreed[name] != value for name, value in wanted.items()):
+            raise CommandFailed(
+                f"MACsec with {keys.cipher} was asked for, but a kernel has {report.agreed}",
+            )
+    inner = Framing().inner_mtu_bytes(mtu_bytes)
+    return {"protection": "macsec", "cipher": keys.cipher, "mtu_bytes": str(inner)}
+
+
+def frames_bytes(packets: int, carried_bytes: int, header_bytes: int) -> int:
+    """What the link counts for these frames; ``header_bytes`` is its own header's length."""
+    return carried_bytes + packets * (header_bytes - ETHERTYPE_BYTES + SECTAG_BYTES + ICV_BYTES)
+
+
+def cleartext_bytes(packets: int, carried_bytes: int) -> int:
+    """The packets that were encrypted."""
+    return carried_bytes - packets * ETHERTYPE_BYTES
+
+
+# On the wire
+
+
+def expression() -> str:
+    """The pcap-filter(7) of its frames."""
+    return f"ether proto {ETHERTYPE:#06x}"
+
+
+def sampled(one_in: int) -> str:
+    """The same for one in so many of them, a power of two: by the packet number."""
+    return f"{expression()} and ether[16:4] & {one_in - 1:#x} = 0"
+
+
+def numbered(sectag: bytes) -> tuple[int, int]:
+    """The association and the packet number of what is behind the EtherType (802.1AE, clause 9.3)."""
+    tci_an, _, number = struct.unpack_from("!BBI", sectag)
+    return tci_an & 3, number

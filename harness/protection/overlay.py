@@ -1,0 +1,257 @@
+"""What WireGuard and MACsec have in common: an interface over a link, with addresses of its own.
+
+A path that is protected so has its portal at the address of that interface. The link below keeps its
+addresses, which carry the protected packets and nothing of the portal's. At both ends a *barrier* stands
+before the interface is made and after it is gone (``harness.barrier``), for the addresses above and those
+below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from harness.hosts import Daemon, Host, programs
+from harness.hosts.journal import Journal
+from harness.hosts.runner import await_condition, tail
+from harness.hosts.undo import Step
+from harness.model import End
+from harness.model.errors import CommandFailed
+from harness.network.links import NETWORK, LinkPath
+from harness.protection.barrier import Barrier, Passage
+
+Kind = Literal["wireguard", "macsec"]
+
+FIRST = 128
+"""Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
+
+PREFIX_BITS = 30
+
+ANSWER_DEADLINE_S = 10.0
+
+CLOSED_PORT = 9
+"""Discard (RFC 863); whether it is open does not matter."""
+
+
+class Interface(msgspec.Struct, frozen=True):
+    """A network interface of a kind that ip-link(8) knows, with the words that it takes. It is down.
+
+    ``below`` is the interface that it is bound to, "" if routing decides.
+    """
+
+    name: str
+    kind: Kind
+    mtu_bytes: int
+    below: str = ""
+    words: tuple[str, ...] = ()
+
+    def acquire(self, host: Host) -> None:
+        over = ["link", self.below] if self.below else []
+        host.run(
+            ["ip", "link", "add", *over, "name", self.name, "mtu", str(self.mtu_bytes)]
+            + ["type", self.kind, *self.words]
+        )
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "link", "del", "dev", self.name), absent=("Cannot find device",)),)
+
+
+def name(tag: str, path: LinkPath, level: int) -> str:
+    """Of the interface at both ends: ``level`` counts those below it on the same link."""
+    return f"h{tag}{'wxyz'[level]}{path.index}"
+
+
+def inside(path: LinkPath, *, tag: str, level: int) -> LinkPath:
+    """The path that the portal's traffic takes: it ends at the interfaces of an overlay on ``path``."""
+    first = FIRST + 4 * level
+    iface = name(tag, path, level)
+    return dataclasses.replace(
+        path,
+        is_shared=False,
+        initiator_iface=iface,
+        target_iface=iface,
+        initiator_address=f"{NETWORK}.{path.index}.{first + 1}",
+        target_address=f"{NETWORK}.{path.index}.{first + 2}",
+    )
+
+
+def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
+    """Both ends of a path, the initiator's first: its host, interface and address, and the peer's address."""
+    near, far = path.initiator_address, path.target_address
+    return (
+        ("initiator", path.initiator, path.initiator_iface, near, far),
+        ("target", path.target, path.target_iface, far, near),
+    )
+
+
+def peer_of(end: End) -> End:
+    return "target" if end == "initiator" else "initiator"
+
+
+@contextlib.contextmanager
+def closed(journal: Journal, *paths: LinkPath) -> Iterator[None]:
+    """Keep barriers at both ends, for the portal's traffic between the addresses of all these paths."""
+    with contextlib.ExitStack() as stack:
+        for path in paths:
+            for end, host, _, _, peer in ends(path):
+                stack.enter_context(journal.hold(host, Barrier(end, peer, path.port)))
+        yield
+
+
+@contextlib.contextmanager
+def opened(journal: Journal, path: LinkPath) -> Iterator[None]:
+    """Give the interfaces at the ends of an overlay their addresses, and let the portal's traffic pass there.
+
+    CommandFailed if nothing comes back through them.
+    """
+    with contextlib.ExitStack() as stack:
+        for end, host, iface, own, peer in ends(path):
+            host.run(
+                ["ip", "-batch", "-"],
+                input=f"address add {own}/{PREFIX_BITS} dev {iface}\nlink set dev {iface} up\n",
+            )
+            stack.enter_context(journal.hold(host, Passage(end, peer, path.port, iface)))
+        reach(path)
+        yield
+
+
+def ask(host: Host, what: str, **request: object) -> dict[str, Any]:
+    """Have ``programs/overlay.py`` do something on a host; its answer."""
+    text = msgspec.json.encode(request).decode()
+    argv = [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "overlay"), what]
+    done = host.run(argv, input=text, check=False)
+    if done.status != 0:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise CommandFailed(f"the {host.name}'s kernel refused to {what} {request['interface']}: {words[-1]}")
+    answer: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return answer
+
+
+def reach(path: LinkPath) -> None:
+    """Have a packet go from the initiator to the target, and one come back."""
+    ask(
+        path.initiator,
+        "reach",
+        interface=path.initiator_iface,
+        own=path.initiator_address,
+        peer=path.target_address,
+        port=CLOSED_PORT,
+    )
+
+
+# What was carried
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """What an interface has carried since it was made, by the counters of what protects.
+
+    For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
+    frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``agreed``
+    is what holds between the ends just now.
+    """
+
+    tx_packets: int
+    tx_bytes: int
+    rx_packets: int
+    rx_bytes: int
+    agreed: dict[str, int | bool]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One end at one moment; the line of /proc/net/dev of the interface below, before and after."""
+
+    before: str
+    carried: Carried
+    after: str
+
+
+@dataclass(kw_only=True)
+class Watcher:
+    """The program at one end, and the file in which its answers grow."""
+
+    name: str
+    daemon: Daemon
+    file: Path
+    _read: int = 0
+
+    def ask(self) -> None:
+        """Have it look now; ``report`` is to follow."""
+        self.daemon.signal(signal.SIGUSR1)
+
+    def report(self) -> Report:
+        """The answer. CommandFailed if the program has ended, or does not answer."""
+        line = b""
+
+        def has_come() -> bool:
+            nonlocal line
+            with self.file.open("rb") as stream:
+                stream.seek(self._read)
+                line = stream.readline()
+            return line.endswith(b"\n") or self.daemon.ended()
+
+        what = f"the {self.name} to tell what its protected interface has carried"
+        await_condition(has_come, deadline_s=ANSWER_DEADLINE_S, what=what, interval_s=0.002)
+        if not line.endswith(b"\n"):
+            raise CommandFailed(
+                f"the {self.name}'s protected interface was expected to be watched until the column ends, "
+                f"but the watch has ended: {tail(self.file.with_suffix('.log'))}"
+            )
+        self._read += len(line)
+        return msgspec.json.decode(line, type=Report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watchers:
+    """Those of a path."""
+
+    initiator: Watcher
+    target: Watcher
+
+    def look(self) -> tuple[Report, Report]:
+        """What both ends counted by now, the initiator's first; asked at once."""
+        self.initiator.ask()
+        self.target.ask()
+        return self.initiator.report(), self.target.report()
+
+
+@contextlib.contextmanager
+def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Iterator[Watchers]:
+    """Keep a watcher at both ends of an overlay; ``below`` is its link. Answers stay as raw output."""
+    with contextlib.ExitStack() as stack:
+        near, far = (
+            stack.enter_context(_watcher(host, kind, iface, under, folder))
+            for (_, host, iface, _, _), (_, _, under, _, _) in zip(ends(path), ends(below), strict=True)
+        )
+        yield Watchers(initiator=near, target=far)
+
+
+@contextlib.contextmanager
+def _watcher(host: Host, kind: Kind, iface: str, below: str, folder: Path) -> Iterator[Watcher]:
+    stem = f"{kind}-{host.name}"
+    number = next(n for n in itertools.count(1) if not (folder / f"{stem}-{n}.jsonl").exists())
+    file = folder / f"{stem}-{number}.jsonl"
+    request = msgspec.json.encode({"kind": kind, "interface": iface, "below": below}).decode()
+    with host.daemon(
+        [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "overlay"), "watch", request],
+        log=file.with_suffix(".log"),
+        output=file,
+        ready=lambda: file.exists() and file.read_bytes().endswith(b"\n"),
+        deadline_s=20,
+    ) as daemon:
+        watcher = Watcher(name=host.name, daemon=daemon, file=file)
+        watcher.report()  # the first comes unasked
+        yield watcher
+
+
+def sent_and_received(text: str) -> tuple[int, int]:
+    """Bytes of frames that a line of /proc/net/dev says were sent, and received."""
+    fields = text.partition(":")[2].split()
+    return int(fields[8]), int(fields[0])

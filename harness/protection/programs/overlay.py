@@ -1,0 +1,267 @@
+"""One end of an interface that protects what goes over another one: WireGuard's or MACsec's.
+
+It runs on the host as root under the distribution's Python, in the network namespace of the end, imports
+nothing of the harness, and needs no wireguard-tools: the kernel takes and tells all by generic netlink
+(linux/wireguard.h, linux/if_macsec.h). The first argument says what is wanted:
+
+``open``   gives a WireGuard interface a fresh private key, which never leaves its host; tells the public one.
+``peer``   tells it of its peer. ``reach``  has a packet go to the peer through the interface, and one come
+back. ``watch``  lives as long as the path, and costs no process when it is asked. SIGUSR1: what the interface
+has carried, and what the one below it has counted. Each answer is a line of JSON; the first is unasked.
+
+The request is JSON, on standard input, and for ``watch`` the second argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+NETLINK_GENERIC = 16
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
+NLMSG_ERROR, NLMSG_DONE = 0x2, 0x3
+GENL_ID_CTRL, CTRL_CMD_GETFAMILY = 0x10, 3
+CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 1, 2
+NESTED, TYPE_MASK = 0x8000, 0x3FFF
+HEADERS_BYTES = 16 + 4
+RECEIVE_BYTES = 1 << 18
+
+KEY_BYTES = 32
+WG_GET, WG_SET = 0, 1
+WG_IFNAME, WG_PRIVATE, WG_PUBLIC, WG_FLAGS, WG_PORT, WG_PEERS = 2, 3, 4, 5, 6, 8
+WG_REPLACE_PEERS = 1
+PEER_PUBLIC, PEER_FLAGS, PEER_ENDPOINT, PEER_HANDSHAKE, PEER_RX, PEER_TX, PEER_ALLOWED = 1, 3, 4, 6, 7, 8, 9
+PEER_REPLACE_ALLOWED = 2
+ALLOWED_FAMILY, ALLOWED_ADDRESS, ALLOWED_BITS = 1, 2, 3
+
+MACSEC_GET = 0
+MACSEC_IFINDEX, MACSEC_SECY, MACSEC_RXSCS, MACSEC_TX = 1, 4, 6, 7
+SECY_CIPHER, SECY_PROTECT, SECY_VALIDATE, SECY_ENCRYPT = 4, 6, 9, 10
+STRICT = 2
+RXSC_STATS = 4
+TX_PACKETS, TX_BYTES, RX_BYTES, RX_PACKETS = 2, 4, 2, 5
+"""Out…Encrypted, InOctetsDecrypted, InPktsOK: what was only signed, or not valid, is not counted."""
+
+REACH_S = 8.0
+"""How long an answer of the peer's is waited for; a handshake that is lost is sent again after 5 s."""
+
+Attributes = dict[int, bytes]
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    size = 4 + len(value)
+    return struct.pack("=HH", size, kind) + value + bytes(-size % 4)
+
+
+def nested(kind: int, *inner: bytes) -> bytes:
+    return attribute(kind | NESTED, b"".join(inner))
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            break
+        yield kind & TYPE_MASK, data[4:length]
+        data = data[(length + 3) & ~3 :]
+
+
+class Family:
+    """A family of generic netlink, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
+        self.number = GENL_ID_CTRL
+        asked = attribute(CTRL_ATTR_FAMILY_NAME, name.encode() + b"\0")
+        (found,) = self.ask(CTRL_CMD_GETFAMILY, asked, NLM_F_ACK)
+        (self.number,) = struct.unpack("=H", found[CTRL_ATTR_FAMILY_ID])
+
+    def ask(self, command: int, body: bytes, flags: int) -> list[Attributes]:
+        """The attributes of each answer; OSError if the kernel refuses."""
+        length = HEADERS_BYTES + len(body)
+        header = struct.pack("=IHHII", length, self.number, NLM_F_REQUEST | flags, 1, 0)
+        self.socket.send(header + struct.pack("=BBH", command, 1, 0) + body)
+        answers: list[Attributes] = []
+        while True:
+            data = self.socket.recv(RECEIVE_BYTES)
+            while data:
+                length, kind = struct.unpack_from("=IH", data)
+                if kind in (NLMSG_ERROR, NLMSG_DONE):
+                    (refused,) = struct.unpack_from("=i", data, 16)
+                    if refused:
+                        raise OSError(-refused, os.strerror(-refused))
+                    return answers
+                answers.append(dict(attributes(data[HEADERS_BYTES:length])))
+                data = data[(length + 3) & ~3 :]
+
+
+def number(value: bytes) -> int:
+    """An unsigned integer in the machine's byte order."""
+    return int.from_bytes(value, sys.byteorder)
+
+
+def wireguard(interface: str) -> list[Attributes]:
+    return Family("wireguard").ask(WG_GET, attribute(WG_IFNAME, interface.encode() + b"\0"), NLM_F_DUMP)
+
+
+def open_wireguard(request: dict[str, Any]) -> dict[str, Any]:
+    """Make the private key of an interface; its public key."""
+    interface = request["interface"]
+    body = attribute(WG_IFNAME, interface.encode() + b"\0")
+    body += attribute(WG_PORT, struct.pack("=H", request["port"]))
+    body += attribute(WG_PRIVATE, os.urandom(KEY_BYTES))  # the kernel clamps it (RFC 7748, section 5)
+    Family("wireguard").ask(WG_SET, body, NLM_F_ACK)
+    return {"public_key": wireguard(interface)[0][WG_PUBLIC].hex()}
+
+
+def add_peer(request: dict[str, Any]) -> dict[str, Any]:
+    """Have an interface carry what goes to ``allowed``, and nothing else, to one peer.
+
+    Without an ``address`` the peer is where its handshake comes from.
+    """
+    endpoint = b""
+    if request["address"]:
+        where = struct.pack("=H", socket.AF_INET) + struct.pack("!H", request["port"])
+        endpoint = attribute(PEER_ENDPOINT, where + socket.inet_aton(request["address"]) + bytes(8))
+    allowed = nested(
+        0,
+        attribute(ALLOWED_FAMILY, struct.pack("=H", socket.AF_INET)),
+        attribute(ALLOWED_ADDRESS, socket.inet_aton(request["allowed"])),
+        attribute(ALLOWED_BITS, b"\x20"),
+    )
+    peer = nested(
+        0,
+        attribute(PEER_PUBLIC, bytes.fromhex(request["public_key"])),
+        attribute(PEER_FLAGS, struct.pack("=I", PEER_REPLACE_ALLOWED)),
+        endpoint,
+        nested(PEER_ALLOWED, allowed),
+    )
+    body = attribute(WG_IFNAME, request["interface"].encode() + b"\0")
+    body += attribute(WG_FLAGS, struct.pack("=I", WG_REPLACE_PEERS)) + nested(WG_PEERS, peer)
+    Family("wireguard").ask(WG_SET, body, NLM_F_ACK)
+    return {}
+
+
+def reach(request: dict[str, Any]) -> dict[str, Any]:
+    """Try to connect to a port that nobody listens on: its refusal has come through the interface as well."""
+    until = time.monotonic() + REACH_S
+    while True:
+        with socket.socket() as made:
+            made.settimeout(REACH_S)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, request["interface"].encode())
+            try:
+                made.bind((request["own"], 0))
+                made.connect((request["peer"], request["port"]))
+            except ConnectionRefusedError:
+                pass
+            except OSError as error:
+                if time.monotonic() < until:
+                    time.sleep(0.05)
+                    continue
+                raise TimeoutError(f"nothing came back through it from {request['peer']}: {error}") from None
+        return {}
+
+
+class WireGuard:
+    """What a WireGuard interface has carried: UDP datagrams (its handshakes too), and their payload."""
+
+    def __init__(self, interface: str) -> None:
+        self.family = Family("wireguard")
+        self.interface = interface
+        self.name = attribute(WG_IFNAME, interface.encode() + b"\0")
+
+    def look(self) -> dict[str, Any]:
+        found = {"tx_bytes": 0, "rx_bytes": 0}
+        handshake_unix_s = 0
+        for answer in self.family.ask(WG_GET, self.name, NLM_F_DUMP):
+            for _, text in attributes(answer.get(WG_PEERS, b"")):
+                peer = dict(attributes(text))
+                found["tx_bytes"] += number(peer[PEER_TX])
+                found["rx_bytes"] += number(peer[PEER_RX])
+                handshake_unix_s = number(peer[PEER_HANDSHAKE][:8])
+        # The kernel counts datagrams for the interface alone.
+        fields = lines_of("/proc/net/dev", self.interface + ":").partition(":")[2].split()
+        found |= {"rx_packets": int(fields[1]), "tx_packets": int(fields[9])}
+        return {**found, "agreed": {"handshake_unix_s": handshake_unix_s}}
+
+
+class Macsec:
+    """What a MACsec interface has carried: frames that were encrypted, and what was encrypted of them."""
+
+    def __init__(self, interface: str) -> None:
+        self.family = Family("macsec")
+        self.index = socket.if_nametoindex(interface)
+
+    def look(self) -> dict[str, Any]:
+        (mine,) = (
+            answer
+            for answer in self.family.ask(MACSEC_GET, b"", NLM_F_DUMP)
+            if number(answer[MACSEC_IFINDEX]) == self.index
+        )
+        secy, sent = dict(attributes(mine[MACSEC_SECY])), dict(attributes(mine[MACSEC_TX]))
+        agreed = {
+            "cipher": number(secy[SECY_CIPHER]),
+            "is_encrypting": bool(number(secy[SECY_PROTECT]) and number(secy[SECY_ENCRYPT])),
+            "is_strict": number(secy[SECY_VALIDATE]) == STRICT,
+        }
+        found = {
+            "tx_packets": number(sent[TX_PACKETS]),
+            "tx_bytes": number(sent[TX_BYTES]),
+            "rx_packets": 0,
+            "rx_bytes": 0,
+        }
+        for _, text in attributes(mine.get(MACSEC_RXSCS, b"")):
+            got = dict(attributes(dict(attributes(text))[RXSC_STATS]))
+            found["rx_packets"] += number(got[RX_PACKETS])
+            found["rx_bytes"] += number(got[RX_BYTES])
+        return {**found, "agreed": agreed}
+
+
+def lines_of(path: str, beginning: str) -> str:
+    """Those lines of a file that begin so, apart from blanks."""
+    with open(path) as file:  # noqa: PTH123
+        return "".join(line for line in file if line.lstrip().startswith(beginning))
+
+
+def watch(request: dict[str, Any]) -> None:
+    """Answer each signal; ``kind``, ``interface`` and the one ``below`` it are asked for."""
+    kinds: dict[str, type[WireGuard | Macsec]] = {"wireguard": WireGuard, "macsec": Macsec}
+    counters = kinds[request["kind"]](request["interface"])
+    below = request["below"] + ":"
+    asked, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
+    questions = 1
+    while True:
+        for _ in range(questions):
+            # The interface below before and after: what it counts between the two is in the counters.
+            answer = {"before": lines_of("/proc/net/dev", below), "carried": counters.look()}
+            answer["after"] = lines_of("/proc/net/dev", below)
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+        questions = len(os.read(asked, RECEIVE_BYTES))
+
+
+def main(what: str, request: str = "") -> None:
+    try:
+        if what == "watch":
+            watch(json.loads(request))
+        else:
+            json.dump(
+                {"open": open_wireguard, "peer": add_peer, "reach": reach}[what](json.load(sys.stdin)),
+                sys.stdout,
+            )
+    except OSError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

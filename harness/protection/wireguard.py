@@ -1,0 +1,148 @@
+"""WireGuard: an interface of the kernel's at both ends, over UDP (https://www.wireguard.com/papers/wireguard.pdf).
+
+Keys are made for the run, by the kernel of each end; private ones never leave it. Only the initiator is told
+where its peer is, as behind a firewall, and only one UDP port is open on the target. No package is needed:
+``programs/overlay.py`` speaks with the kernel itself, which since Linux 5.6 has the module ``wireguard``.
+
+A killed run leaves the interface, which takes its keys, addresses and routes along, and the barriers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.hosts.journal import Journal
+from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
+from harness.protection import overlay
+from harness.protection.overlay import Carried
+
+MODULES = ("wireguard",)
+
+FIRST_PORT = 0x4800
+"""UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
+
+IPV4_HEADER_BYTES = 20
+UDP_HEADER_BYTES = 8
+"""RFC 768."""
+
+HEADER_BYTES = 16
+"""The paper's section 5.4.6: type, three zeros, the receiver's index and the counter."""
+
+TAG_BYTES = 16
+"""RFC 8439, section 2.8: Poly1305's."""
+
+BLOCK_BYTES = 16
+"""The paper's section 5.4.6: what the packet is padded to."""
+
+USUAL_OVERHEAD_BYTES = 80
+"""What the kernel (``wg_setup()`` in drivers/net/wireguard/device.c) and wg-quick(8) take off a link's MTU:
+the outer header may be IPv6's. So do users' tunnels, and ours."""
+
+DATA = 4
+"""The type of messages that carry packets (the paper's section 5.4.6)."""
+
+CIPHER = "chacha20poly1305"
+"""There is one (RFC 8439), in the kernel's lib/crypto, by no name in /proc/crypto."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framing:
+    """A packet is padded, but not beyond the interface's MTU (``calculate_skb_padding()``,
+    drivers/net/wireguard/send.c), and wrapped."""
+
+    mtu_bytes: int
+
+    def packet_bytes(self, cleartext_bytes: int) -> int:
+        padded = cleartext_bytes + -cleartext_bytes % BLOCK_BYTES
+        message = HEADER_BYTES + min(padded, self.mtu_bytes) + TAG_BYTES
+        return IPV4_HEADER_BYTES + UDP_HEADER_BYTES + message
+
+    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
+        return mtu_bytes - USUAL_OVERHEAD_BYTES
+
+
+def framing(mtu_bytes: int) -> Framing:
+    """For a link of that MTU."""
+    return Framing(mtu_bytes=mtu_bytes - USUAL_OVERHEAD_BYTES)
+
+
+def port(path: LinkPath, level: int) -> int:
+    return FIRST_PORT + 256 * level + path.index
+
+
+@contextlib.contextmanager
+def tunnel(
+    journal: Journal, path: LinkPath, *, tag: str, mtu_bytes: int, level: int = 0
+) -> Iterator[LinkPath]:
+    """A WireGuard tunnel between the ends of ``path``, where packets of ``mtu_bytes`` pass.
+
+    Yields the path within, through which a handshake has been made. The barriers (``overlay.closed``) are not
+    made here: they have to stand before this begins and after it ends.
+    """
+    within = overlay.inside(path, tag=tag, level=level)
+    number = port(path, level)
+    with contextlib.ExitStack() as stack:
+        keys = {}
+        for end, host, iface, _, _ in overlay.ends(within):
+            made = overlay.Interface(iface, "wireguard", framing(mtu_bytes).mtu_bytes)
+            stack.enter_context(journal.hold(host, made))
+            keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
+        for (end, host, iface, _, allowed), (*_, peer) in zip(
+            overlay.ends(within), overlay.ends(path), strict=True
+        ):
+            # The target learns where its peer is from the handshake.
+            endpoint = peer if end == "initiator" else ""
+            overlay.ask(
+                host,
+                "peer",
+                interface=iface,
+                public_key=keys[overlay.peer_of(end)],
+                address=endpoint,
+                port=number,
+                allowed=allowed,
+            )
+        stack.enter_context(overlay.opened(journal, within))
+        yield within
+
+
+def agreed(reports: tuple[Carried, Carried], mtu_bytes: int) -> dict[str, str]:
+    """What holds between the ends, for the record. CommandFailed without a handshake."""
+    if not all(report.agreed["handshake_unix_s"] for report in reports):
+        raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
+    return {"protection": "wireguard", "cipher": CIPHER, "mtu_bytes": str(framing(mtu_bytes).mtu_bytes)}
+
+
+def frames_bytes(packets: int, carried_bytes: int, header_bytes: int) -> int:
+    """What the link counts for these datagrams; ``header_bytes`` is its own header's length."""
+    return carried_bytes + packets * (header_bytes + IPV4_HEADER_BYTES + UDP_HEADER_BYTES)
+
+
+def cleartext_bytes(packets: int, carried_bytes: int) -> int:
+    """What was encrypted, with its padding and what handshakes carry."""
+    return carried_bytes - packets * (HEADER_BYTES + TAG_BYTES)
+
+
+# On the wire
+
+
+def expression(path: LinkPath, level: int) -> str:
+    """The pcap-filter(7) of its packets."""
+    return f"udp and src port {port(path, level)} and dst port {port(path, level)}"
+
+
+def sampled(path: LinkPath, level: int, one_in: int) -> str:
+    """The same for one in so many of those that carry packets, a power of two up to 256: by the lowest byte
+    of the counter, which is behind the UDP header, the type and the receiver's index."""
+    return f"{expression(path, level)} and udp[8] = {DATA} and udp[16] & {one_in - 1:#x} = 0"
+
+
+def numbered(datagram: bytes) -> tuple[int, int] | None:
+    """The receiver's index and the counter of a UDP payload; None if it carries no packet."""
+    if len(datagram) < HEADER_BYTES or datagram[0] != DATA:
+        return None
+    index, counter = struct.unpack_from("<4xIQ", datagram)
+    return index, counter

@@ -1,0 +1,149 @@
+"""Connects an initiator to an NVMe/TCP subsystem, tells what was agreed on, and disconnects.
+
+One request on standard input (JSON), an answer on standard output. It runs by itself under the distribution's
+Python, imports nothing of the harness, and needs no nvme-cli: /dev/nvme-fabrics takes a connection in words
+(drivers/nvme/host/fabrics.c), an ioctl carries admin commands (linux/nvme_ioctl.h). A controller is found by
+its subsystem's NQN; one that is absent needs no disconnecting.
+"""
+
+import array
+import contextlib
+import fcntl
+import json
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FABRICS = Path("/dev/nvme-fabrics")
+CONTROLLERS = Path("/sys/class/nvme")
+DEADLINE_S = 10.0
+
+ADMIN_COMMAND = 0xC0484E41
+"""NVME_IOCTL_ADMIN_CMD: _IOWR('N', 0x41, struct nvme_passthru_cmd), which has 72 bytes."""
+IDENTIFY, SET_FEATURES = 0x06, 0x09
+CONTROLLER = 1
+"""NVM Express Base Specification 2.0, figure 273: CNS of the controller's own data structure."""
+PAGE_BYTES = 4096
+WRITE_PROTECT = 0x84
+"""The same, figure 317: the feature, and of its value (figure 370) 1, write protected."""
+
+QUEUE = ("scheduler", "nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "write_cache")
+
+
+def controllers(nqn: str) -> list[Path]:
+    """The kernel's controllers of a subsystem."""
+    found = []
+    for file in CONTROLLERS.glob("nvme*/subsysnqn"):
+        with contextlib.suppress(OSError):  # it has just gone
+            if file.read_text().strip() == nqn:
+                found.append(file.parent)
+    return found
+
+
+def disks(nqn: str) -> list[Path]:
+    """The disks of a subsystem: with multipath the one before its paths, which are hidden."""
+    found = []
+    for disk in Path("/sys/block").glob("nvme*"):
+        with contextlib.suppress(OSError):
+            is_hidden = (disk / "hidden").read_text().strip() == "1"
+            if not is_hidden and (disk / "device" / "subsysnqn").read_text().strip() == nqn:
+                found.append(disk)
+    return found
+
+
+def connect(request: dict[str, Any]) -> dict[str, Any]:
+    """Connect, and wait for the disk."""
+
+    def give_up(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"nothing answered within {request['within_s']} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(request["within_s"])
+    with FABRICS.open("r+b", buffering=0) as device:
+        device.write(request["options"].encode())
+    signal.alarm(0)
+    until = time.monotonic() + DEADLINE_S
+    while not disks(request["nqn"]):
+        if time.monotonic() > until:
+            raise TimeoutError(f"the subsystem's namespace did not become a disk within {DEADLINE_S:g} s")
+        time.sleep(0.02)
+    if request["read_only"]:
+        protect(controllers(request["nqn"])[0], disks(request["nqn"])[0])
+    return tell(request)
+
+
+def admin(
+    controller: Path, opcode: int, data: array.array[int], *, namespace: int = 0, words: tuple[int, ...]
+) -> None:
+    """An admin command; its data comes back in ``data``. ``words`` are its command dwords 10 to 15."""
+    address, length = data.buffer_info()
+    command = bytearray(
+        struct.pack(
+            "=BBHIIIQQII6III",
+            *(opcode, 0, 0, namespace, 0, 0, 0),
+            *(address if length else 0, 0, length),
+            *(*words, *[0] * (6 - len(words))),
+            *(0, 0),
+        )
+    )
+    with Path("/dev", controller.name).open("rb", buffering=0) as device:
+        status = fcntl.ioctl(device, ADMIN_COMMAND, command, True)
+    if status:
+        raise OSError(f"{controller.name} refused the admin command {opcode:#x} with status {status:#x}")
+
+
+def protect(controller: Path, disk: Path) -> None:
+    """Have the target refuse all writes to the namespace, and wait until the kernel knows."""
+    number = int((disk / "nsid").read_text())
+    admin(controller, SET_FEATURES, array.array("B"), namespace=number, words=(WRITE_PROTECT, 1))
+    (controller / "rescan_controller").write_text("1")
+    until = time.monotonic() + DEADLINE_S
+    while (disk / "ro").read_text().strip() != "1":
+        if time.monotonic() > until:
+            raise TimeoutError(f"{disk.name} did not become read-only within {DEADLINE_S:g} s")
+        time.sleep(0.02)
+
+
+def tell(request: dict[str, Any]) -> dict[str, Any]:
+    """What a connection has come to. Lengths are in bytes."""
+    (controller,), (disk,) = controllers(request["nqn"]), disks(request["nqn"])
+    data = array.array("B", bytes(4096))
+    admin(controller, IDENTIFY, data, words=(CONTROLLER,))
+    # NVM Express Base Specification 2.0, figure 275, and for fabrics its section 6.
+    (capsule_units,) = struct.unpack_from("<I", data, 1792)
+    transfer = data[77]
+    agreed = {
+        name: (controller / name).read_text().strip()
+        for name in ("transport", "queue_count", "sqsize", "kato", "cntlid")
+    }
+    agreed |= {name: (disk / "queue" / name).read_text().strip() for name in QUEUE}
+    agreed |= {
+        # 0 stands for no limit.
+        "max_transfer_bytes": str(PAGE_BYTES << transfer if transfer else 0),
+        "in_capsule_bytes": str(max(0, 16 * capsule_units - 64)),
+    }
+    return {"controller": controller.name, "disk": disk.name, "agreed": agreed}
+
+
+def disconnect(request: dict[str, Any]) -> dict[str, Any]:
+    until = time.monotonic() + DEADLINE_S
+    for controller in controllers(request["nqn"]):
+        with contextlib.suppress(FileNotFoundError):
+            (controller / "delete_controller").write_text("1")
+    while left := [path.name for path in (*controllers(request["nqn"]), *disks(request["nqn"]))]:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{', '.join(left)} did not go within {DEADLINE_S:g} s")
+        time.sleep(0.02)
+    return {}
+
+
+ACTIONS = {"connect": connect, "tell": tell, "disconnect": disconnect}
+
+try:
+    request = json.load(sys.stdin)
+    json.dump(ACTIONS[request["do"]](request), sys.stdout)
+except OSError as error:
+    sys.exit(f"{type(error).__name__}: {error}")

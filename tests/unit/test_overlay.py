@@ -1,0 +1,145 @@
+"""WireGuard, MACsec and their barrier: framing by the papers' numbers, and what a journal would carry out."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis import theory
+from harness.hosts import NamespaceHost
+from harness.model import LinkProfile
+from harness.model.errors import CommandFailed
+from harness.network.links import LinkPath
+from harness.protection import barrier, macsec, overlay, wireguard
+from harness.protection.overlay import Carried
+from harness.storage import nvme
+
+ETHERNET_HEADER_BYTES = 14
+PATH = LinkPath(
+    profile=LinkProfile(name="wired", title="wired", emulated=True),
+    index=7,
+    initiator=NamespaceHost("initiator"),
+    target=NamespaceHost("target", "far"),
+    initiator_iface="near0",
+    target_iface="far0",
+    initiator_address="198.18.7.1",
+    target_address="198.18.7.2",
+)
+
+
+@pytest.mark.parametrize(
+    ("cleartext", "packet"),
+    # 60 bytes of headers and tag, and padding to 16; the last two would be padded beyond the MTU.
+    [(52, 124), (64, 124), (65, 140), (1300, 1372), (1409, 1480), (1420, 1480)],
+)
+def test_a_packet_in_wireguard(cleartext: int, packet: int) -> None:
+    framing = wireguard.framing(1500)
+    assert (framing.mtu_bytes, framing.inner_mtu_bytes(1500)) == (1420, 1420)
+    assert framing.packet_bytes(cleartext) == packet
+
+
+def test_a_packet_in_macsec() -> None:
+    framing = macsec.Framing()
+    assert framing.inner_mtu_bytes(1500) == 1468
+    assert framing.packet_bytes(1468) == 1500 and framing.packet_bytes(40) == 72
+
+
+@pytest.mark.parametrize("cleartext", [40, 52, 1000, 1420])
+def test_counters_and_framing_say_the_same_of_a_frame(cleartext: int) -> None:
+    framed = ETHERNET_HEADER_BYTES + wireguard.framing(1500).packet_bytes(cleartext)
+    payload = framed - ETHERNET_HEADER_BYTES - 28
+    assert wireguard.frames_bytes(1, payload, ETHERNET_HEADER_BYTES) == framed
+    assert 0 <= wireguard.cleartext_bytes(1, payload) - cleartext < 16
+    framed = ETHERNET_HEADER_BYTES + macsec.Framing().packet_bytes(cleartext)
+    assert macsec.frames_bytes(1, cleartext + 2, ETHERNET_HEADER_BYTES) == framed
+    assert macsec.cleartext_bytes(1, cleartext + 2) == cleartext
+
+
+def test_protections_stack() -> None:
+    both = theory.Stacked(layers=(macsec.Framing(), wireguard.framing(1468)))
+    assert both.inner_mtu_bytes(1500) == 1388
+    assert both.packet_bytes(52) == 52 + 12 + 60 + 32
+    path = theory.Wire(link=PATH.profile, esp=both)
+    assert path.mss_bytes == 1388 - 52
+
+
+def test_the_path_within_ends_at_addresses_of_its_own() -> None:
+    first, second = (overlay.inside(PATH, tag="abcd", level=level) for level in (0, 1))
+    assert (first.initiator_address, first.target_address) == ("198.18.7.129", "198.18.7.130")
+    assert (second.initiator_address, second.initiator_iface) == ("198.18.7.133", "habcdx7")
+    assert len(overlay.name("abcd", LinkPath(**{**vars(PATH), "index": 255}), 3)) < 16
+
+
+def test_a_barrier_goes_by_its_priority_even_when_the_interface_is_gone() -> None:
+    (stop,) = barrier.Barrier("initiator", "198.18.7.130", 3260).undo()
+    (let,) = barrier.Passage("initiator", "198.18.7.130", 3260, "habcdw7").undo()
+    assert stop.argv[:4] == ("ip", "xfrm", "policy", "deleteall") and "dev" not in let.argv
+    assert stop.argv[-1] != let.argv[-1]
+
+
+def carried(**agreed: int | bool) -> Carried:
+    return Carried(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed)
+
+
+def test_a_tunnel_without_a_handshake_is_refused() -> None:
+    done = carried(handshake_unix_s=1_700_000_000)
+    assert wireguard.agreed((done, done), 1500)["mtu_bytes"] == "1420"
+    with pytest.raises(CommandFailed, match="handshake"):
+        wireguard.agreed((done, carried(handshake_unix_s=0)), 1500)
+
+
+@pytest.mark.parametrize("wrong", [{"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}])
+def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, int | bool]) -> None:
+    keys = macsec.make_keys("gcm-aes-256")
+    good: dict[str, int | bool] = {
+        "cipher": macsec.CIPHERS["gcm-aes-256"][1],
+        "is_encrypting": True,
+        "is_strict": True,
+    }
+    assert macsec.agreed((carried(**good), carried(**good)), keys, 1500)["cipher"] == "gcm-aes-256"
+    with pytest.raises(CommandFailed, match="asked for"):
+        macsec.agreed((carried(**good), carried(**{**good, **wrong})), keys, 1500)
+
+
+def test_keys_are_in_no_text() -> None:
+    keys = macsec.make_keys("gcm-aes-128")
+    assert len(keys.initiator) == 32 and keys.initiator not in repr(keys) and keys.target not in repr(keys)
+
+
+def test_packets_are_known_by_their_numbers() -> None:
+    data = bytes([4, 0, 0, 0]) + (9).to_bytes(4, "little") + (513).to_bytes(8, "little") + bytes(16)
+    assert wireguard.numbered(data) == (9, 513)
+    assert wireguard.numbered(bytes([1]) + bytes(147)) is None
+    assert macsec.numbered(bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
+
+
+def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
+    asked = {"queues": "2", "queue_size": "64", "header_digest": "Yes", "data_digest": "No"}
+    made = nvme.Connection("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
+    words = made._options.split(",")
+    assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", "nqn=nqn.x"} <= set(words)
+    assert "data_digest" not in words
+    nvme.require_agreed(asked, {"queue_count": "3", "sqsize": "63"})
+    with pytest.raises(CommandFailed, match="queues of 2 was asked for, but 1"):
+        nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
+
+
+NVME = nvme.Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+
+
+def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int]]:
+    """Who sends how many bytes, burst by burst."""
+    path = theory.Wire(link=PATH.profile)
+    return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]
+
+
+def test_what_nvme_tcp_sends_for_one_io() -> None:
+    assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
+    assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
+    assert dialogue("write", 16385) == [
+        ("initiator", 72),
+        ("target", 24),
+        ("initiator", 24 + 16385),
+        ("target", 24),
+    ]
+    disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=PATH.profile), "write", 1 << 18)]
+    assert disk == [False, False, False, True]

@@ -144,6 +144,14 @@ class Dialogue(Protocol):
         ...
 
 
+def known_esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp | None:
+    """The framing of a proposal; None if an algorithm is unknown."""
+    try:
+        return esp(kernel_algorithms, mode)
+    except KeyError:
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Session:
     """What the two ends negotiated (RFC 7143, section 13), and the window that TCP has reached.

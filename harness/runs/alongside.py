@@ -45,12 +45,12 @@ class Alongside:
         if record.key in self._made:
             return
         self._made.add(record.key)
-        record = msgspec.structs.replace(record, agreed=lane.agreed, is_beside=True)
+        record = msgspec.structs.replace(record, agreed=lane.up.agreed, is_beside=True)
         probed = ProbedPath(
             path=lane.path,
             raw=judged.raw_folder(self.folder.path, record),
             journal=self.journal,
-            witnesses=lane.protection.witnesses if lane.protection is not None else None,
+            layers=lane.up.layers,
         )
         record = judged.measure(
             record, probed, observer=self.observer, watch=self.watch, folder=self.folder.path

@@ -332,7 +332,7 @@ class CellComposer:
                 lanes.extend(
                     self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
                 )
-                described = [_describe(lane.path) for lane in lanes]
+                described = [_describe(lane.link) for lane in lanes]
                 if profile is not None:
                     profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
                 up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
@@ -346,12 +346,12 @@ class CellComposer:
             self._facts[f"column {column.label}"] = {
                 "link": described,
                 "session": [lane.session for lane in lanes],
-                "agreed": [lane.agreed for lane in lanes],
-                "control": [msgspec.to_builtins(lane.control) for lane in lanes],
+                "agreed": [lane.up.agreed for lane in lanes],
+                "control": [msgspec.to_builtins(lane.up.control) for lane in lanes],
                 "association": [
-                    msgspec.to_builtins(lane.wifi_path.association)
+                    msgspec.to_builtins(lane.up.wifi_path.association)
                     for lane in lanes
-                    if lane.wifi_path is not None
+                    if lane.up.wifi_path is not None
                 ],
             }
             self.folder.save_environment(self._facts)
@@ -366,7 +366,7 @@ class CellComposer:
 
     def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
         """Of a column that is down: what its captures saw after its last cell."""
-        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, lane.capture.last)])
+        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, glance=False)])
         self._newest.pop(column, None)
 
     def _withdraw(self, column: Column, reasons: list[str]) -> None:
@@ -409,21 +409,16 @@ class CellComposer:
         try:
             session = stack.enter_context(self.journal.hold(host, wanted))
         except initiator.NoAnswer as error:
-            what = "ESP (IP protocol 50)" if column.protection else f"TCP port {path.port}"
+            what = column.title if column.protection else f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
         disk = initiator.await_disk(host, session, serial=self._backstore(lun))
         negotiated = initiator.negotiated(disk)
         iscsi.require_agreed(plan.iscsi, negotiated)
         return Lane(
-            path=path,
+            up=up,
             disk=disk,
-            capture=up.capture,
             session=negotiated,
-            agreed=up.agreed,
-            protection=up.protection,
-            control=up.control,
-            is_wireless=wireless.is_wireless(host, path.initiator_iface),
-            wifi_path=up.wifi_path,
+            is_wireless=wireless.is_wireless(host, up.link.initiator_iface),
         )
 
     def measure(self, cell: Cell, order: int) -> Record:
@@ -460,7 +455,7 @@ class CellComposer:
             self._kernel_messages()
             if up.lanes:
                 first = up.lanes[0]
-                record = msgspec.structs.replace(record, session=first.session, agreed=first.agreed)
+                record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
             self._recheck_device(up, workload)
             record = self._measure(cell, workload, up, record)
         except RequirementError as error:

@@ -15,7 +15,7 @@ from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
 from harness.model import (
     LINK_LOCAL,
-    PROTECTION_OFF,
+    WIREGUARD,
     Backing,
     BackingKind,
     Column,
@@ -29,6 +29,7 @@ from harness.model import (
     StoppingRule,
     TestbedKind,
     Workload,
+    stack,
 )
 from harness.model.errors import RequirementError, UsageError
 from harness.model.units import (
@@ -42,6 +43,7 @@ from harness.model.units import (
 )
 from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
+from harness.protection import kinds
 from harness.results.planned import (
     LARGEST_RAM_BACKING_BYTES,
     MIB,
@@ -101,7 +103,7 @@ def make_plan(request: Request) -> Plan:
         )
     columns, links, proposals = _columns(request, kind, machines)
     _require_hops_possible(request, links)
-    lab_kernel = _lab_kernel(request, kind, links, disk)
+    lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     if lab_kernel is LabKernel.OWN:
         columns, links = _on_the_air(columns, links, request.wifi_security)
     _require_possible(request, backing, workloads, columns)
@@ -272,7 +274,11 @@ def _disk(request: Request) -> DiskProfile | None:
 
 
 def _lab_kernel(
-    request: Request, kind: TestbedKind, links: Mapping[str, LinkProfile], disk: DiskProfile | None
+    request: Request,
+    kind: TestbedKind,
+    links: Mapping[str, LinkProfile],
+    disk: DiskProfile | None,
+    columns: Sequence[Column],
 ) -> LabKernel | None:
     """The kernel that the lab is to boot; None outside of the lab.
 
@@ -301,8 +307,10 @@ def _lab_kernel(
     if needing:
         kernel.own_kernel()
         return LabKernel.OWN
-    has_radio = any(link.radio is not None for link in links.values())
-    if request.lab_kernel is KernelChoice.AUTO and has_radio and not apart:
+    wants_own = any(link.radio is not None for link in links.values()) or any(
+        WIREGUARD in column.protection for column in columns
+    )
+    if request.lab_kernel is KernelChoice.AUTO and wants_own and not apart:
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
@@ -443,11 +451,12 @@ def _columns(
                 f"two different links are called {profile.name}", hint="rename the file of one of them"
             )
         links[profile.name] = profile
-    protections = expand_ipsec(request.ipsec or "both")
-    proposals = {name: load_proposal(name) for name in protections if name != PROTECTION_OFF}
+    protections = _protections(request)
+    names = dict.fromkeys(name for protection in protections for name in protection)
+    proposals = {name: load_proposal(name) for name in names if name not in kinds.OTHERS}
     columns = [Column(LINK_LOCAL)] if local else []
     columns += [
-        Column(link, () if protection == PROTECTION_OFF else (protection,), initiators=count)
+        Column(link, protection, initiators=count)
         for protection in protections
         for link in links
         for count in _counts(len(machines.initiators) if machines else 1)
@@ -462,13 +471,19 @@ def _columns(
             f"expected at most {MOST_PATHS} paths (initiators of all columns), found more",
             hint="use fewer links, proposals or initiators",
         )
-    if request.ipsec and proposals and not links:
+    if (request.ipsec or request.protect) and names and not links:
         raise UsageError(
             f"IPsec protects a network, and the only link asked for is {LINK_LOCAL}",
             hint="add --link wired, or leave --ipsec out",
         )
     used = {column.link for column in columns}
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
+
+
+def _protections(request: Request) -> tuple[tuple[str, ...], ...]:
+    """What protects columns, each stack once and in the order asked; the empty one is for none."""
+    words = [*request.ipsec, *request.protect] or ["both"]
+    return tuple(dict.fromkeys(stack.split(word) for word in expand_ipsec(words)))
 
 
 def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:

@@ -132,9 +132,11 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
         return f"{sent} and {clear}" if path.is_shared else f"{sent} and ({frames.own} or {clear})"
     sample, others = frames.sample(one_in), frames.received(end)
     if path.is_shared:
-        mine = f"not {others} and {sample}" if others else f"{sent} and {sample}"
+        mine = f"({sent} and ({sample} or {portal}))"
+        if others:
+            mine = f"(not {others} and {sample}) or ({sent} and {portal})"
         # `vlan` has all that follows it look behind a tag, so it comes last.
-        return f"({mine}) or ({sent} and {portal}) or (vlan and {sent} and {portal})"
+        return f"{mine} or (vlan and {sent} and {portal})"
     received = f"(ip src host {peer} and ip dst host {own})"
     if others:
         received = f"({received} or {others})"

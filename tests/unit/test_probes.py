@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import Clock, LinkProfile, Status, TestbedKind
+from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.network.links import LinkPath
@@ -20,6 +20,7 @@ from harness.observe.counters import Observer
 from harness.observe.neighbours import Watching
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
+from harness.protection.ipsec.layer import EspLayer
 from harness.protection.ipsec.witness import Report, Witnesses
 from harness.results import probe_store
 from harness.results.probe_records import (
@@ -141,7 +142,7 @@ def probed_path(
     world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[Report] | None = None
 ) -> ProbedPath:
     """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
-    witnesses = None
+    layers: tuple[EspLayer, ...] = ()
     if reports is not None:
         witnesses = Witnesses(initiator=FakeWitness(*reports), target=FakeWitness(*reports))
     path = LinkPath(
@@ -155,9 +156,11 @@ def probed_path(
         target_address=FAR,
         is_shared=is_shared,
     )
+    if reports is not None:
+        layers = (EspLayer(below=path, algorithms=(), mode=IpsecMode.TRANSPORT, witnesses=witnesses),)
     raw = tmp_path / "raw"
     raw.mkdir(exist_ok=True)
-    return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), witnesses=witnesses)
+    return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), layers=layers)
 
 
 def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:

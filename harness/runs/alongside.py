@@ -36,9 +36,9 @@ class Alongside:
         # TCP is short: `harness probe` takes its time.
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
         # In virtual time ciphers cost nothing.
-        is_due = cell.column.protection and cell.repeat <= CIPHER_REPEATS
-        if is_due and not self.plan.virtual_time:
-            self._once(cell, lane, cipher.of(self.plan.proposals[cell.column.ipsec]), cell.repeat)
+        probe = cipher.of_protection(cell.column.protection, self.plan.proposals)
+        if probe is not None and cell.repeat <= CIPHER_REPEATS and not self.plan.virtual_time:
+            self._once(cell, lane, probe, cell.repeat)
 
     def _once(self, cell: Cell, lane: Lane, probe: Probe, repeat: int) -> None:
         record = judged.blank(self.plan, cell.column, probe, repeat=repeat)

@@ -22,6 +22,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import (
     LINK_LOCAL,
+    PROTECTION_OFF,
     BackingKind,
     Cell,
     Column,
@@ -383,7 +384,7 @@ class CellComposer:
         """The lane of one initiator over a path that is up: target, session, disk."""
         plan, host, path = self.plan, self.hosts.initiators[number], up.path
         lun = 0 if plan.shared_lun else number
-        name = f"{column.link}.{column.ipsec}"
+        name = ".".join((column.link, *(column.protection or (PROTECTION_OFF,))))
         if column.initiators > 1:
             name += f".{column.initiators}.{number + 1}"
         target = IscsiTarget(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from harness.analysis import theory
-from harness.analysis.theory import Burst, Direction, Esp, Session, Wire
+from harness.analysis.theory import Burst, Direction, Framing, Session, Wire
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 
@@ -35,17 +35,18 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     - ``round_trip_ns``: one round trip. ``iscsi_ns``: headers, and the round trips of R2Ts.
     - ``window_ns``: waits for ACKs in the middle of a burst that does not fit into the TCP window.
-    - ``link_ns``: the data in full TCP segments. ``esp_ns``: extra wire time of the same dialogue in ESP.
+    - ``link_ns``: the data in full TCP segments. ``framing_ns``: extra wire time of the same dialogue
+      with protection.
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
     - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
-    - ``sealed``: what there is to encrypt; empty without ESP.
+    - ``sealed``: what there is to encrypt; empty without protection.
     """
 
     round_trip_ns: float
     window_ns: float
     link_ns: float
     iscsi_ns: float
-    esp_ns: float
+    framing_ns: float
     busy_ns: float
     window_each_ns: float
     r2ts: int
@@ -56,7 +57,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alone_ns(self) -> float:
         """All that a single I/O pays for."""
-        return self.round_trip_ns + self.window_ns + self.link_ns + self.iscsi_ns + self.esp_ns
+        return self.round_trip_ns + self.window_ns + self.link_ns + self.iscsi_ns + self.framing_ns
 
     def is_window_narrow(self, depth: int) -> bool:
         """Whether TCP's window limits: at depth 1 its waits are longer than a round trip, at greater depth it
@@ -103,7 +104,7 @@ def session_of(
 @functools.lru_cache(maxsize=1024)
 def demands(
     link: LinkProfile,
-    esp: Esp | None,
+    framing: Framing | None,
     session: Session,
     direction: Direction,
     block_bytes: int,
@@ -112,7 +113,7 @@ def demands(
     window_bytes: int | None = None,
 ) -> Demands:
     """What ``block_bytes`` take, as commands of at most ``command_bytes`` that travel side by side."""
-    plain, wire = Wire(link=link), Wire(link=link, esp=esp)
+    plain, wire = Wire(link=link), Wire(link=link, framing=framing)
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
     without = [theory.bursts(plain, session, direction, length) for length in commands]
     dialogues = [theory.bursts(wire, session, direction, length) for length in commands]
@@ -120,7 +121,7 @@ def demands(
     alone_s = _stored_s(wire, dialogues) + sum(_serial_s(wire, dialogue) for dialogue in dialogues)
     # On a shared medium the ACKs take their turn; otherwise they pass in the other direction.
     acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
-    acks_esp_s = sum(_acks_s(wire, dialogue) for dialogue in dialogues)
+    acks_framed_s = sum(_acks_s(wire, dialogue) for dialogue in dialogues)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
     delay_s = link.path_delay_us * 1e-6
@@ -136,7 +137,7 @@ def demands(
             0.0, rtt_s - turn_s
         )
         each_s = block_bytes / window_bytes * rtt_s
-    ways = {"initiator": acks_esp_s / 2, "target": acks_esp_s / 2} if shared else {}
+    ways = {"initiator": acks_framed_s / 2, "target": acks_framed_s / 2} if shared else {}
     for dialogue in dialogues:
         for burst in dialogue:
             ways[burst.by] = ways.get(burst.by, 0.0) + wire.serialisation_s(burst.segments)
@@ -148,17 +149,17 @@ def demands(
         window_ns=stalls_s * 1e9,
         link_ns=(data_s + (acks_s if shared else 0.0)) * 1e9,
         iscsi_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,
-        esp_ns=(alone_s - bare_s + (acks_esp_s - acks_s if shared else 0.0)) * 1e9,
+        framing_ns=(alone_s - bare_s + (acks_framed_s - acks_s if shared else 0.0)) * 1e9,
         busy_ns=(sum(ways.values()) if shared else max(ways.values())) * 1e9,
         window_each_ns=each_s * 1e9,
         r2ts=longest // 2 - 1,
         mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
-        sealed=tuple(_sealed(esp, end, dialogues) for end in ENDS) if esp is not None else (),
+        sealed=tuple(_sealed(framing, end, dialogues) for end in ENDS) if framing is not None else (),
     )
 
 
-def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
+def _sealed(framing: Framing, end: End, dialogues: list[list[Burst]]) -> Sealed:
     lengths = [
         theory.IPV4_HEADER_BYTES + theory.TCP_HEADER_BYTES + data_bytes
         for dialogue in dialogues
@@ -166,7 +167,7 @@ def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
         if burst.by == end
         for data_bytes in burst.segments
     ]
-    return Sealed(by=end, packets=len(lengths), bytes=sum(map(esp.sealed_bytes, lengths)))
+    return Sealed(by=end, packets=len(lengths), bytes=sum(map(framing.sealed_bytes, lengths)))
 
 
 def _stored_s(wire: Wire, dialogues: list[list[Burst]]) -> float:

@@ -59,6 +59,9 @@ class Framing:
     def packet_bytes(self, cleartext_bytes: int) -> int:
         return cleartext_bytes + SECTAG_BYTES + ICV_BYTES
 
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        return cleartext_bytes + ETHERTYPE_BYTES
+
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """As Linux has it (``macsec_newlink()`` in drivers/net/macsec.c)."""
         return mtu_bytes - SECTAG_BYTES - ICV_BYTES

@@ -41,6 +41,9 @@ TAG_BYTES = 16
 BLOCK_BYTES = 16
 """The paper's section 5.4.6: what the packet is padded to."""
 
+AROUND_BYTES = IPV4_HEADER_BYTES + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
+"""Of each packet on the link, beside what is encrypted."""
+
 USUAL_OVERHEAD_BYTES = 80
 """What the kernel (``wg_setup()`` in drivers/net/wireguard/device.c) and wg-quick(8) take off a link's MTU:
 the outer header may be IPv6's. So do users' tunnels, and ours."""
@@ -63,9 +66,10 @@ class Framing:
     mtu_bytes: int
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
-        padded = cleartext_bytes + -cleartext_bytes % BLOCK_BYTES
-        message = HEADER_BYTES + min(padded, self.mtu_bytes) + TAG_BYTES
-        return IPV4_HEADER_BYTES + UDP_HEADER_BYTES + message
+        return self.sealed_bytes(cleartext_bytes) + AROUND_BYTES
+
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        return min(cleartext_bytes + -cleartext_bytes % BLOCK_BYTES, self.mtu_bytes)
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         return mtu_bytes - USUAL_OVERHEAD_BYTES
@@ -164,9 +168,6 @@ class Frames:
 
 
 # As a kind of protection
-
-AROUND_BYTES = IPV4_HEADER_BYTES + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
-"""Of each packet on the link, beside what is encrypted."""
 
 UNNUMBERED = 4
 """So many packets of a cell may be none that carry packets: a handshake each way as it begins and ends."""

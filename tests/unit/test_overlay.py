@@ -50,7 +50,7 @@ def test_protections_stack() -> None:
     both = theory.Stacked(layers=(macsec.Framing(), wireguard.framing(1468)))
     assert both.inner_mtu_bytes(1500) == 1388
     assert both.packet_bytes(52) == 52 + 12 + 60 + 32
-    path = theory.Wire(link=PATH.profile, esp=both)
+    path = theory.Wire(link=PATH.profile, framing=both)
     assert path.mss_bytes == 1388 - 52
 
 

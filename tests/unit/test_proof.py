@@ -282,7 +282,7 @@ def test_the_framing_of_every_proposal_accounts_for_packets_of_every_size(
     algorithms: tuple[str, ...], mode: IpsecMode, data_bytes: int
 ) -> None:
     """``Wire.frame_bytes`` is what virtual time measures to the byte (docs/theory.md)."""
-    frame_bytes = Wire(link=WIRED, esp=framing_of(algorithms, mode)).frame_bytes(data_bytes)
+    frame_bytes = Wire(link=WIRED, framing=framing_of(algorithms, mode)).frame_bytes(data_bytes)
     counted = data_bytes + 32 + (20 if mode is IpsecMode.TUNNEL else 0)
     packets = 10_000
     ways = [Way(packets, counted_bytes=counted, frame_bytes=frame_bytes) for _ in range(2)]
@@ -533,7 +533,7 @@ def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
 
 def test_the_order_of_names_does_not_matter() -> None:
     cell = Cell(algorithms=CBC[::-1])
-    frame_bytes = Wire(link=WIRED, esp=framing_of(CBC, IpsecMode.TRANSPORT)).frame_bytes(DATA_BYTES)
+    frame_bytes = Wire(link=WIRED, framing=framing_of(CBC, IpsecMode.TRANSPORT)).frame_bytes(DATA_BYTES)
     for way in (cell.to_target, cell.to_initiator):
         way.frame_bytes = frame_bytes
     assert cell.judge(protection(CBC))[1] == []

@@ -273,7 +273,7 @@ def test_section_names_refused(name: str) -> None:
 
 
 def test_a_hostile_line_takes_no_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     for line in (
         "bsrange=" + "1" * 5000 + "x",
         "bs=" + "4k," * 5000,
@@ -282,7 +282,7 @@ def test_a_hostile_line_takes_no_time() -> None:
     ):
         with pytest.raises(UsageError):
             one(f"[a]\n{line}\n")
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_files_of_the_user(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -419,13 +420,21 @@ def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> No
     assert len(outcome.reasons) == 1 and reason in outcome.reasons[0]
 
 
+def free_port() -> str:
+    """One that nobody listens on, nor another of these tests beside this one."""
+    with socket.socket(type=socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 @pytest.mark.parametrize("socket", list(Socket))
 def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: Socket) -> None:
     program = str(tmp_path / "round_trip")
     subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
-    argv = [program, "measure", "127.0.0.1", "47391", "-", "1024", "500", socket, "20"]
-    echoing = subprocess.Popen([program, "echo", "127.0.0.1", "47391"])
+    port = free_port()
+    argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", socket, "20"]
+    echoing = subprocess.Popen([program, "echo", "127.0.0.1", port])
     try:
         # What is sent before the far side listens is lost, and that is seen as well.
         done = subprocess.run(argv, capture_output=True, text=True, check=True)

@@ -238,13 +238,12 @@ def header(link_type: int, order: str = "<") -> bytes:
 
 @pytest.mark.parametrize(
     ("link_type", "cut"),
-    {
-        "Ethernet": (1, lambda frame: frame),
-        "cooked": (113, lambda frame: bytes(14) + frame[12:]),
-        "raw": (101, lambda frame: frame[14:]),
-        "raw, as BSD numbers it": (12, lambda frame: frame[14:]),
-    }.values(),
-    ids=str,
+    [
+        pytest.param(1, lambda frame: frame, id="Ethernet"),
+        pytest.param(113, lambda frame: bytes(14) + frame[12:], id="cooked"),
+        pytest.param(101, lambda frame: frame[14:], id="raw"),
+        pytest.param(12, lambda frame: frame[14:], id="raw, as BSD numbers it"),
+    ],
 )
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_files_of_each_kind_are_read(link_type: int, cut: Callable[[bytes], bytes], order: str) -> None:

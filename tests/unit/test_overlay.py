@@ -11,7 +11,6 @@ from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.protection import barrier, macsec, overlay, wireguard
 from harness.protection.overlay import Carried
-from harness.storage import nvme
 
 ETHERNET_HEADER_BYTES = 14
 PATH = LinkPath(
@@ -110,36 +109,3 @@ def test_packets_are_known_by_their_numbers() -> None:
     assert wireguard.numbered(data) == (9, 513)
     assert wireguard.numbered(bytes([1]) + bytes(147)) is None
     assert macsec.numbered(bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
-
-
-def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
-    asked = {"queues": "2", "queue_size": "64", "header_digest": "Yes", "data_digest": "No"}
-    made = nvme.Connection("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
-    words = made._options.split(",")
-    assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", "nqn=nqn.x"} <= set(words)
-    assert "data_digest" not in words
-    nvme.require_agreed(asked, {"queue_count": "3", "sqsize": "63"})
-    with pytest.raises(CommandFailed, match="queues of 2 was asked for, but 1"):
-        nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
-
-
-NVME = nvme.Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
-
-
-def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int]]:
-    """Who sends how many bytes, burst by burst."""
-    path = theory.Wire(link=PATH.profile)
-    return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]
-
-
-def test_what_nvme_tcp_sends_for_one_io() -> None:
-    assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
-    assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
-    assert dialogue("write", 16385) == [
-        ("initiator", 72),
-        ("target", 24),
-        ("initiator", 24 + 16385),
-        ("target", 24),
-    ]
-    disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=PATH.profile), "write", 1 << 18)]
-    assert disk == [False, False, False, True]

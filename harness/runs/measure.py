@@ -21,7 +21,7 @@ from harness.protection import bait, proof
 from harness.protection.capture import Capture, Seen
 from harness.runs import together
 from harness.runs.together import Client
-from harness.storage.iscsi.initiator import RemoteDisk
+from harness.storage.transport import Disk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Lane:
     """One initiator's way to its LUN, up: over which link, through which session, to which disk."""
 
     path: LinkPath
-    disk: RemoteDisk
+    disk: Disk
     capture: Capture
     session: dict[str, str]
     agreed: dict[str, dict[str, str]]

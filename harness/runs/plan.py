@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -14,8 +14,11 @@ from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
 from harness.model import (
+    ISCSI,
     LINK_LOCAL,
+    NVME_TCP,
     PROTECTION_OFF,
+    TRANSPORTS,
     Backing,
     BackingKind,
     Column,
@@ -301,8 +304,9 @@ def _lab_kernel(
     if needing:
         kernel.own_kernel()
         return LabKernel.OWN
-    has_radio = any(link.radio is not None for link in links.values())
-    if request.lab_kernel is KernelChoice.AUTO and has_radio and not apart:
+    # Debian's has neither 802.11 nor NVMe/TCP: there a radio is emulated, and such a column is skipped.
+    gains = NVME_TCP in request.transports or any(link.radio is not None for link in links.values())
+    if request.lab_kernel is KernelChoice.AUTO and gains and not apart:
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
@@ -446,10 +450,12 @@ def _columns(
     protections = expand_ipsec(request.ipsec or "both")
     proposals = {name: load_proposal(name) for name in protections if name != PROTECTION_OFF}
     columns = [Column(LINK_LOCAL)] if local else []
+    carried_by = _transports(request, links)
     columns += [
-        Column(link, () if protection == PROTECTION_OFF else (protection,), initiators=count)
+        Column(link, () if protection == PROTECTION_OFF else (protection,), transport, count)
         for protection in protections
         for link in links
+        for transport in carried_by
         for count in _counts(len(machines.initiators) if machines else 1)
     ]
     if len(columns) > MOST_COLUMNS:
@@ -469,6 +475,25 @@ def _columns(
         )
     used = {column.link for column in columns}
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
+
+
+def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
+    """What is to carry the disk over each link."""
+    for name in request.transports:
+        if name not in TRANSPORTS:
+            raise unknown_name("transport", name, TRANSPORTS)
+    if request.transports and not links:
+        raise UsageError(
+            f"a transport needs a network, and the only link asked for is {LINK_LOCAL}",
+            hint="add --link wired, or leave --transport out",
+        )
+    found = tuple(dict.fromkeys(request.transports)) or (ISCSI,)
+    if request.iscsi and ISCSI not in found:
+        raise UsageError(
+            f"--iscsi {request.iscsi[0]} is for {TRANSPORTS[ISCSI]}, found --transport {' '.join(found)}",
+            hint="add --transport iscsi, or leave --iscsi out",
+        )
+    return found
 
 
 def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:

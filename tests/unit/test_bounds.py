@@ -7,6 +7,7 @@ import pytest
 
 from harness.analysis import bounds
 from harness.model import LinkProfile, Proposal, Workload
+from harness.storage.iscsi.dialogue import Overheads
 from tests.unit.results_folder import GCM, WIFI, WIRED
 
 SESSION = {
@@ -20,6 +21,15 @@ SESSION = {
     "queue_depth": "32",
 }
 SHA1 = Proposal(name="x", title="x", esp="aes128-sha1", ike="x", kernel_algorithms=())
+
+
+def of_cell(
+    link: LinkProfile, session: dict[str, str], *, depth: int, block_bytes: int, writes: bool
+) -> bounds.Bound:
+    overheads = Overheads(agreed=session)
+    return bounds.of_cell(
+        link, None, None, session, overheads, depth=depth, block_bytes=block_bytes, writes=writes
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,11 +85,13 @@ def test_an_unknown_proposal_never_lowers_a_bound() -> None:
     ],
 )
 def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) -> None:
-    assert bounds.write_round_trips(size, {**SESSION, **changes}) == trips
+    assert Overheads(agreed={**SESSION, **changes}).write_round_trips(size) == trips
 
 
 def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
-    found = bounds.of_cell(WIFI, None, None, SESSION, depth=1, block_bytes=4096, writes=False)
+    found = bounds.of_cell(
+        WIFI, None, None, SESSION, Overheads(agreed=SESSION), depth=1, block_bytes=4096, writes=False
+    )
     assert found.in_flight_bytes == 4096
     trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
     assert found.by_round_trip == pytest.approx(trip)
@@ -88,14 +100,18 @@ def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
 
 
 def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
-    found = bounds.of_cell(WIFI, None, None, SESSION, depth=64, block_bytes=4096, writes=False)
+    found = bounds.of_cell(
+        WIFI, None, None, SESSION, Overheads(agreed=SESSION), depth=64, block_bytes=4096, writes=False
+    )
     assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
     assert found.bytes_per_s == found.by_rate
 
 
 def test_pieces_of_a_block_travel_side_by_side() -> None:
     session = {**SESSION, "max_sectors_kb": "124"}
-    found = bounds.of_cell(WIRED, None, None, session, depth=1, block_bytes=262144, writes=True)
+    found = bounds.of_cell(
+        WIRED, None, None, session, Overheads(agreed=session), depth=1, block_bytes=262144, writes=True
+    )
     assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
     rate = found.by_rate
     assert rate is not None
@@ -105,7 +121,7 @@ def test_pieces_of_a_block_travel_side_by_side() -> None:
 
 def test_what_a_profile_does_not_say_bounds_nothing() -> None:
     link = LinkProfile(name="x", title="x", emulated=False)
-    found = bounds.of_cell(link, None, None, {}, depth=1, block_bytes=4096, writes=True)
+    found = of_cell(link, {}, depth=1, block_bytes=4096, writes=True)
     assert found.bytes_per_s is None
     tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
     assert bounds.goodput_bytes_per_s(tiny, None, None) is None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from harness.analysis import theory
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import ISCSI, BackingKind
 from harness.storage import iscsi
 from harness.storage.iscsi import initiator, target
+from harness.storage.iscsi.dialogue import Dialogue, Overheads
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
 from harness.storage.transport import Export, Session, Sides
@@ -24,6 +26,7 @@ class Iscsi:
 
     name: ClassVar[str] = ISCSI
     port: ClassVar[int] = target.PORT
+    remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 
@@ -36,6 +39,17 @@ class Iscsi:
 
     def private_folders(self, role: str) -> tuple[str, ...]:
         return iscsi.private_folders(role)
+
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+    ) -> theory.Dialogue | None:
+        needed = Dialogue.needed(direction)
+        if not all(agreed.get(name, "").isdecimal() for name in needed):
+            return None
+        return Dialogue.from_negotiated(agreed, direction, window_bytes)
+
+    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
+        return Overheads(agreed=agreed)
 
     @contextlib.contextmanager
     def shared(self, sides: Sides) -> Iterator[IscsiSides]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.analysis import theory
+from harness.analysis.bounds import positive
 from harness.analysis.theory import Burst
 from harness.model import End
 
@@ -20,7 +22,7 @@ class Dialogue:
     """What the ends agreed on and send: Linux sends all that one end has to say at once (MSG_MORE).
 
     Without ``disable_sqflow`` each read's data is followed by a response capsule. Digests are off.
-    ``in_capsule_bytes`` and ``window_bytes`` are as in ``initiator.negotiated`` and ``theory.Dialogue``.
+    ``in_capsule_bytes`` is as in ``initiator.negotiated``, ``window_bytes`` as in ``theory.Dialogue``.
     """
 
     in_capsule_bytes: int
@@ -42,3 +44,26 @@ class Dialogue:
             sent("initiator", HEADER_BYTES + block_bytes),
             done,
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overheads:
+    """See ``bounds.Overheads``; ``agreed`` is what ``initiator.negotiated()`` gave."""
+
+    agreed: Mapping[str, str]
+
+    @property
+    def most_commands(self) -> int:
+        # The kernel counts the admin queue as well, and sqsize from 0.
+        queues, size = positive(self.agreed, "queue_count"), positive(self.agreed, "sqsize")
+        return max(0, queues - 1) * (size + 1) if size else 0
+
+    def write_round_trips(self, command_bytes: int) -> int:
+        """What does not go with its command waits for one R2T, which nvmet sends for all of it
+        (nvmet_setup_r2t_pdu())."""
+        at_once = self.agreed.get("in_capsule_bytes", "")
+        return 2 if at_once.isdecimal() and command_bytes > int(at_once) else 1
+
+    def header_bytes(self, data_bytes: int) -> int:
+        del data_bytes  # one PDU has it all
+        return HEADER_BYTES

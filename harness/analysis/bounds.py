@@ -12,31 +12,12 @@ from typing import Protocol
 
 import msgspec
 
-from harness.model import IpsecMode, LinkProfile, Proposal, Workload
+from harness.analysis.theory import ETHERNET_HEADER_BYTES, IPV4_HEADER_BYTES, TCP_HEADER_BYTES, Framing
+from harness.model import LinkProfile, Workload
 
-ETHERNET_HEADER_BYTES = 14
-TCP_IP_HEADER_BYTES = 52
-"""IPv4 20, TCP 20, and TCP's time stamps with their padding 12 (RFC 7323)."""
+TCP_IP_HEADER_BYTES = IPV4_HEADER_BYTES + TCP_HEADER_BYTES
 
 _SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
-_ESP_HEADER_BYTES = 8
-_TUNNEL_HEADER_BYTES = 20
-
-
-class EspFraming(msgspec.Struct, frozen=True):
-    """What ESP adds to a packet: IV, check value, and padding up to a whole number of blocks."""
-
-    iv_bytes: int
-    icv_bytes: int
-    align_bytes: int
-
-
-_FRAMINGS = (
-    (re.compile(r"aes\d+gcm16|chacha20poly1305"), EspFraming(8, 16, 4)),  # RFC 4106, RFC 7634
-    (re.compile(r"aes\d+-sha256"), EspFraming(16, 16, 16)),  # RFC 3602, RFC 4868
-    (re.compile(r"aes\d+-sha1"), EspFraming(16, 12, 16)),  # RFC 3602, RFC 2404
-    (re.compile(r"null-sha256"), EspFraming(0, 16, 4)),  # RFC 2410, RFC 4868
-)
 
 
 class Overheads(Protocol):
@@ -83,8 +64,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_cell(
     link: LinkProfile,
-    proposal: Proposal | None,
-    mode: str | None,
+    framing: Framing | None,
     session: Mapping[str, str],
     overheads: Overheads,
     *,
@@ -102,7 +82,7 @@ def of_cell(
         in_flight = min(in_flight, queue * piece)
     trips = overheads.write_round_trips(piece) if writes else 1
     rtt_s = round_trip_s(link)
-    goodput = goodput_bytes_per_s(link, proposal, mode)
+    goodput = goodput_bytes_per_s(link, framing)
     data = block_bytes / (block_bytes + overheads.header_bytes(block_bytes))
     return Bound(
         in_flight_bytes=in_flight,
@@ -118,37 +98,20 @@ def round_trip_s(link: LinkProfile) -> float | None:
     return 2e-6 * link.path_delay_us or None
 
 
-def goodput_bytes_per_s(link: LinkProfile, proposal: Proposal | None, mode: str | None) -> float | None:
+def goodput_bytes_per_s(link: LinkProfile, framing: Framing | None = None) -> float | None:
     """TCP payload in full frames, one way. None: the link is unshaped, or its MTU is too small for any.
 
-    A proposal of unknown framing counts as none: the bound is then too high, never too low.
+    ``framing`` is that of the column's protection. One that is unknown counts as none: the bound is then too
+    high, never too low.
     """
     if link.rate_bit_s is None:
         return None
-    packet, payload = link.mtu_bytes, link.mtu_bytes - TCP_IP_HEADER_BYTES
-    framing = esp_framing(proposal) if proposal else None
-    if framing:
-        packet, payload = esp_packet(link.mtu_bytes, framing, tunnel=mode == IpsecMode.TUNNEL)
-    frame = packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
+    packet = inner = link.mtu_bytes
+    if framing is not None:
+        inner = framing.inner_mtu_bytes(link.mtu_bytes)
+        packet = framing.packet_bytes(inner)
+    payload, frame = inner - TCP_IP_HEADER_BYTES, packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
     return link.rate_bit_s / 8 * payload / frame if payload > 0 else None
-
-
-def esp_framing(proposal: Proposal) -> EspFraming | None:
-    """The framing of a proposal in strongSwan's words; None if it is unknown."""
-    return next((framing for name, framing in _FRAMINGS if name.match(proposal.esp)), None)
-
-
-def esp_packet(mtu_bytes: int, framing: EspFraming, *, tunnel: bool) -> tuple[int, int]:
-    """The largest IP packet with ESP that fits into ``mtu_bytes``, and the TCP payload in it.
-
-    As in the kernel's xfrm_state_mtu (net/xfrm/xfrm_state.c): the encrypted part, with its two bytes of
-    trailer (RFC 4303, section 2), fills whole cipher blocks.
-    """
-    header = _ESP_HEADER_BYTES + framing.iv_bytes + (_TUNNEL_HEADER_BYTES if tunnel else 0)
-    outside = 0 if tunnel else 20  # the IP header, which transport mode leaves in the clear
-    around = header + framing.icv_bytes + outside
-    encrypted = (mtu_bytes - around) // framing.align_bytes * framing.align_bytes
-    return encrypted + around, encrypted + outside - 2 - TCP_IP_HEADER_BYTES
 
 
 def depth_of(workload: Workload) -> int:

@@ -57,9 +57,15 @@ class Framing(Protocol):
         """What carries an IP packet of that length."""
         ...
 
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        """What is encrypted of it, with padding."""
+        ...
+
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """The longest IP packet that may be sent, if ``mtu_bytes`` may be without protection."""
         ...
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,14 @@ class Stacked:
         for layer in reversed(self.layers):
             cleartext_bytes = layer.packet_bytes(cleartext_bytes)
         return cleartext_bytes
+
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        """By all of them: what one has encrypted is a packet to the next."""
+        sealed = 0
+        for layer in reversed(self.layers):
+            sealed += layer.sealed_bytes(cleartext_bytes)
+            cleartext_bytes = layer.packet_bytes(cleartext_bytes)
+        return sealed
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         for layer in self.layers:
@@ -139,26 +153,34 @@ class Dialogue(Hashable, Protocol):
         ...
 
 
+def known_esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp | None:
+    """The framing of a proposal; None if an algorithm is unknown."""
+    try:
+        return esp(kernel_algorithms, mode)
+    except (KeyError, IndexError):
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wire:
     """A link and its protection."""
 
     link: LinkProfile
-    esp: Framing | None = None
+    framing: Framing | None = None
 
     @property
     def mss_bytes(self) -> int:
-        """The most data in a segment (RFC 9293, section 3.7.1), after ESP's part of the MTU."""
+        """The most data in a segment (RFC 9293, section 3.7.1), after protection's part of the MTU."""
         mtu_bytes = self.link.mtu_bytes
-        if self.esp is not None:
-            mtu_bytes = self.esp.inner_mtu_bytes(mtu_bytes)
+        if self.framing is not None:
+            mtu_bytes = self.framing.inner_mtu_bytes(mtu_bytes)
         return mtu_bytes - IPV4_HEADER_BYTES - TCP_HEADER_BYTES
 
     def frame_bytes(self, data_bytes: int) -> int:
         """The Ethernet frame of a segment, as an interface counts it: without preamble, gap and FCS."""
         packet_bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + data_bytes
-        if self.esp is not None:
-            packet_bytes = self.esp.packet_bytes(packet_bytes)
+        if self.framing is not None:
+            packet_bytes = self.framing.packet_bytes(packet_bytes)
         return ETHERNET_HEADER_BYTES + packet_bytes
 
     def serialisation_s(self, segments: Sequence[int]) -> float:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from harness.analysis import bounds, disturbance, stats, theory
-from harness.analysis.theory import Direction, Esp
+from harness.analysis import bounds, disturbance, stats
+from harness.analysis.theory import Direction
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
@@ -25,11 +25,11 @@ from harness.model import (
     Column,
     IpsecMode,
     Plan,
-    Proposal,
     Record,
     Workload,
     drivers,
 )
+from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.storage import transports
 from harness.table import notes
@@ -40,10 +40,10 @@ Samples = Mapping[str, Sequence[Record]]
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True):
-    """The same workload on the same link with less protection: time per I/O, and ESP's framing in it."""
+    """The same workload on the same link with less protection: time per I/O, and framing in it."""
 
     time_ns: Span
-    esp_ns: float = 0.0
+    framing_ns: float = 0.0
     busy: Span | None = None
 
 
@@ -274,17 +274,18 @@ class _ColumnOf:
         if dialogue is None:
             title = TRANSPORTS.get(key.transport or "", "session")
             return None, [f"the record does not have the negotiated {title} parameters"]
-        esp, words = None, []
+        framing, words = None, []
         if key.protection:
-            esp = framing(self.proposals.get(key.column.ipsec), key.ipsec_mode)
-            if esp is None:
+            mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
+            framing = kinds.framing(key.protection, self.proposals, mode, self.link.mtu_bytes)
+            if framing is None:
                 words = [f"the framing of {'+'.join(key.protection)} is unknown"]
         limit_kib = record.session.get("max_sectors_kb", "")
         command_bytes = int(limit_kib) * 1024 if limit_kib.isdecimal() and int(limit_kib) else None
         return (
             path.demands(
                 link,
-                esp,
+                framing,
                 dialogue,
                 direction,
                 block_bytes,
@@ -337,7 +338,7 @@ class _ColumnOf:
             demands, _ = step._demands(good[0], direction, good[0].block_bytes, self._round_trip(good))
             return Ladder(
                 time_ns=times(good),
-                esp_ns=demands.esp_ns if demands else 0.0,
+                framing_ns=demands.framing_ns if demands else 0.0,
                 busy=busy_of(good, self.idling_ns),
             )
         return None
@@ -444,16 +445,6 @@ def depth_of(workload: Workload, record: Record) -> int:
         return depth
     most = transports.named(record.transport).overheads(record.session).most_commands
     return min(depth, most) if most else depth
-
-
-def framing(proposal: Proposal | None, mode: str | None) -> Esp | None:
-    """ESP's framing; None if it is unknown."""
-    if proposal is None:
-        return None
-    try:
-        return theory.esp(proposal.kernel_algorithms, IpsecMode(mode or IpsecMode.TRANSPORT))
-    except (KeyError, IndexError):
-        return None
 
 
 def _without_depth(workload: Workload) -> dict[str, str | None]:

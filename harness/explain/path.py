@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from harness.analysis import theory
-from harness.analysis.theory import Burst, Dialogue, Direction, Esp, Wire
+from harness.analysis.theory import Burst, Dialogue, Direction, Framing, Wire
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 from harness.storage import transports
@@ -34,17 +34,18 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     - ``round_trip_ns``: one round trip. ``transport_ns``: headers, and the round trips of R2Ts.
     - ``window_ns``: waits for ACKs in the middle of a burst that does not fit into the TCP window.
-    - ``link_ns``: the data in full TCP segments. ``esp_ns``: extra wire time of the same dialogue in ESP.
+    - ``link_ns``: the data in full TCP segments. ``framing_ns``: extra wire time of the same dialogue
+      with protection.
     - ``busy_ns``: how long the busier direction is occupied; both together if they share the medium.
     - ``window_each_ns``: the least time per I/O that the window allows, at any depth.
-    - ``sealed``: what there is to encrypt; empty without ESP.
+    - ``sealed``: what there is to encrypt; empty without protection.
     """
 
     round_trip_ns: float
     window_ns: float
     link_ns: float
     transport_ns: float
-    esp_ns: float
+    framing_ns: float
     busy_ns: float
     window_each_ns: float
     r2ts: int
@@ -55,7 +56,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alone_ns(self) -> float:
         """All that a single I/O pays for."""
-        return self.round_trip_ns + self.window_ns + self.link_ns + self.transport_ns + self.esp_ns
+        return self.round_trip_ns + self.window_ns + self.link_ns + self.transport_ns + self.framing_ns
 
     def is_window_narrow(self, depth: int) -> bool:
         """Whether TCP's window limits: at depth 1 its waits are longer than a round trip, at greater depth it
@@ -99,7 +100,7 @@ def dialogue_of(
 @functools.lru_cache(maxsize=1024)
 def demands(
     link: LinkProfile,
-    esp: Esp | None,
+    framing: Framing | None,
     dialogue: Dialogue,
     direction: Direction,
     block_bytes: int,
@@ -108,7 +109,7 @@ def demands(
     window_bytes: int | None = None,
 ) -> Demands:
     """What ``block_bytes`` take, as commands of at most ``command_bytes`` that travel side by side."""
-    plain, wire = Wire(link=link), Wire(link=link, esp=esp)
+    plain, wire = Wire(link=link), Wire(link=link, framing=framing)
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
     without = [dialogue.bursts(plain, direction, length) for length in commands]
     within = [dialogue.bursts(wire, direction, length) for length in commands]
@@ -116,7 +117,7 @@ def demands(
     alone_s = _stored_s(wire, within) + sum(_serial_s(wire, bursts) for bursts in within)
     # On a shared medium the ACKs take their turn; otherwise they pass in the other direction.
     acks_s = sum(_acks_s(plain, bursts) for bursts in without)
-    acks_esp_s = sum(_acks_s(wire, bursts) for bursts in within)
+    acks_framed_s = sum(_acks_s(wire, bursts) for bursts in within)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
     delay_s = link.path_delay_us * 1e-6
@@ -132,7 +133,7 @@ def demands(
             0.0, rtt_s - turn_s
         )
         each_s = block_bytes / window_bytes * rtt_s
-    ways = {"initiator": acks_esp_s / 2, "target": acks_esp_s / 2} if shared else {}
+    ways = {"initiator": acks_framed_s / 2, "target": acks_framed_s / 2} if shared else {}
     for bursts in within:
         for burst in bursts:
             ways[burst.by] = ways.get(burst.by, 0.0) + wire.serialisation_s(burst.segments)
@@ -144,17 +145,17 @@ def demands(
         window_ns=stalls_s * 1e9,
         link_ns=(data_s + (acks_s if shared else 0.0)) * 1e9,
         transport_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,
-        esp_ns=(alone_s - bare_s + (acks_esp_s - acks_s if shared else 0.0)) * 1e9,
+        framing_ns=(alone_s - bare_s + (acks_framed_s - acks_s if shared else 0.0)) * 1e9,
         busy_ns=(sum(ways.values()) if shared else max(ways.values())) * 1e9,
         window_each_ns=each_s * 1e9,
         r2ts=longest // 2 - 1,
         mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
-        sealed=tuple(_sealed(esp, end, within) for end in ENDS) if esp is not None else (),
+        sealed=tuple(_sealed(framing, end, within) for end in ENDS) if framing is not None else (),
     )
 
 
-def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
+def _sealed(framing: Framing, end: End, dialogues: list[list[Burst]]) -> Sealed:
     lengths = [
         theory.IPV4_HEADER_BYTES + theory.TCP_HEADER_BYTES + data_bytes
         for dialogue in dialogues
@@ -162,7 +163,7 @@ def _sealed(esp: Esp, end: End, dialogues: list[list[Burst]]) -> Sealed:
         if burst.by == end
         for data_bytes in burst.segments
     ]
-    return Sealed(by=end, packets=len(lengths), bytes=sum(map(esp.sealed_bytes, lengths)))
+    return Sealed(by=end, packets=len(lengths), bytes=sum(map(framing.sealed_bytes, lengths)))
 
 
 def _stored_s(wire: Wire, dialogues: list[list[Burst]]) -> float:

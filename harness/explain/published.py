@@ -127,7 +127,7 @@ def _cell(
     framing_ns = None
     if column.protection and column.link in links:
         asked = path.demands(links[column.link], DEAREST, USUAL, direction, block_bytes)
-        framing_ns = asked.esp_ns
+        framing_ns = asked.framing_ns
     ratio, factor = row[place] / base, noise[column.link]
     limit, words = _limit(column, ratio, factor, time_ns, added_ns, framing_ns)
     return Concluded(

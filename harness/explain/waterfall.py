@@ -124,9 +124,9 @@ def _crypto(
         return least, float("inf")
     if _is_by_core(evidence, plain, busy):
         return max(least, cipher_ns), cipher_ns
-    esp_ns = evidence.path.esp_ns if evidence.path is not None else 0.0
+    framing_ns = evidence.path.framing_ns if evidence.path is not None else 0.0
     idle_ns = time_ns * (1 - busy) if busy is not None else 0.0
-    idle_without_ns = at(plain.time_ns) * (1 - at(plain.busy) if plain.busy is not None else 1) + esp_ns
+    idle_without_ns = at(plain.time_ns) * (1 - at(plain.busy) if plain.busy is not None else 1) + framing_ns
     return max(least, cipher_ns - max(0.0, idle_without_ns - idle_ns)), cipher_ns
 
 
@@ -162,8 +162,8 @@ def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None,
     """
     if busy is not None and below.busy is not None and _is_by_core(evidence, below, busy):
         return time_ns * busy - at(below.time_ns) * at(below.busy)
-    esp_ns = evidence.path.esp_ns if evidence.path is not None else 0.0
-    return time_ns - at(below.time_ns) - (esp_ns - below.esp_ns)
+    framing_ns = evidence.path.framing_ns if evidence.path is not None else 0.0
+    return time_ns - at(below.time_ns) - (framing_ns - below.framing_ns)
 
 
 def parts(reading: Reading) -> dict[str, float]:
@@ -181,7 +181,7 @@ def parts(reading: Reading) -> dict[str, float]:
             "round_trip": reading.path.round_trip_ns,
             "window": reading.path.window_ns,
             "transport": reading.path.transport_ns,
-            "esp_framing": reading.path.esp_ns,
+            "esp_framing": reading.path.framing_ns,
         }
         found |= {name: value for name, value in path.items() if value > 0}
     if reading.crypto_ns:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -96,8 +96,8 @@ class Security(enum.StrEnum):
 PROTECTION_OFF = "off"
 """What is typed, and shown, where nothing protects a link."""
 
-WIREGUARD = "wireguard"
-MACSEC = "macsec"
+WIREGUARD: Final = "wireguard"
+MACSEC: Final = "macsec"
 """Protections that are no ESP proposals of ``ipsec/``."""
 
 _PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec"}

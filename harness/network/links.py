@@ -29,7 +29,7 @@ MODULES = ("veth", *SHAPING_MODULES)
 HALF_DUPLEX_MODULES = ("ifb", "sch_ingress", "cls_matchall", "act_mirred")
 LEAVES = (
     Leftover(what="the network namespace", names='ls /run/netns 2>/dev/null | grep -e "^harness-$1-"'),
-    Leftover(what="the interface", names='ls /sys/class/net | grep -e "^h$1[it][0-9]"'),
+    Leftover(what="the interface", names='ls /sys/class/net | grep -e "^h$1[itw-z][0-9]"'),
 )
 
 NETWORK = "198.18"

@@ -152,9 +152,16 @@ def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
     names = [
         name
         for word in ",".join(asked).split(",")
-        for name in _MEANINGS.get(word.strip(" "), (check_name("proposal", word.strip(" ")),))
+        for name in _MEANINGS.get(word.strip(" ")) or (_stack(word.strip(" ")),)
     ]
     return tuple(dict.fromkeys(names))
+
+
+def _stack(word: str) -> str:
+    """One name, or several joined by ``+``. UsageError for what can name none."""
+    for name in word.split("+"):
+        check_name("proposal", name)
+    return word
 
 
 def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) -> Path:

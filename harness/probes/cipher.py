@@ -1,4 +1,4 @@
-"""The ciphers of ESP by themselves: ``programs/cipher.py`` in each kernel of a path, under the same drivers.
+"""The ciphers of protections by themselves: ``programs/cipher.py`` in each kernel of a path, by AF_ALG.
 
 ESP asks the kernel for one AEAD in every case: that of RFC 4106 or RFC 7634, or ``authenc`` of a check and a
 cipher (net/ipv4/esp4.c, esp_init_aead() and esp_init_authenc()). AF_ALG gives out the same ones.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from harness.analysis import theory
 from harness.hosts import Host, programs
-from harness.model import Proposal
+from harness.model import MACSEC, WIREGUARD, Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
@@ -35,10 +35,21 @@ KEY_BYTES = {
     "ecb(cipher_null)": 0,
     "cbc(des3_ede)": 24,  # RFC 2451, section 2.2
     "rfc7539esp(chacha20,poly1305)": 36,  # RFC 7634, section 2: 32, and 4 of salt
+    "rfc7539(chacha20,poly1305)": 32,  # RFC 8439, section 2.8
     "hmac(sha1)": 20,  # RFC 2404, section 3
     "hmac(sha256)": 32,  # RFC 4868, section 2.1.1
 }
 """Of what has keys of one length."""
+
+
+BARE = {"gcm(aes)": (12, 16), "rfc7539(chacha20,poly1305)": (12, 16)}
+"""AEADs that are not ESP's: bytes of IV and check value (SP 800-38D; RFC 8439, section 2.8)."""
+
+OF_OTHERS = {
+    MACSEC: Cipher(algorithms=("gcm(aes)",), key_bits=128),
+    # The kernel's WireGuard calls its library, not the crypto API: the same code of another's calls.
+    WIREGUARD: Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
+}
 
 
 class Aead(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +69,20 @@ def of(proposal: Proposal) -> Cipher:
     return Cipher(algorithms=proposal.kernel_algorithms, key_bits=key_bits)
 
 
+def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) -> Cipher | None:
+    """The probe of what encrypts a path; None for nothing, and for several within each other."""
+    if len(protection) != 1:
+        return None
+    (name,) = protection
+    return OF_OTHERS.get(name) or of(proposals[name])
+
+
 def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:
-    """As ESP would ask for it. KeyError for algorithms that are not known here."""
+    """As its user would ask for it. KeyError for algorithms that are not known here."""
+    if algorithms[0] in BARE:
+        iv_bytes, icv_bytes = BARE[algorithms[0]]
+        key = _key(algorithms[0], key_bits)
+        return Aead(name=algorithms[0], key=key.hex(), iv_bytes=iv_bytes, icv_bytes=icv_bytes)
     encryption = next((name for name in algorithms if name in theory.CIPHERS), algorithms[0])
     key = _key(encryption, key_bits)
     name = encryption

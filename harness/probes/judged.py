@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from harness.observe.counters import Traffic
 from harness.observe.neighbours import Watch
 from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath
-from harness.protection.ipsec.witness import Witnesses
+from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
 
 NET_DEV = "/proc/net/dev"
@@ -69,7 +69,7 @@ def measure(
 
     ``watch`` watches who else uses the machines, ``folder`` is the run's. Raises HostLost alone.
     """
-    if _uses_esp(record) and probed.path.is_shared:
+    if _is_protected(record) and probed.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
     began = time.monotonic_ns()
     record = msgspec.structs.replace(record, started_unix_s=time.time())
@@ -93,18 +93,22 @@ def _measure(
     record: ProbeRecord, probed: ProbedPath, observer: counters.Observer, watch: Watch
 ) -> ProbeRecord:
     path = probed.path
-    witnesses = probed.witnesses if _uses_esp(record) else None
-    esp_before = _esp_bytes(witnesses) if witnesses is not None else ()
+    layers = probed.layers if _is_protected(record) else ()
+    carried_before = _carried(layers)
     interfaces = _watch_interfaces(path)
     counted = observer.watch()
     with watch() as watching:
         outcome = MEASURES[type(record.probe)](record.probe, probed)
     seen, grown = counted(), interfaces()
-    esp = None
-    if witnesses is not None:
-        esp = min(now - was for was, now in zip(esp_before, _esp_bytes(witnesses), strict=True))
-        if esp < outcome.moved_bytes:
-            outcome.refuse(f"{outcome.moved_bytes} bytes were moved, but ESP carried only {esp}")
+    grown_bytes = {
+        layer.title: min(now - was for was, now in zip(before, after, strict=True))
+        for layer, before, after in zip(layers, carried_before, _carried(layers), strict=True)
+    }
+    for title, carried_bytes in grown_bytes.items():
+        if carried_bytes < outcome.moved_bytes:
+            outcome.refuse(
+                f"{outcome.moved_bytes} bytes were moved, but {title} carried only {carried_bytes}"
+            )
     return msgspec.structs.replace(
         record,
         status=Status.INVALID if outcome.reasons else outcome.status,
@@ -115,18 +119,18 @@ def _measure(
         interfaces=(*grown, *seen.interfaces),
         others=watching.taken(),
         unseen=dict(seen.unseen),
-        protected_bytes=esp,
+        protected_bytes=min(grown_bytes.values(), default=None),
     )
 
 
-def _uses_esp(record: ProbeRecord) -> bool:
+def _is_protected(record: ProbeRecord) -> bool:
     """A cipher by itself sends nothing."""
     return record.is_protected and not isinstance(record.probe, Cipher)
 
 
-def _esp_bytes(witnesses: Witnesses) -> tuple[int, ...]:
-    """What all security associations of a path have carried so far; the initiator's first."""
-    return tuple(sum(state.bytes for state in report.states) for report in witnesses.look())
+def _carried(layers: Sequence[Layer]) -> list[list[int]]:
+    """What each layer has carried so far by the counters of both ends, both ways."""
+    return [[look.tally.out.bytes + look.tally.into.bytes for look in layer.look()] for layer in layers]
 
 
 def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:

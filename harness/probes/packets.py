@@ -58,7 +58,7 @@ def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:
 
 def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
     outcome = Outcome()
-    if probe.tool is Flood.HPING3 and probed.witnesses is not None:
+    if probe.tool is Flood.HPING3 and probed.layers:
         raise RequirementError(
             "hping3 listens where packets are still encrypted, and hears no answers through IPsec",
             hint="use the probe that floods with ping",

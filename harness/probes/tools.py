@@ -11,7 +11,7 @@ from harness.hosts.runner import Completed
 from harness.model import Status
 from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
-from harness.protection.ipsec.witness import Witnesses
+from harness.protection.layer import Layer
 from harness.results.probe_records import Figures
 
 UNPROTECTED = "only the portal's ports are protected on a real link, so a probe would show it without IPsec"
@@ -21,13 +21,13 @@ UNPROTECTED = "only the portal's ports are protected on a real link, so a probe 
 class ProbedPath:
     """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down.
 
-    A protected path has ``witnesses``, who tell what ESP carried.
+    A protected path has ``layers``, which tell what they carried.
     """
 
     path: LinkPath
     raw: Path
     journal: Journal
-    witnesses: Witnesses | None = None
+    layers: tuple[Layer, ...] = ()
 
 
 @dataclass(kw_only=True)

@@ -9,6 +9,7 @@ it, and the policy that stops all traffic is the one that is left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.undo import Step
 from harness.model import End
+from harness.network.links import LinkPath
+from harness.protection import ipsec
 
 PASSAGE_PRIORITY = 19_000
 """Behind the policies of a path's own IPsec (``ipsec.POLICY_PRIORITY``), which may have to protect the same
@@ -66,3 +69,16 @@ class Passage(Barrier, frozen=True):
     @property
     def _device(self) -> tuple[str, ...]:
         return ("dev", self.interface)
+
+
+def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
+    """What a host still has of barriers and passages to the ends of these paths."""
+    addresses = {address for path in paths for address in (path.initiator_address, path.target_address)}
+    text = host.run(["ip", "xfrm", "policy", "list"], check=False).stdout
+    return [
+        f"the policy {policy.text} dir {policy.direction}"
+        for policy in ipsec.parse_policies(text)
+        if policy.source == "0.0.0.0/0"
+        and policy.priority in (PASSAGE_PRIORITY, BARRIER_PRIORITY)
+        and policy.destination.removesuffix("/32") in addresses
+    ]

@@ -1,10 +1,9 @@
 """What was really on the link: tcpdump(8) at both ends, for as long as a column is up.
 
 Each end captures what it sends, because in tunnel mode the kernel shows a received packet to taps a second
-time after it has been decrypted; together the two see every frame once, as it left. ESP is sampled by its
-sequence number (RFC 4303, section 2.2), so that it is known which packets are due; cleartext is sampled in
-columns without IPsec alone. Where the link is the run's own, captures of protected columns keep whatever is
-not ESP.
+time after it has been decrypted; together the two see every frame once, as it left. Protected packets are
+sampled by their number, so that it is known which are due; cleartext is sampled in columns without protection
+alone. Where the link is the run's own, captures of protected columns keep whatever is not protected.
 
 tcpdump says on SIGUSR1 what it has taken from the kernel and what the kernel dropped. So each look is
 complete: it ends when every frame that had passed until then is in the file.
@@ -21,14 +20,13 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 from pathlib import Path
 
 from harness.hosts import Daemon, Host, runner
 from harness.model import End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
 from harness.network.links import LinkPath
-from harness.protection.ipsec import IKE_PORT
+from harness.protection.layer import ETHERTYPE_IPV4, Frames
 
 SNAP_BYTES = 96
 """Of each frame: two VLAN tags, IPv6 and its hop-by-hop options, and what tells one packet from another."""
@@ -42,9 +40,9 @@ ETHERTYPE_AT = {1: 12, 113: 14}
 """By link type (pcap-linktype(7)): Ethernet, and what Linux cooks up where it has no header of its own."""
 
 RAW_IP = (12, 101)
-ETHERTYPE_IPV4, ETHERTYPE_ARP, ETHERTYPE_IPV6, ETHERTYPE_EAPOL = 0x0800, 0x0806, 0x86DD, 0x888E
+ETHERTYPE_ARP, ETHERTYPE_IPV6, ETHERTYPE_EAPOL = 0x0806, 0x86DD, 0x888E
 VLAN_TAGS = (0x8100, 0x88A8)
-IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ESP, IPPROTO_ICMPV6, HOP_BY_HOP = 6, 17, 50, 58, 0
+IPPROTO_TCP, IPPROTO_ICMPV6, HOP_BY_HOP = 6, 58, 0
 NEIGHBOUR_DISCOVERY = (*range(130, 138), 143)
 """Types of ICMPv6 by which hosts and routers find each other: RFC 2710, 3810 and 4861."""
 
@@ -68,12 +66,13 @@ _COUNTS = re.compile(
 class Seen:
     """Frames that one end sent since the last look, and why that cannot be relied on (``fault``).
 
-    ``esp`` are the sequence numbers of the ESP packets sampled, by SPI. ``cleartext`` counts the portal's TCP
-    segments. ``control`` is what comes before any protection: IKE, ARP and their like, received ones too.
-    ``other`` is the rest. ``clear_bytes`` is the length of all frames that are not ESP.
+    ``numbers`` are those of the protected packets sampled, by what numbers them (an SPI). ``cleartext``
+    counts the portal's TCP segments. ``control`` is what comes before any protection: IKE, ARP and their
+    like, received ones too. ``other`` is the rest. ``clear_bytes`` is the length of all frames that are not
+    protected.
     """
 
-    esp: dict[int, set[int]] = field(default_factory=dict)
+    numbers: dict[int, set[int]] = field(default_factory=dict)
     cleartext: int = 0
     control: int = 0
     other: int = 0
@@ -82,16 +81,16 @@ class Seen:
 
     @property
     def sampled(self) -> int:
-        """How many ESP packets there are."""
-        return sum(map(len, self.esp.values()))
+        """How many protected packets there are."""
+        return sum(map(len, self.numbers.values()))
 
     @property
     def clear_frames(self) -> int:
         return self.cleartext + self.control + self.other
 
     def add(self, later: Seen) -> None:
-        for spi, numbers in later.esp.items():
-            self.esp.setdefault(spi, set()).update(numbers)
+        for stream, numbers in later.numbers.items():
+            self.numbers.setdefault(stream, set()).update(numbers)
         self.cleartext += later.cleartext
         self.control += later.control
         self.other += later.other
@@ -100,7 +99,7 @@ class Seen:
 
 
 def sampling(profile: LinkProfile) -> int:
-    """Of how many ESP packets one is kept: a power of two up to 256.
+    """Of how many protected packets one is kept: a power of two up to 256.
 
     It leaves some 64 a second of what the link can be expected to carry. Each kept packet wakes tcpdump,
     which the machine under test pays for; too few would prove nothing. One request at a time makes about
@@ -113,7 +112,7 @@ def sampling(profile: LinkProfile) -> int:
     return min(MOST_SPARSE, 1 << (sparse.bit_length() - 1))
 
 
-def expression(path: LinkPath, end: End, *, protected: bool, one_in: int) -> str:
+def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one_in: int) -> str:
     """The pcap-filter(7) of a column at one end.
 
     What it sends is told by its address: `outbound` would say it of all frames, but libpcap filters the first
@@ -130,20 +129,25 @@ def expression(path: LinkPath, end: End, *, protected: bool, one_in: int) -> str
         # Of every connection the first and the last segments, and of the others a sample.
         sample = f"(tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0 or ip[4:2] % {PRIMES[one_in]} = 0)"
         clear = f"(tcp port {path.port} and {sample})"
-        return f"{sent} and {clear}" if path.is_shared else f"{sent} and (ip proto 50 or {clear})"
-    # The sequence number is the second word of ESP, behind an IP header of 20 bytes.
-    sample = f"(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & {one_in - 1:#x} = 0)"
+        return f"{sent} and {clear}" if path.is_shared else f"{sent} and ({frames.own} or {clear})"
+    sample, others = frames.sample(one_in), frames.received(end)
     if path.is_shared:
+        mine = f"({sent} and ({sample} or {portal}))"
+        if others:
+            mine = f"(not {others} and {sample}) or ({sent} and {portal})"
         # `vlan` has all that follows it look behind a tag, so it comes last.
-        return f"({sent} and ({sample} or {portal})) or (vlan and {sent} and {portal})"
-    return f"not (ip src host {peer} and ip dst host {own}) and (not ip proto 50 or {sample})"
+        return f"{mine} or (vlan and {sent} and {portal})"
+    received = f"(ip src host {peer} and ip dst host {own})"
+    if others:
+        received = f"({received} or {others})"
+    return f"not {received} and (not ({frames.own}) or {sample})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """Tells frames apart. ``link_type`` is that of a pcap file, ``order`` its byte order for struct."""
 
-    addresses: tuple[bytes, bytes]
+    frames: Frames
     port: int
     link_type: int = 1
     order: str = "<"
@@ -157,7 +161,7 @@ class Reader:
                 f"expected a capture of Ethernet frames or IP packets, found one of link type {link_type}",
                 hint="name an interface that tcpdump shows as EN10MB, LINUX_SLL or RAW",
             )
-        return Reader(addresses=self.addresses, port=self.port, link_type=link_type, order=order)
+        return Reader(frames=self.frames, port=self.port, link_type=link_type, order=order)
 
     def count(self, data: bytes, seen: Seen) -> tuple[int, int]:
         """Count the whole pcap records in ``data``; returns how many they were and the bytes they took."""
@@ -174,12 +178,14 @@ class Reader:
 
     def tell(self, frame: bytes, length: int, seen: Seen) -> None:
         """Count one frame of ``length`` bytes, of which ``frame`` is the beginning."""
-        esp = None
         try:
             kind, packet = self._network(frame)
-            if kind == ETHERTYPE_IPV4 and packet[9] == IPPROTO_ESP:
-                esp = self._esp(packet)
-            elif self._is_portal(kind, packet):
+            number = self.frames.number(kind, packet)
+            if number is not None:
+                stream, place = number
+                seen.numbers.setdefault(stream, set()).add(place)
+                return
+            if self._is_portal(kind, packet):
                 seen.cleartext += 1
             elif self._is_control(kind, packet):
                 seen.control += 1
@@ -188,11 +194,7 @@ class Reader:
         except (struct.error, IndexError):
             # Too short for what it says it is: nothing that is accounted for.
             seen.other += 1
-        if esp is None:
-            seen.clear_bytes += length
-        else:
-            spi, number = esp
-            seen.esp.setdefault(spi, set()).add(number)
+        seen.clear_bytes += length
 
     def _network(self, frame: bytes) -> tuple[int, bytes]:
         """The type of a frame, behind its VLAN tags (IEEE Std 802.1Q, 9.4), and what it carries."""
@@ -204,12 +206,6 @@ class Reader:
             at += 4
             (kind,) = struct.unpack_from("!H", frame, at)
         return kind, frame[at + 2 :]
-
-    def _esp(self, packet: bytes) -> tuple[int, int]:
-        """SPI and sequence number (RFC 4303, section 2); 0 and 0 of a fragment behind the first."""
-        fragment = struct.unpack_from("!H", packet, 6)[0] & 0x1FFF
-        spi, number = struct.unpack_from("!II", packet, 4 * (packet[0] & 0xF)) if not fragment else (0, 0)
-        return spi, number
 
     def _transport(self, kind: int, packet: bytes) -> tuple[int, bytes]:
         """The protocol of an IP packet, and what it carries; of IPv6, behind hop-by-hop options."""
@@ -230,11 +226,8 @@ class Reader:
         return bool(is_rest) or self.port in struct.unpack_from("!HH", rest)
 
     def _is_control(self, kind: int, packet: bytes) -> bool:
-        if kind == ETHERTYPE_IPV4:
-            protocol, rest = self._transport(kind, packet)
-            between = {packet[12:16], packet[16:20]} == set(self.addresses)
-            ports = struct.unpack_from("!HH", rest) if protocol == IPPROTO_UDP else ()
-            return between and IKE_PORT in ports
+        if self.frames.is_control(kind, packet):
+            return True
         if kind == ETHERTYPE_IPV6:
             protocol, rest = self._transport(kind, packet)
             return protocol == IPPROTO_ICMPV6 and rest[0] in NEIGHBOUR_DISCOVERY
@@ -368,8 +361,11 @@ def _is_listening(file: Path) -> bool:
 
 
 @contextlib.contextmanager
-def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Capture]:
-    """Watch both ends of a link for the length of the context; the files stay as raw output."""
+def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) -> Iterator[Capture]:
+    """Watch both ends of a path for the length of the context; the files stay as raw output.
+
+    ``frames`` are those of the protection above it, or of one that has to be absent.
+    """
     one_in = sampling(path.profile)
     # A column that comes up again, after a bad cell or in a resumed run, gets files of its own: in those of
     # before, old frames would be taken for new ones.
@@ -378,15 +374,12 @@ def capture(path: LinkPath, folder: Path, *, protected: bool) -> Iterator[Captur
         ("initiator", path.initiator, path.initiator_iface),
         ("target", path.target, path.target_iface),
     )
-    reader = Reader(
-        addresses=(IPv4Address(path.initiator_address).packed, IPv4Address(path.target_address).packed),
-        port=path.port,
-    )
+    reader = Reader(frames=frames, port=path.port)
     with contextlib.ExitStack() as stack:
         taps = []
         for end, host, iface in ends:
             file = folder / f"{end}-{number}.pcap"
-            wanted = expression(path, end, protected=protected, one_in=one_in)
+            wanted = expression(path, end, frames, protected=protected, one_in=one_in)
             daemon = stack.enter_context(
                 host.daemon(
                     ["tcpdump", "-i", iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]

@@ -19,12 +19,16 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model.errors import CommandFailed
+from harness.model import ENDS, MACSEC, End, HopKind
+from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
 from harness.protection import overlay
-from harness.protection.overlay import Carried
+from harness.protection.kind import Ground, Run
+from harness.protection.layer import due_by_number
+from harness.protection.overlay import Carried, OverlayLayer
 
 MODULES = ("macsec",)
+TITLE = "MACsec"
 
 ETHERTYPE = 0x88E5
 """802.1AE, table 9-1."""
@@ -54,6 +58,9 @@ class Framing:
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
         return cleartext_bytes + SECTAG_BYTES + ICV_BYTES
+
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        return cleartext_bytes + ETHERTYPE_BYTES
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """As Linux has it (``macsec_newlink()`` in drivers/net/macsec.c)."""
@@ -109,7 +116,7 @@ def channel(
                 f"macsec add {iface} {channel}\n"
                 f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
             )
-        stack.enter_context(overlay.opened(journal, within))
+        overlay.open_up(within)
         yield within
 
 
@@ -123,33 +130,90 @@ def agreed(reports: tuple[Carried, Carried], keys: Keys, mtu_bytes: int) -> dict
                 f"MACsec with {keys.cipher} was asked for, but a kernel has {report.agreed}",
             )
     inner = Framing().inner_mtu_bytes(mtu_bytes)
-    return {"protection": "macsec", "cipher": keys.cipher, "mtu_bytes": str(inner)}
-
-
-def frames_bytes(packets: int, carried_bytes: int, header_bytes: int) -> int:
-    """What the link counts for these frames; ``header_bytes`` is its own header's length."""
-    return carried_bytes + packets * (header_bytes - ETHERTYPE_BYTES + SECTAG_BYTES + ICV_BYTES)
-
-
-def cleartext_bytes(packets: int, carried_bytes: int) -> int:
-    """The packets that were encrypted."""
-    return carried_bytes - packets * ETHERTYPE_BYTES
+    return {"algorithm": keys.cipher, "mtu_bytes": str(inner)}
 
 
 # On the wire
 
 
-def expression() -> str:
-    """The pcap-filter(7) of its frames."""
-    return f"ether proto {ETHERTYPE:#06x}"
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """Frames of one EtherType, numbered by association and packet number (802.1AE, clause 9.3).
+
+    ``macs`` are the addresses of both ends' interfaces, the initiator's first.
+    """
+
+    macs: tuple[str, str]
+
+    @property
+    def own(self) -> str:
+        return f"ether proto {ETHERTYPE:#06x}"
+
+    def sample(self, one_in: int) -> str:
+        return f"({self.own} and ether[16:4] & {one_in - 1:#x} = 0)"
+
+    def received(self, end: End) -> str:
+        peer = self.macs[1 - ENDS.index(end)]
+        return f"({self.own} and ether src {peer})"
+
+    def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
+        if ethertype != ETHERTYPE:
+            return None
+        tci_an, _, number = struct.unpack_from("!BBI", packet)
+        return tci_an & 3, number
+
+    def is_control(self, _ethertype: int, _packet: bytes) -> bool:
+        return False
 
 
-def sampled(one_in: int) -> str:
-    """The same for one in so many of them, a power of two: by the packet number."""
-    return f"{expression()} and ether[16:4] & {one_in - 1:#x} = 0"
+# As a kind of protection
 
 
-def numbered(sectag: bytes) -> tuple[int, int]:
-    """The association and the packet number of what is behind the EtherType (802.1AE, clause 9.3)."""
-    tci_an, _, number = struct.unpack_from("!BBI", sectag)
-    return tci_an & 3, number
+@dataclass(frozen=True, kw_only=True)
+class Macsec:
+    """MACsec in a run, with static keys."""
+
+    run: Run
+    cipher: str = "gcm-aes-128"
+
+    @property
+    def title(self) -> str:
+        return TITLE
+
+    def frames(self, ground: Ground) -> Frames:
+        below = ground.below
+        macs = (
+            _mac(below.initiator, below.initiator_iface),
+            _mac(below.target, below.target_iface),
+        )
+        return Frames(macs=macs)
+
+    def framing(self, _mtu_bytes: int) -> Framing:
+        return Framing()
+
+    @contextlib.contextmanager
+    def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
+        below, mtu_bytes = ground.below, ground.mtu_bytes
+        overlay.require(below, MODULES, TITLE)
+        if below.profile.hops is not None and below.profile.hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
+            raise RequirementError(
+                f"MACsec needs one Ethernet from end to end, and {below.profile.name} has routers between",
+                hint="leave this link out with --protect macsec, or take a switched one",
+            )
+        keys, tag = make_keys(self.cipher), self.run.plan.tag
+        within = overlay.inside(below, tag=tag, level=ground.level)
+        with (
+            overlay.closed(self.run.journal, within),
+            channel(self.run.journal, below, keys, tag=tag, mtu_bytes=mtu_bytes, level=ground.level),
+            overlay.watchers(below, within, MACSEC, ground.raw) as watchers,
+        ):
+            yield OverlayLayer(
+                title=TITLE,
+                below=below,
+                within=within,
+                watchers=watchers,
+                sealed_bytes=ETHERTYPE_BYTES,
+                around_bytes=SECTAG_BYTES + ICV_BYTES,
+                due_of=due_by_number,
+                agreed=agreed(watchers.carried(), keys, mtu_bytes),
+            )

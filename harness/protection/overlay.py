@@ -2,7 +2,7 @@
 
 A path that is protected so has its portal at the address of that interface. The link below keeps its
 addresses, which carry the protected packets and nothing of the portal's. At both ends a *barrier* stands
-before the interface is made and after it is gone (``harness.barrier``), for the addresses above and those
+before the interface is made and after it is gone (``protection.barrier``), for the addresses above and those
 below.
 """
 
@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +24,11 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import await_condition, tail
 from harness.hosts.undo import Step
 from harness.model import End
-from harness.model.errors import CommandFailed
+from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import NETWORK, LinkPath
+from harness.protection import layer
 from harness.protection.barrier import Barrier, Passage
+from harness.protection.layer import Due, Tally
 
 Kind = Literal["wireguard", "macsec"]
 
@@ -34,6 +36,9 @@ FIRST = 128
 """Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
 
 PREFIX_BITS = 30
+
+STREAM = 0
+"""There is one association each way; macsec_add_txsa() begins with that number."""
 
 ANSWER_DEADLINE_S = 10.0
 
@@ -62,6 +67,17 @@ class Interface(msgspec.Struct, frozen=True):
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("ip", "link", "del", "dev", self.name), absent=("Cannot find device",)),)
+
+
+def require(path: LinkPath, modules: Sequence[str], title: str) -> None:
+    """RequirementError if a kernel at the ends of a path does not have what it takes."""
+    for _, host, *_ in ends(path):
+        for module in modules:
+            if host.run(["modprobe", module], check=False).status != 0:
+                raise RequirementError(
+                    f"{title} needs the module {module}, which the {host.name}'s kernel does not have",
+                    hint="the lab's own kernel has it: `harness kernel build`, then --lab-kernel own",
+                )
 
 
 def name(tag: str, path: LinkPath, level: int) -> str:
@@ -106,20 +122,22 @@ def closed(journal: Journal, *paths: LinkPath) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def opened(journal: Journal, path: LinkPath) -> Iterator[None]:
-    """Give the interfaces at the ends of an overlay their addresses, and let the portal's traffic pass there.
+def open_up(path: LinkPath) -> None:
+    """Give the interfaces at the ends of an overlay their addresses. CommandFailed if nothing comes back."""
+    for _, host, iface, own, _ in ends(path):
+        host.run(
+            ["ip", "-batch", "-"],
+            input=f"address add {own}/{PREFIX_BITS} dev {iface}\nlink set dev {iface} up\n",
+        )
+    reach(path)
 
-    CommandFailed if nothing comes back through them.
-    """
+
+@contextlib.contextmanager
+def passing(journal: Journal, path: LinkPath) -> Iterator[None]:
+    """Let the portal's traffic pass by the interfaces at the ends of an overlay, for as long as they are."""
     with contextlib.ExitStack() as stack:
-        for end, host, iface, own, peer in ends(path):
-            host.run(
-                ["ip", "-batch", "-"],
-                input=f"address add {own}/{PREFIX_BITS} dev {iface}\nlink set dev {iface} up\n",
-            )
+        for end, host, iface, _, peer in ends(path):
             stack.enter_context(journal.hold(host, Passage(end, peer, path.port, iface)))
-        reach(path)
         yield
 
 
@@ -166,11 +184,15 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One end at one moment; the line of /proc/net/dev of the interface below, before and after."""
+    """One end at one moment; the line of /proc/net/dev of the interface below, before and after.
+
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP.
+    """
 
     before: str
     carried: Carried
     after: str
+    snmp: str = ""
 
 
 @dataclass(kw_only=True)
@@ -220,6 +242,52 @@ class Watchers:
         self.initiator.ask()
         self.target.ask()
         return self.initiator.report(), self.target.report()
+
+    def carried(self) -> tuple[Carried, Carried]:
+        near, far = self.look()
+        return near.carried, far.carried
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlayLayer:
+    """Interfaces over ``below``, whose path is ``within``.
+
+    Of what the kernel counts for each packet, ``sealed_bytes`` are not the packet's own; on the link it takes
+    ``around_bytes`` more than the packet.
+    """
+
+    title: str
+    below: LinkPath
+    within: LinkPath
+    watchers: Watchers
+    sealed_bytes: int
+    around_bytes: int
+    due_of: Callable[[Tally, Tally, int], Due]
+    agreed: dict[str, str]
+
+    def look(self) -> tuple[layer.Look, layer.Look]:
+        near, far = self.watchers.look()
+        return self._look(near), self._look(far)
+
+    def _look(self, report: Report) -> layer.Look:
+        counted = report.carried
+        out, into = (
+            layer.Carried(packets=packets, bytes=size - packets * self.sealed_bytes)
+            for packets, size in (
+                (counted.tx_packets, counted.tx_bytes),
+                (counted.rx_packets, counted.rx_bytes),
+            )
+        )
+        # Numbers begin at 1, and every packet has one.
+        tally = Tally(out=out, into=into, numbers={STREAM: counted.tx_packets})
+        return layer.Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
+
+    def due(self, before: Tally, after: Tally, one_in: int) -> Due:
+        return self.due_of(before, after, one_in)
+
+    def frame_bytes(self, carried: layer.Carried, _fragments: int, header_bytes: int) -> int:
+        """Exactly: the kernel counts padding as well, and nothing is split."""
+        return carried.bytes + carried.packets * (header_bytes + self.around_bytes)
 
 
 @contextlib.contextmanager

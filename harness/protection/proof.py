@@ -1,9 +1,9 @@
 """Proof that a cell's bytes took the path its column names: counters of both ends, and the capture.
 
-Of a protected path the proof is closed: whatever an interface carried has to be ESP, by the kernel's count of
-each security association, or a frame that the captures have seen and that comes before any protection. Where
-others use the link as well, the same holds for the segments of the portal's connection in place of the frames
-of the interface.
+Each layer of protection is proved by itself, on the path below it. The proof is closed: whatever an interface
+carried has to be the layer's, by the kernel's own count of what it protected, or a frame that the captures
+have seen and that comes before any protection. Where others use the link as well, the same holds for the
+segments of the portal's connection in place of the frames of the interface.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from harness.analysis import theory
+import msgspec
+
 from harness.hosts import Host
-from harness.model import ENDS, IpsecMode, Proof
+from harness.model import ENDS, Proof
 from harness.model.beside import InterfaceUse
 from harness.network.links import LinkPath
 from harness.observe.counters import NOTHING, Traffic, traffic
 from harness.protection.capture import PRIMES, Capture, Seen
-from harness.protection.ipsec.witness import Association, Esp, Report, Witnesses, received, sent
+from harness.protection.layer import HEADER_BYTES, Carried, Due, Layer, Look, Tally
 
 ENOUGH_SAMPLES = 32
 """So many are to be expected before it proves something that there is none: by chance that is e**-32."""
@@ -33,7 +34,7 @@ IN_FLIGHT = 8
 beginning and at the end of a cell a NOP of iSCSI with its answer (RFC 7143, section 11.18), and both ACKs."""
 
 SMALL_FRAME_BYTES = 192
-"""Such a frame at most: headers of Ethernet, tunnel, ESP, IP, TCP and iSCSI, IV, padding and check value."""
+"""Such a frame at most: headers of Ethernet, protection, IP, TCP and iSCSI, IV, padding, check value."""
 
 RADIO_HEADER_BYTES = 44
 """IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them, in place of Ethernet's."""
@@ -45,22 +46,18 @@ _SEGMENTS = re.compile(r"\bsegs_(out|in):(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protection:
-    """What a column's ESP has to be, and who tells what it carried."""
+class Watched:
+    """One layer of a column's path, or all of it where nothing protects it: what is captured below it.
 
-    algorithms: tuple[str, ...]
-    mode: IpsecMode
-    witnesses: Witnesses
-    header_bytes: int = theory.ETHERNET_HEADER_BYTES
-    """The most that an interface counts of a frame in front of its IP packet."""
+    ``portal`` is the path on which the portal's connection runs, within all layers. ``header_bytes`` is the
+    most that an interface of ``path`` counts of a frame in front of its packet.
+    """
 
-    @property
-    def framing(self) -> theory.Esp | None:
-        """None if it is not known."""
-        try:
-            return theory.esp(self.algorithms, self.mode)
-        except KeyError:
-            return None
+    path: LinkPath
+    capture: Capture
+    layer: Layer | None = None
+    portal: LinkPath | None = None
+    header_bytes: int = HEADER_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +77,7 @@ class EndCounters:
     retransmits: int = 0
     fragments_sent: int = 0
     fragments_received: int = 0
-    states: tuple[Association, ...] = ()
+    tally: Tally = field(default_factory=Tally)
     segments: Segments | None = None
 
 
@@ -92,25 +89,27 @@ class Snapshot:
     target: EndCounters
 
 
-def snapshot(path: LinkPath, protection: Protection | None, *, begins: bool) -> Snapshot:
+def snapshot(watched: Watched, *, begins: bool) -> Snapshot:
     """Read all counters that a proof compares, where a cell begins or where it ends.
 
-    Interfaces are read last where it begins and first where it ends, so that ESP is counted for longer: what
-    passes while they are read never looks as if ESP did not account for it.
+    Interfaces are read last where it begins and first where it ends, so that the protection is counted for
+    longer: what passes while they are read never looks as if it did not account for it.
     """
+    path = watched.path
     near = (path.initiator, path.initiator_iface)
     far = (path.target, path.target_iface)
-    if protection is None:
+    if watched.layer is None:
         return Snapshot(initiator=_counters(*near), target=_counters(*far))
     segments: dict[str, Segments | None] = dict.fromkeys(ENDS)
+    portal = watched.portal or path
     if path.is_shared and not begins:
-        segments = _segments(path)
-    reports = protection.witnesses.look()
+        segments = _segments(portal)
+    looks = watched.layer.look()
     if path.is_shared and begins:
-        segments = _segments(path)
+        segments = _segments(portal)
     ends = {
-        end: _reported(report, iface, begins=begins, segments=segments[end])
-        for end, report, (_, iface) in zip(ENDS, reports, (near, far), strict=True)
+        end: _looked(look, iface, begins=begins, segments=segments[end])
+        for end, look, (_, iface) in zip(ENDS, looks, (near, far), strict=True)
     }
     return Snapshot(initiator=ends["initiator"], target=ends["target"])
 
@@ -122,14 +121,14 @@ def _counters(host: Host, iface: str) -> EndCounters:
     )
 
 
-def _reported(report: Report, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
-    counts = _snmp(report.snmp)
+def _looked(look: Look, iface: str, *, begins: bool, segments: Segments | None) -> EndCounters:
+    counts = _snmp(look.snmp)
     return EndCounters(
-        traffic=traffic(report.after if begins else report.before).get(iface, NOTHING),
+        traffic=traffic(look.after if begins else look.before).get(iface, NOTHING),
         retransmits=counts.get("RetransSegs", 0),
         fragments_sent=counts.get("FragCreates", 0) - counts.get("FragOKs", 0),
         fragments_received=counts.get("ReasmReqds", 0) - counts.get("ReasmOKs", 0),
-        states=report.states,
+        tally=look.tally,
         segments=segments,
     )
 
@@ -171,89 +170,74 @@ def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[Inter
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """What one end of a path did between two snapshots: its ESP, its interface, and its capture."""
+    """What one end of a path did between two snapshots: its protection, its interface, and its capture."""
 
     name: str
-    out: Esp
-    into: Esp
+    out: Carried
+    into: Carried
     use: InterfaceUse
     seen: Seen
     fragments_sent: int
     fragments_received: int
-    due: dict[int, range]
-    """The sequence numbers of what it sent that are sampled, by SPI."""
+    due: Due
+    """What the capture of what it sent has to hold."""
     segments: tuple[Segments | None, Segments | None]
-    states: tuple[Association, ...]
+    faults: tuple[str, ...]
     rekeys: int
     retransmits: int
 
     @property
     def samples_due(self) -> int:
-        return sum(map(len, self.due.values()))
+        return self.due.total
 
     @property
     def samples_missing(self) -> int:
-        return sum(
-            number & 0xFFFFFFFF not in self.seen.esp.get(spi, ())
-            for spi, numbers in self.due.items()
-            for number in numbers
-        )
+        return self.due.missing(self.seen.numbers)
 
 
-def _ends(
-    path: LinkPath, before: Snapshot, after: Snapshot, seen: Sequence[Seen], one_in: int
-) -> tuple[End, End]:
+def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Seen]) -> tuple[End, End]:
     """Both ends, the initiator's first."""
     found = []
-    uses = interfaces(path, before, after)
-    for number, (name, address) in enumerate(
-        (("initiator", path.initiator_address), ("target", path.target_address))
-    ):
+    uses = interfaces(watched.path, before, after)
+    one_in = watched.capture.one_in
+    for number, name in enumerate(ENDS):
         was, now = ((before.initiator, after.initiator), (before.target, after.target))[number]
-        began = {state.spi: state.sequence for state in was.states}
-        ours = [state for state in now.states if state.source == address]
+        due = watched.layer.due(was.tally, now.tally, one_in) if watched.layer is not None else Due()
         found.append(
             End(
                 name=name,
-                out=sent(was.states, address).grown(sent(now.states, address)),
-                into=received(was.states, address).grown(received(now.states, address)),
+                out=was.tally.out.grown(now.tally.out),
+                into=was.tally.into.grown(now.tally.into),
                 use=uses[number],
                 seen=seen[number],
                 fragments_sent=now.fragments_sent - was.fragments_sent,
                 fragments_received=now.fragments_received - was.fragments_received,
-                due={
-                    state.spi: range(
-                        (began.get(state.spi, 0) // one_in + 1) * one_in, state.sequence + 1, one_in
-                    )
-                    for state in ours
-                },
+                due=due,
                 segments=(was.segments, now.segments),
-                states=now.states,
-                rekeys=sum(state.spi not in began for state in ours),
+                faults=now.tally.faults,
+                rekeys=sum(stream not in was.tally.numbers for stream in now.tally.numbers),
                 retransmits=now.retransmits - was.retransmits,
             )
         )
     return found[0], found[1]
 
 
-def collect(
-    path: LinkPath, before: Snapshot, after: Snapshot, capture: Capture, *, protected: bool
-) -> list[Seen]:
+def collect(watched: Watched, before: Snapshot, after: Snapshot) -> list[Seen]:
     """What the captures of both ends have seen of a cell, with all that its counters say was sent."""
-    seen = capture.look()
-    until = time.monotonic() + SETTLE_S + 2e-6 * path.profile.path_delay_us
-    while protected and time.monotonic() < until:
-        near, far = _ends(path, before, after, seen, capture.one_in)
+    seen = watched.capture.look()
+    until = time.monotonic() + SETTLE_S + 2e-6 * watched.path.profile.path_delay_us
+    while watched.layer is not None and time.monotonic() < until:
+        near, far = _ends(watched, before, after, seen)
         if not any(_lacks_samples(end, peer) for end, peer in ((near, far), (far, near))):
             break
         time.sleep(0.01)
-        for sofar, later in zip(seen, capture.look(), strict=True):
+        for sofar, later in zip(seen, watched.capture.look(), strict=True):
             sofar.add(later)
     return seen
 
 
 def _lost(end: End, peer: End) -> int:
-    """How many of the ESP packets that an end sent the other did not get."""
+    """How many of the protected packets that an end sent the other did not get."""
     return max(0, end.out.packets - peer.into.packets)
 
 
@@ -264,12 +248,10 @@ def _lacks_samples(end: End, peer: End) -> bool:
 
 
 def judge(
-    path: LinkPath,
+    watched: Watched,
     before: Snapshot,
     after: Snapshot,
     seen: Sequence[Seen],
-    capture: Capture,
-    protection: Protection | None,
     *,
     read_bytes: int,
     write_bytes: int,
@@ -279,9 +261,10 @@ def judge(
     Returns the proof and the reasons why it fails (empty: it holds). Data that fio read flows from target to
     initiator, and has to be covered by that direction's counters at both ends.
     """
-    near, far = _ends(path, before, after, seen, capture.one_in)
+    path, layer, capture = watched.path, watched.layer, watched.capture
+    near, far = _ends(watched, before, after, seen)
     reasons = [end.seen.fault for end in (near, far) if end.seen.fault]
-    balances = list(_balances(path, near, far, protection)) if protection is not None else []
+    balances = list(_balances(watched, layer, near, far)) if layer is not None else []
     proof = _proof(near, far, capture, balances)
     moved = f"fio read {read_bytes} and wrote {write_bytes} bytes"
     flows = ((near, read_bytes, write_bytes), (far, write_bytes, read_bytes))
@@ -291,19 +274,43 @@ def judge(
                 f"{moved}, but the {end.name}'s interface received only {end.use.rx_bytes} and sent only "
                 f"{end.use.tx_bytes}"
             )
-    if protection is None:
+    if layer is None:
         reasons += _unprotected(path, (near, far), capture, read_bytes + write_bytes)
         return proof, reasons
     for end, got, gave in flows:
-        reasons += _wrong_states(end, protection)
+        reasons += end.faults
         if end.into.bytes < got or end.out.bytes < gave:
             reasons.append(
-                f"{moved}, but ESP brought the {end.name} only {end.into.bytes} and took from it only "
-                f"{end.out.bytes}"
+                f"{moved}, but {layer.title} brought the {end.name} only {end.into.bytes} and took from it "
+                f"only {end.out.bytes}"
             )
-    reasons += _unprotected_frames(path, near, far, proof)
-    reasons += [reason for balance in balances for reason in balance.reasons()]
+    reasons += _unprotected_frames(path, layer, near, far, proof)
+    reasons += [reason for balance in balances for reason in balance.reasons(layer.title)]
     return proof, reasons
+
+
+def of_all(proofs: Sequence[Proof]) -> Proof:
+    """The proof of a path from those of its layers, the outermost first.
+
+    All have to have carried everything, so what counts is the one that carried least.
+    """
+    outermost = proofs[0]
+    if len(proofs) == 1:
+        return outermost
+    return msgspec.structs.replace(
+        outermost,
+        protected_bytes=min(proof.protected_bytes for proof in proofs),
+        protected_bytes_initiator=min(proof.protected_bytes_initiator for proof in proofs),
+        protected_bytes_target=min(proof.protected_bytes_target for proof in proofs),
+        packets_sampled=sum(proof.packets_sampled for proof in proofs),
+        packets_due=sum(proof.packets_due for proof in proofs),
+        cleartext_segments=sum(proof.cleartext_segments for proof in proofs),
+        control_frames=sum(proof.control_frames for proof in proofs),
+        other_frames=sum(proof.other_frames for proof in proofs),
+        unaccounted_frames=max(proof.unaccounted_frames for proof in proofs),
+        unaccounted_bytes=max(proof.unaccounted_bytes for proof in proofs),
+        rekeys=sum(proof.rekeys for proof in proofs),
+    )
 
 
 def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -> Proof:
@@ -326,17 +333,17 @@ def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -
     )
 
 
-def _unprotected_frames(path: LinkPath, near: End, far: End, proof: Proof) -> Iterator[str]:
+def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof: Proof) -> Iterator[str]:
     """What the captures at both ends have that a protected path may not have, or lack."""
     if proof.cleartext_segments:
         yield f"{proof.cleartext_segments} cleartext segments of the portal were on the link"
     if proof.other_frames:
-        yield f"{proof.other_frames} frames on the link were neither ESP nor IKE, ARP or their like"
+        yield f"{proof.other_frames} frames on the link were neither {layer.title} nor IKE, ARP or their like"
     for end, peer in ((near, far), (far, near)):
         if _lacks_samples(end, peer):
             yield (
                 f"the capture of what the {end.name} sent lacks {end.samples_missing} of the "
-                f"{end.samples_due} ESP packets that were due in it"
+                f"{end.samples_due} {layer.title} packets that were due in it"
             )
     if not path.is_shared:
         return
@@ -349,7 +356,7 @@ def _unprotected_frames(path: LinkPath, near: End, far: End, proof: Proof) -> It
 
 
 def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved: int) -> Iterator[str]:
-    """What speaks against a column without IPsec: ESP, or a capture that does not see what is in clear."""
+    """What speaks against an unprotected column: ESP, or a capture that does not see what is in clear."""
     esp = sum(end.seen.sampled for end in ends)
     # On a shared path it may be another column's, or somebody else's.
     if esp and not path.is_shared:
@@ -366,24 +373,6 @@ def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved:
             )
 
 
-def _wrong_states(end: End, protection: Protection) -> Iterator[str]:
-    wrong = {
-        f"{' + '.join(state.algorithms)} in {state.mode} mode"
-        for state in end.states
-        if (sorted(state.algorithms), state.mode) != (sorted(protection.algorithms), protection.mode)
-    }
-    if wrong:
-        yield (
-            f"{' + '.join(protection.algorithms)} in {protection.mode} mode was agreed on, but the "
-            f"{end.name} has {', '.join(sorted(wrong))}"
-        )
-    if missing := sum(state.missing for state in end.states):
-        yield (
-            f"{missing} security associations of the {end.name} are gone, and the kernel did not tell what "
-            "they had carried"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Balance:
     """What one end counted in one direction less what accounts for it; ``bytes`` is None if it is not known.
@@ -398,19 +387,19 @@ class Balance:
     frame_bytes: int
     units: str = "frames"
 
-    def reasons(self) -> Iterator[str]:
+    def reasons(self, title: str) -> Iterator[str]:
         is_more = self.bytes is not None and self.bytes > self.tolerated * self.frame_bytes
         if self.frames > self.tolerated or is_more:
             size = "" if self.bytes is None else f" ({max(0, self.bytes)} bytes)"
             yield (
-                f"{self.what} {max(0, self.frames)} {self.units}{size} more than ESP and what comes before "
-                f"it account for; {self.tolerated} may be on the way"
+                f"{self.what} {max(0, self.frames)} {self.units}{size} more than {title} and what comes "
+                f"before it account for; {self.tolerated} may be on the way"
             )
 
 
-def _balances(path: LinkPath, near: End, far: End, protection: Protection) -> Iterator[Balance]:
+def _balances(watched: Watched, layer: Layer, near: End, far: End) -> Iterator[Balance]:
     for end, peer in ((near, far), (far, near)):
-        if path.is_shared:
+        if watched.path.is_shared:
             yield from _connection(end)
             continue
         clear_frames = end.seen.clear_frames
@@ -422,8 +411,8 @@ def _balances(path: LinkPath, near: End, far: End, protection: Protection) -> It
             end.out,
             end.fragments_sent,
             0,
-            path,
-            protection,
+            watched,
+            layer,
         )
         # What the peer sent in clear comes in here, and what routers and switches say.
         clear_frames += peer.seen.clear_frames
@@ -435,8 +424,8 @@ def _balances(path: LinkPath, near: End, far: End, protection: Protection) -> It
             end.into,
             end.fragments_received,
             _lost(peer, end),
-            path,
-            protection,
+            watched,
+            layer,
         )
 
 
@@ -444,29 +433,24 @@ def _balance(
     what: str,
     frames: int,
     size_bytes: int,
-    esp: Esp,
+    carried: Carried,
     fragments: int,
     lost: int,
-    path: LinkPath,
-    protection: Protection,
+    watched: Watched,
+    layer: Layer,
 ) -> Balance:
-    """What an interface counted one way, without what was seen in clear, against ESP.
+    """What an interface counted one way, without what was seen in clear, against the layer.
 
-    ``lost`` packets were counted by the sender and not by the receiver's ESP: its interface may have counted
-    them. Padding is taken for what it may be at most (RFC 4303, section 2.4).
+    ``lost`` packets were counted by the sender and not by the receiver's protection: its interface may have
+    counted them.
     """
-    framing = protection.framing
     left = None
-    if framing is not None:
-        kept = 0 if protection.mode is IpsecMode.TUNNEL else theory.IPV4_HEADER_BYTES
-        around = protection.header_bytes + kept + framing.outer_bytes
-        around += theory.ESP_TRAILER_BYTES + framing.block_bytes - 1
-        around_fragment = protection.header_bytes + theory.IPV4_HEADER_BYTES
-        left = size_bytes - esp.bytes - esp.packets * around - fragments * around_fragment
-        left -= lost * (protection.header_bytes + path.profile.mtu_bytes)
+    most = layer.frame_bytes(carried, fragments, watched.header_bytes)
+    if most is not None:
+        left = size_bytes - most - lost * (watched.header_bytes + watched.path.profile.mtu_bytes)
     return Balance(
         what=what,
-        frames=frames - esp.packets - lost,
+        frames=frames - carried.packets - lost,
         bytes=left,
         tolerated=IN_FLIGHT,
         frame_bytes=SMALL_FRAME_BYTES,
@@ -474,20 +458,20 @@ def _balance(
 
 
 def _connection(end: End) -> Iterator[Balance]:
-    """The portal's segments against ESP, which on a link that others use as well carries nothing else.
+    """The portal's segments against the layer, which on a link of others' as well carries nothing else.
 
     A segment is counted before it is protected, also when it is sent again.
     """
     was, now = end.segments
     if was is None or now is None:
         return
-    for what, segments, esp in (
+    for what, segments, carried in (
         ("sent", now.sent - was.sent, end.out),
         ("received", now.received - was.received, end.into),
     ):
         yield Balance(
             what=f"the portal's connection of the {end.name} {what}",
-            frames=segments - esp.packets,
+            frames=segments - carried.packets,
             bytes=None,
             tolerated=IN_FLIGHT,
             frame_bytes=0,

@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.hosts.journal import Journal
+from harness.model import WIREGUARD, End
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.protection import overlay
-from harness.protection.overlay import Carried
+from harness.protection.kind import Ground, Run
+from harness.protection.layer import ETHERTYPE_IPV4, Due, Tally
+from harness.protection.overlay import Carried, OverlayLayer
 
 MODULES = ("wireguard",)
 
@@ -38,9 +41,15 @@ TAG_BYTES = 16
 BLOCK_BYTES = 16
 """The paper's section 5.4.6: what the packet is padded to."""
 
+AROUND_BYTES = IPV4_HEADER_BYTES + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
+"""Of each packet on the link, beside what is encrypted."""
+
 USUAL_OVERHEAD_BYTES = 80
 """What the kernel (``wg_setup()`` in drivers/net/wireguard/device.c) and wg-quick(8) take off a link's MTU:
 the outer header may be IPv6's. So do users' tunnels, and ours."""
+
+TITLE = "WireGuard"
+IPPROTO_UDP = 17
 
 DATA = 4
 """The type of messages that carry packets (the paper's section 5.4.6)."""
@@ -57,9 +66,10 @@ class Framing:
     mtu_bytes: int
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
-        padded = cleartext_bytes + -cleartext_bytes % BLOCK_BYTES
-        message = HEADER_BYTES + min(padded, self.mtu_bytes) + TAG_BYTES
-        return IPV4_HEADER_BYTES + UDP_HEADER_BYTES + message
+        return self.sealed_bytes(cleartext_bytes) + AROUND_BYTES
+
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        return min(cleartext_bytes + -cleartext_bytes % BLOCK_BYTES, self.mtu_bytes)
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         return mtu_bytes - USUAL_OVERHEAD_BYTES
@@ -105,7 +115,7 @@ def tunnel(
                 port=number,
                 allowed=allowed,
             )
-        stack.enter_context(overlay.opened(journal, within))
+        overlay.open_up(within)
         yield within
 
 
@@ -113,36 +123,95 @@ def agreed(reports: tuple[Carried, Carried], mtu_bytes: int) -> dict[str, str]:
     """What holds between the ends, for the record. CommandFailed without a handshake."""
     if not all(report.agreed["handshake_unix_s"] for report in reports):
         raise CommandFailed("a WireGuard handshake was expected at both ends, found none")
-    return {"protection": "wireguard", "cipher": CIPHER, "mtu_bytes": str(framing(mtu_bytes).mtu_bytes)}
-
-
-def frames_bytes(packets: int, carried_bytes: int, header_bytes: int) -> int:
-    """What the link counts for these datagrams; ``header_bytes`` is its own header's length."""
-    return carried_bytes + packets * (header_bytes + IPV4_HEADER_BYTES + UDP_HEADER_BYTES)
-
-
-def cleartext_bytes(packets: int, carried_bytes: int) -> int:
-    """What was encrypted, with its padding and what handshakes carry."""
-    return carried_bytes - packets * (HEADER_BYTES + TAG_BYTES)
+    return {"algorithm": CIPHER, "mtu_bytes": str(framing(mtu_bytes).mtu_bytes)}
 
 
 # On the wire
 
 
-def expression(path: LinkPath, level: int) -> str:
-    """The pcap-filter(7) of its packets."""
-    return f"udp and src port {port(path, level)} and dst port {port(path, level)}"
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """UDP between one port and the same, numbered by the receiver's index and a counter (section 5.4.6)."""
+
+    port: int
+
+    @property
+    def own(self) -> str:
+        return f"udp and src port {self.port} and dst port {self.port}"
+
+    def sample(self, one_in: int) -> str:
+        # By the lowest byte of the counter, which is behind the UDP header, the type and the index.
+        return f"({self.own} and udp[8] = {DATA} and udp[16] & {one_in - 1:#x} = 0)"
+
+    def received(self, _end: End) -> str:
+        return ""
+
+    def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
+        datagram = self._datagram(ethertype, packet)
+        if datagram is None or datagram[0] != DATA:
+            return None
+        index, counter = struct.unpack_from("<4xIQ", datagram)
+        return index, counter
+
+    def is_control(self, ethertype: int, packet: bytes) -> bool:
+        """A handshake; filters leave it out, for it is counted with what is carried."""
+        return self._datagram(ethertype, packet) is not None
+
+    def _datagram(self, ethertype: int, packet: bytes) -> bytes | None:
+        """The payload of one of its packets, which are never split: the interface's MTU leaves them room."""
+        if ethertype != ETHERTYPE_IPV4 or packet[9] != IPPROTO_UDP:
+            return None
+        header_bytes = 4 * (packet[0] & 0xF)
+        if struct.unpack_from("!HH", packet, header_bytes) != (self.port, self.port):
+            return None
+        return packet[header_bytes + UDP_HEADER_BYTES :]
 
 
-def sampled(path: LinkPath, level: int, one_in: int) -> str:
-    """The same for one in so many of those that carry packets, a power of two up to 256: by the lowest byte
-    of the counter, which is behind the UDP header, the type and the receiver's index."""
-    return f"{expression(path, level)} and udp[8] = {DATA} and udp[16] & {one_in - 1:#x} = 0"
+# As a kind of protection
+
+UNNUMBERED = 4
+"""So many packets of a cell may be none that carry packets: a handshake each way as it begins and ends."""
 
 
-def numbered(datagram: bytes) -> tuple[int, int] | None:
-    """The receiver's index and the counter of a UDP payload; None if it carries no packet."""
-    if len(datagram) < HEADER_BYTES or datagram[0] != DATA:
-        return None
-    index, counter = struct.unpack_from("<4xIQ", datagram)
-    return index, counter
+@dataclass(frozen=True, kw_only=True)
+class WireGuard:
+    """WireGuard in a run."""
+
+    run: Run
+
+    @property
+    def title(self) -> str:
+        return TITLE
+
+    def frames(self, ground: Ground) -> Frames:
+        return Frames(port=port(ground.below, ground.level))
+
+    def framing(self, mtu_bytes: int) -> Framing:
+        return framing(mtu_bytes)
+
+    @contextlib.contextmanager
+    def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
+        overlay.require(ground.below, MODULES, TITLE)
+        below, mtu_bytes, tag = ground.below, ground.mtu_bytes, self.run.plan.tag
+        within = overlay.inside(below, tag=tag, level=ground.level)
+        with (
+            overlay.closed(self.run.journal, within),
+            tunnel(self.run.journal, below, tag=tag, mtu_bytes=mtu_bytes, level=ground.level),
+            overlay.watchers(below, within, WIREGUARD, ground.raw) as watchers,
+        ):
+            yield OverlayLayer(
+                title=TITLE,
+                below=below,
+                within=within,
+                watchers=watchers,
+                sealed_bytes=HEADER_BYTES + TAG_BYTES,
+                around_bytes=AROUND_BYTES,
+                due_of=due,
+                agreed=agreed(watchers.carried(), mtu_bytes),
+            )
+
+
+def due(before: Tally, after: Tally, one_in: int) -> Due:
+    """The kernel does not tell its counters, so as many samples as there have to be among so many packets."""
+    packets = before.out.grown(after.out).packets
+    return Due(count=max(0, (packets - UNNUMBERED) // one_in - 1))

@@ -380,8 +380,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
         depth = bounds.depth_of(workload)
         bound = bounds.of_cell(
             fact.link,
-            fact.proposal,
-            fact.column.ipsec_mode,
+            fact.framing,
             records[0].session,
             transports.named(fact.column.transport or ISCSI).overheads(records[0].session),
             depth=depth,
@@ -396,7 +395,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
 def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
     bottom = 240.0
     flying = [float(dot.bound.in_flight_bytes) for dot in dots]
-    rtt_s, rate = bounds.round_trip_s(link), bounds.goodput_bytes_per_s(link, None, None)
+    rtt_s, rate = bounds.round_trip_s(link), bounds.goodput_bytes_per_s(link)
     x = draw.logarithmic(flying, LEFT, WIDTH - 12, room=3.0)
     tops = [dot.rate for dot in dots] + ([rate] if rate else [])
     y = draw.logarithmic([min(dot.rate for dot in dots), max(tops)], bottom, TOP, room=1.8)

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from harness.analysis import theory
 from harness.explain import Explained, explain, twin
-from harness.model import LinkProfile, Plan, Proposal, Record, Workload
+from harness.model import IpsecMode, LinkProfile, Plan, Record, Workload
+from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord
 from harness.results.probe_store import open_probes
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
@@ -63,7 +65,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the matrix with its records by workload; ``link`` and ``proposal`` are as planned, if
+    """A column of the matrix with its records by workload; ``link`` is as planned, and
+    ``framing`` that of its protection, if
     known.
 
     ``name`` is the column's label, without the setting if that is the same for all columns.
@@ -74,7 +77,7 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin
     samples: Mapping[str, Sequence[Record]]
     link: LinkProfile | None = None
-    proposal: Proposal | None = None
+    framing: theory.Framing | None = None
     workloads: Mapping[str, Workload] = {}
 
 
@@ -100,6 +103,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
     for key, column in zip(keys, measured, strict=True):
         found = [record for cell in samples[key].values() for record in cell]
         plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
+        link = next((plan.links[key.link] for plan in plans if key.link in plan.links), None)
         virtual = any(record.clock != "real" for record in found)
         emulated = any(record.emulated for record in found)
         facts.append(
@@ -108,9 +112,12 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                 name=column.label.removeprefix(column.heading[0]).strip() if alike else column.label,
                 origin=Origin.VIRTUAL if virtual else Origin.EMULATED if emulated else Origin.MEASURED,
                 samples=samples[key],
-                link=next((plan.links[key.link] for plan in plans if key.link in plan.links), None),
-                proposal=next(
-                    (p.proposals[name] for p in plans for name in key.protection if name in p.proposals), None
+                link=link,
+                framing=kinds.framing(
+                    key.protection,
+                    {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
+                    IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT),
+                    link.mtu_bytes if link is not None else 0,
                 ),
                 workloads={workload.name: workload for plan in plans for workload in plan.workloads},
             )

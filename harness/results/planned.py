@@ -27,6 +27,7 @@ from harness.model import (
     Plan,
     TestbedKind,
     probing,
+    stack,
 )
 from harness.model.errors import UsageError
 from harness.model.escape import printable
@@ -122,6 +123,8 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
         if name not in known[field]:
             found = f"expected one that the plan describes, found {shown(str(name))}"
             raise _refuse(source, "columns, ", field, found)
+    with _at(source, "columns, protection"):
+        stack.check(column.protection)
     if column.link == LINK_LOCAL and column.protection:
         raise _refuse(source, "columns, ", "protection", "the local disk has no path to protect, found some")
     if plan.probing and column.link == LINK_LOCAL:

@@ -36,21 +36,21 @@ class Alongside:
         # TCP is short: `harness probe` takes its time.
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
         # In virtual time ciphers cost nothing.
-        is_due = cell.column.protection and cell.repeat <= CIPHER_REPEATS
-        if is_due and not self.plan.virtual_time:
-            self._once(cell, lane, cipher.of(self.plan.proposals[cell.column.ipsec]), cell.repeat)
+        probe = cipher.of_protection(cell.column.protection, self.plan.proposals)
+        if probe is not None and cell.repeat <= CIPHER_REPEATS and not self.plan.virtual_time:
+            self._once(cell, lane, probe, cell.repeat)
 
     def _once(self, cell: Cell, lane: Lane, probe: Probe, repeat: int) -> None:
         record = judged.blank(self.plan, cell.column, probe, repeat=repeat)
         if record.key in self._made:
             return
         self._made.add(record.key)
-        record = msgspec.structs.replace(record, agreed=lane.agreed, is_beside=True)
+        record = msgspec.structs.replace(record, agreed=lane.up.agreed, is_beside=True)
         probed = ProbedPath(
             path=lane.path,
             raw=judged.raw_folder(self.folder.path, record),
             journal=self.journal,
-            witnesses=lane.protection.witnesses if lane.protection is not None else None,
+            layers=lane.up.layers,
         )
         record = judged.measure(
             record, probed, observer=self.observer, watch=self.watch, folder=self.folder.path

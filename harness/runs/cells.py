@@ -21,6 +21,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import (
     LINK_LOCAL,
+    PROTECTION_OFF,
     BackingKind,
     Cell,
     Column,
@@ -323,7 +324,7 @@ class CellComposer:
                 lanes.extend(
                     self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
                 )
-                described = [_describe(lane.path) for lane in lanes]
+                described = [_describe(lane.link) for lane in lanes]
                 if profile is not None:
                     profile = sanity.as_found(profile, itertools.chain(*map(_hardware, described)))
                 up = ColumnUp(stack=stack.pop_all(), lanes=tuple(lanes), link=profile)
@@ -337,12 +338,12 @@ class CellComposer:
             self._facts[f"column {column.label}"] = {
                 "link": described,
                 "session": [lane.session for lane in lanes],
-                "agreed": [lane.agreed for lane in lanes],
-                "control": [msgspec.to_builtins(lane.control) for lane in lanes],
+                "agreed": [lane.up.agreed for lane in lanes],
+                "control": [msgspec.to_builtins(lane.up.control) for lane in lanes],
                 "association": [
-                    msgspec.to_builtins(lane.wifi_path.association)
+                    msgspec.to_builtins(lane.up.wifi_path.association)
                     for lane in lanes
-                    if lane.wifi_path is not None
+                    if lane.up.wifi_path is not None
                 ],
             }
             self.folder.save_environment(self._facts)
@@ -357,7 +358,7 @@ class CellComposer:
 
     def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
         """Of a column that is down: what its captures saw after its last cell."""
-        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, lane.capture.last)])
+        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, glance=False)])
         self._newest.pop(column, None)
 
     def _withdraw(self, column: Column, reasons: list[str]) -> None:
@@ -373,7 +374,7 @@ class CellComposer:
     def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Lane:
         """The lane of one initiator over a path that is up: target, session, disk."""
         plan, host, path = self.plan, self.hosts.initiators[number], up.path
-        name = f"{column.link}.{column.ipsec}"
+        name = ".".join((column.link, *(column.protection or (PROTECTION_OFF,))))
         if column.initiators > 1:
             name += f".{column.initiators}.{number + 1}"
         transport = column.transport or ""
@@ -391,18 +392,13 @@ class CellComposer:
         try:
             session = stack.enter_context(self._transports[transport].attach(wanted))
         except NoAnswer as error:
-            what = "ESP (IP protocol 50)" if column.protection else f"TCP port {path.port}"
+            what = column.title if column.protection else f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
         return Lane(
-            path=path,
+            up=up,
             disk=session.disk,
-            capture=up.capture,
             session=session.agreed,
-            agreed=up.agreed,
-            protection=up.protection,
-            control=up.control,
-            is_wireless=wireless.is_wireless(host, path.initiator_iface),
-            wifi_path=up.wifi_path,
+            is_wireless=wireless.is_wireless(host, up.link.initiator_iface),
         )
 
     def measure(self, cell: Cell, order: int) -> Record:
@@ -439,7 +435,7 @@ class CellComposer:
             self._kernel_messages()
             if up.lanes:
                 first = up.lanes[0]
-                record = msgspec.structs.replace(record, session=first.session, agreed=first.agreed)
+                record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
             self._recheck_device(up, workload)
             record = self._measure(cell, workload, up, record)
         except RequirementError as error:

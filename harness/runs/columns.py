@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, LINK_LOCAL, Column, Plan, Proposal
+from harness.model import ENDS, LINK_LOCAL, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
-from harness.protection import bait, capture, ipsec, proof
-from harness.protection.ipsec import charon, witness
+from harness.protection import bait, capture, ipsec, kinds, overlay, proof
+from harness.protection.ipsec import witness
+from harness.protection.ipsec.layer import EspFrames
+from harness.protection.kind import Ground, Kind, Run
+from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
 from harness.storage import transports
 
@@ -46,16 +48,21 @@ class Hosts:
 class ColumnPath:
     """The path of one initiator in a column, up: protected as the column says, and watched.
 
-    ``agreed`` is what the ends agreed on, for each protection. ``control`` is what came of the
-    bait before the tunnel was up.
+    ``link`` is the link, ``path`` what the portal's connection runs on, within all protections. ``watched``
+    has each protection's layer, the outermost first, or the bare link. ``agreed`` is what the ends agreed on,
+    and ``control`` what came of the bait, for each protection by its name.
     """
 
+    link: links.LinkPath
     path: links.LinkPath
-    capture: capture.Capture
+    watched: tuple[proof.Watched, ...]
     agreed: dict[str, dict[str, str]] = field(default_factory=dict)
-    protection: proof.Protection | None = None
-    control: bait.Control | None = None
+    control: dict[str, bait.Control] = field(default_factory=dict)
     wifi_path: wifi.WifiPath | None = None
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return tuple(each.layer for each in self.watched if each.layer is not None)
 
 
 class Columns:
@@ -67,8 +74,7 @@ class Columns:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self._charons: dict[str, charon.Charon] = {}
-        self._credentials: ipsec.Credentials | None = None
+        self._kinds: dict[str, Kind] = {}
         self._shared = contextlib.ExitStack()
         self.made: list[links.LinkPath] = []
         """All paths that were brought up, those that are down again as well."""
@@ -77,6 +83,17 @@ class Columns:
     def shared(self) -> Iterator[None]:
         """What all paths share, for the length of the context: radios, and charons as they are needed."""
         with contextlib.ExitStack() as self._shared:
+            self._kinds = kinds.of_run(
+                Run(
+                    plan=self.plan,
+                    initiator=self.hosts.initiators[0],
+                    journal=self.journal,
+                    private=self.private,
+                    folder=self.folder,
+                    shared=self._shared,
+                    paths=len(self._paths),
+                )
+            )
             if self._wifi_paths:
                 radios = wifi.Radios(RADIOS_PER_PATH * len(self._wifi_paths))
                 self._shared.enter_context(self.journal.hold(self.hosts.initiators[0], radios))
@@ -90,35 +107,61 @@ class Columns:
         raw.mkdir(parents=True, exist_ok=True)
         has_radio = self.plan.has_radio(self.plan.links[column.link])
         wifi_path = self._wifi_path(column, number, stack, raw) if has_radio else None
-        path = (
+        link = (
             wifi_path.path if wifi_path is not None else stack.enter_context(self._link(column, number, raw))
         )
-        if not path.is_shared:
-            path = dataclasses.replace(path, port=self._port(column))
+        if not link.is_shared:
+            link = dataclasses.replace(link, port=self._port(column))
         if wifi_path is not None:
-            wifi_path = dataclasses.replace(wifi_path, path=path)
-        self.made.append(path)
-        protected = bool(column.protection)
-        if path.is_shared and not protected:
-            self._clear(path, stack)
-        watching = stack.enter_context(capture.capture(path, raw, protected=protected))
-        if not protected:
-            return ColumnPath(path=path, capture=watching, wifi_path=wifi_path)
-        witnesses = stack.enter_context(witness.witnesses(path, raw))
-        control = self._close(path, watching, witnesses, stack)
-        proposal = self.plan.proposals[column.ipsec]
-        esp = self._open(proposal, path, witnesses, stack, raw)
-        protection = proof.Protection(
-            algorithms=proposal.kernel_algorithms,
-            mode=self.plan.ipsec_mode,
-            witnesses=witnesses,
-            header_bytes=proof.RADIO_HEADER_BYTES if wifi_path is not None else theory.ETHERNET_HEADER_BYTES,
-        )
+            wifi_path = dataclasses.replace(wifi_path, path=link)
+        self.made.append(link)
+        if not column.protection:
+            if link.is_shared:
+                self._clear(link, stack)
+            frames = EspFrames.between(link)
+            watching = stack.enter_context(capture.capture(link, raw, frames, protected=False))
+            watched = proof.Watched(path=link, capture=watching)
+            return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
+        return self._protected(column, link, wifi_path, stack, raw)
+
+    def _protected(
+        self,
+        column: Column,
+        link: links.LinkPath,
+        wifi_path: wifi.WifiPath | None,
+        stack: contextlib.ExitStack,
+        raw: Path,
+    ) -> ColumnPath:
+        """Put a column's protections over a link, the outermost first: each on what the last one left."""
+        path, mtu_bytes = link, link.profile.mtu_bytes
+        up: list[tuple[Layer, capture.Capture]] = []
+        control: dict[str, bait.Control] = {}
+        for level, name in enumerate(column.protection):
+            kind, folder = self._kinds[name], raw / name if level else raw
+            folder.mkdir(exist_ok=True)
+            witnesses = stack.enter_context(witness.witnesses(path, folder))
+            ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=folder)
+            watching = stack.enter_context(capture.capture(path, folder, kind.frames(ground), protected=True))
+            control[name] = self._close(path, watching, witnesses, stack, is_overlay=level > 0)
+            layer = stack.enter_context(kind.protect(ground))
+            up.append((layer, watching))
+            if layer.within is not path:
+                self.made.append(layer.within)
+            framing = kind.framing(mtu_bytes)
+            path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
+        if path is not up[-1][0].below:
+            stack.enter_context(overlay.passing(self.journal, path))
+        header_bytes = proof.RADIO_HEADER_BYTES if wifi_path is not None else HEADER_BYTES
         return ColumnPath(
+            link=link,
             path=path,
-            capture=watching,
-            agreed={proposal.name: esp},
-            protection=protection,
+            watched=tuple(
+                proof.Watched(
+                    path=layer.below, capture=watching, layer=layer, portal=path, header_bytes=header_bytes
+                )
+                for layer, watching in up
+            ),
+            agreed={name: layer.agreed for name, (layer, _) in zip(column.protection, up, strict=True)},
             control=control,
             wifi_path=wifi_path,
         )
@@ -224,56 +267,22 @@ class Columns:
         watching: capture.Capture,
         witnesses: witness.Witnesses,
         stack: contextlib.ExitStack,
+        *,
+        is_overlay: bool,
     ) -> bait.Control:
         """Close the barrier, and show by bait, before and behind it, that it does what it is for."""
         near, far, port = path.initiator_address, path.target_address, path.port
         with contextlib.ExitStack() as meanwhile:
             if path.is_shared:
                 self._clear(path, meanwhile)
+            if is_overlay:
+                meanwhile.enter_context(overlay.passing(self.journal, path))
             seen = bait.show(watching, witnesses)
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
         # Looked at a last time while the barrier stands: what ends with the link may then be in clear.
         stack.callback(watching.finish)
         return bait.Control(seen_in_clear=seen, blocked=bait.stop(watching, witnesses))
-
-    def _open(
-        self,
-        proposal: Proposal,
-        path: links.LinkPath,
-        witnesses: witness.Witnesses,
-        stack: contextlib.ExitStack,
-        raw: Path,
-    ) -> dict[str, str]:
-        """Open the tunnel through the barrier."""
-        plan = self.plan
-        near, far = path.initiator_address, path.target_address
-        for host, local, remote in ((path.initiator, near, far), (path.target, far, near)):
-            made = ipsec.SecurityAssociations(local, remote, path.index, path.is_shared)
-            stack.enter_context(self.journal.hold(host, made))
-        if self._credentials is None:
-            self._credentials = ipsec.make_credentials(
-                self.hosts.initiators[0],
-                plan.ike_auth,
-                self.private / "certificates",
-                paths=len(self._paths),
-            )
-        # A host's charon serves all its columns; that of a network namespace goes with its column.
-        stays = path.target.netns is None
-        stack.enter_context(
-            ipsec.tunnel(
-                path,
-                (
-                    self._charon(path.initiator, charon.ANY_PORT, self._shared, self.folder),
-                    self._charon(path.target, ipsec.IKE_PORT, self._shared if stays else stack, raw),
-                ),
-                name=f"harness-{self.plan.tag}-{path.index}",
-                proposal=proposal,
-                mode=plan.ipsec_mode,
-                credentials=self._credentials,
-            )
-        )
-        return ipsec.negotiated(path.initiator, witnesses.look(), proposal, plan.ipsec_mode)
 
     def _clear(self, path: links.LinkPath, stack: contextlib.ExitStack) -> None:
         """Keep IPsec of the user's own off a path that is to have none."""
@@ -282,20 +291,3 @@ class Columns:
             # Not where there is none: the kernel would begin to look up policies for every packet.
             if ipsec.is_joined(host, path):
                 stack.enter_context(self.journal.hold(host, ipsec.Clearance(end, *ends, path.port)))
-
-    def _charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
-        """The charon of a host or network namespace, started if it does not run (any more)."""
-        name = f"charon-{host.netns or host.name}"
-        running = self._charons.get(name)
-        if running is None or not running.answers():
-            plugins = sorted({name for p in self.plan.proposals.values() for name in p.charon_plugins})
-            running = self._charons[name] = stack.enter_context(
-                charon.running(
-                    host,
-                    self.private / name,
-                    log=logs / f"charon-{host.name}.log",
-                    plugins=" ".join((charon.BASE_PLUGINS, *plugins)),
-                    port=port,
-                )
-            )
-        return running

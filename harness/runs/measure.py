@@ -17,26 +17,34 @@ from harness.network import wifi, wireless
 from harness.network.links import LinkPath
 from harness.parse import fio
 from harness.parse.jobfile import moves_read, moves_write
-from harness.protection import bait, proof
-from harness.protection.capture import Capture, Seen
+from harness.protection import proof
 from harness.runs import together
+from harness.runs.columns import ColumnPath
 from harness.runs.together import Client
 from harness.storage.transport import Disk
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One initiator's way to its LUN, up: over which link, through which session, to which disk."""
+    """One initiator's way to its LUN, up: over which path, through which session, to which disk."""
 
-    path: LinkPath
+    up: ColumnPath
     disk: Disk
-    capture: Capture
     session: dict[str, str]
-    agreed: dict[str, dict[str, str]]
-    protection: proof.Protection | None = None
-    control: bait.Control | None = None
     is_wireless: bool = False
-    wifi_path: wifi.WifiPath | None = None
+
+    @property
+    def path(self) -> LinkPath:
+        """What the session runs on."""
+        return self.up.path
+
+    @property
+    def link(self) -> LinkPath:
+        return self.up.link
+
+    @property
+    def is_protected(self) -> bool:
+        return self.up.watched[0].layer is not None
 
 
 @dataclass(kw_only=True)
@@ -119,45 +127,47 @@ def over_lanes(
     with contextlib.ExitStack() as stack:
         watched = {
             number: stack.enter_context(
-                wireless.watch(lane.path.initiator, lane.path.initiator_iface, raw / f"iw-{number}.txt")
+                wireless.watch(lane.link.initiator, lane.link.initiator_iface, raw / f"iw-{number}.txt")
             )
             for number, lane in enumerate(lanes)
             if lane.is_wireless
         }
         in_the_air = {
-            number: stack.enter_context(wifi.proved(lane.wifi_path))
+            number: stack.enter_context(wifi.proved(lane.up.wifi_path))
             for number, lane in enumerate(lanes)
-            if lane.wifi_path is not None
+            if lane.up.wifi_path is not None
         }
-        late = [reason for lane in lanes for reason in judge_late(lane, lane.capture.glance())]
-        before = [proof.snapshot(lane.path, lane.protection, begins=True) for lane in lanes]
+        late = [reason for lane in lanes for reason in judge_late(lane, glance=True)]
+        before = [[proof.snapshot(each, begins=True) for each in lane.up.watched] for lane in lanes]
         with during or contextlib.nullcontext():
             if len(lanes) == 1:
                 (lane,) = lanes
                 done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)
             else:
                 done = _together(lanes, job, raw, timeout_s=timeout_s)
-        after = [proof.snapshot(lane.path, lane.protection, begins=False) for lane in lanes]
+        after = [[proof.snapshot(each, begins=False) for each in lane.up.watched] for lane in lanes]
         seen = [
-            proof.collect(lane.path, first, last, lane.capture, protected=lane.protection is not None)
+            [proof.collect(*each) for each in zip(lane.up.watched, first, last, strict=True)]
             for lane, first, last in zip(lanes, before, after, strict=True)
         ]
     done.before = late
     for lane, part, first, last, found in zip(lanes, done.parts, before, after, seen, strict=True):
-        part.proof, failures = proof.judge(
-            lane.path,
-            first,
-            last,
-            found,
-            lane.capture,
-            lane.protection,
-            read_bytes=part.read.bytes if part.read else 0,
-            write_bytes=part.write.bytes if part.write else 0,
-        )
-        part.reasons += failures
-        part.interfaces = proof.interfaces(lane.path, first, last)
+        proofs = []
+        for each, was, now, frames in zip(lane.up.watched, first, last, found, strict=True):
+            judged, failures = proof.judge(
+                each,
+                was,
+                now,
+                frames,
+                read_bytes=part.read.bytes if part.read else 0,
+                write_bytes=part.write.bytes if part.write else 0,
+            )
+            proofs.append(judged)
+            part.reasons += failures
+        part.proof = proof.of_all(proofs)
+        part.interfaces = proof.interfaces(lane.link, first[0], last[0])
     for number, (air,) in in_the_air.items():
-        _add_air(done.parts[number], air, lanes[number].path.profile.mtu_bytes)
+        _add_air(done.parts[number], air, lanes[number].link.profile.mtu_bytes)
     for number, watch in watched.items():
         _add_association(done.parts[number], tuple(watch.states()))
     return done
@@ -179,12 +189,20 @@ def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> No
     part.warnings += doubts
 
 
-def judge_late(lane: Lane, seen: Sequence[Seen]) -> list[str]:
-    """What frames say against a cell that were sent after the captures had been looked at for it."""
-    count = sum(each.cleartext for each in seen)
-    if lane.protection is None or not count:
+def judge_late(lane: Lane, *, glance: bool) -> list[str]:
+    """What frames say against a cell that were sent after the captures had been looked at for it.
+
+    With ``glance`` those that are in the files by now, or else what the captures saw last.
+    """
+    if not lane.is_protected:
+        for each in lane.up.watched if glance else ():
+            each.capture.glance()
         return []
-    return [f"{count} cleartext segments of the portal were on the link after the cell"]
+    found = [
+        seen for each in lane.up.watched for seen in (each.capture.glance() if glance else each.capture.last)
+    ]
+    count = sum(seen.cleartext for seen in found)
+    return [f"{count} cleartext segments of the portal were on the link after the cell"] if count else []
 
 
 def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, timeout_s: float) -> Done:

@@ -17,8 +17,8 @@ from harness.model import (
     ISCSI,
     LINK_LOCAL,
     NVME_TCP,
-    PROTECTION_OFF,
     TRANSPORTS,
+    WIREGUARD,
     Backing,
     BackingKind,
     Column,
@@ -32,6 +32,7 @@ from harness.model import (
     StoppingRule,
     TestbedKind,
     Workload,
+    stack,
 )
 from harness.model.errors import RequirementError, UsageError
 from harness.model.units import (
@@ -45,6 +46,7 @@ from harness.model.units import (
 )
 from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
 from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
+from harness.protection import kinds
 from harness.results.planned import (
     LARGEST_RAM_BACKING_BYTES,
     MIB,
@@ -104,7 +106,7 @@ def make_plan(request: Request) -> Plan:
         )
     columns, links, proposals = _columns(request, kind, machines)
     _require_hops_possible(request, links)
-    lab_kernel = _lab_kernel(request, kind, links, disk)
+    lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     if lab_kernel is LabKernel.OWN:
         columns, links = _on_the_air(columns, links, request.wifi_security)
     _require_possible(request, backing, workloads, columns)
@@ -275,7 +277,11 @@ def _disk(request: Request) -> DiskProfile | None:
 
 
 def _lab_kernel(
-    request: Request, kind: TestbedKind, links: Mapping[str, LinkProfile], disk: DiskProfile | None
+    request: Request,
+    kind: TestbedKind,
+    links: Mapping[str, LinkProfile],
+    disk: DiskProfile | None,
+    columns: Sequence[Column],
 ) -> LabKernel | None:
     """The kernel that the lab is to boot; None outside of the lab.
 
@@ -304,9 +310,11 @@ def _lab_kernel(
     if needing:
         kernel.own_kernel()
         return LabKernel.OWN
-    # Debian's has neither 802.11 nor NVMe/TCP: there a radio is emulated, and such a column is skipped.
-    gains = NVME_TCP in request.transports or any(link.radio is not None for link in links.values())
-    if request.lab_kernel is KernelChoice.AUTO and gains and not apart:
+    # Debian's has neither 802.11 nor these: there a radio is emulated, and such a column is skipped.
+    wants_own = any(link.radio is not None for link in links.values()) or any(
+        WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
+    )
+    if request.lab_kernel is KernelChoice.AUTO and wants_own and not apart:
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
@@ -447,12 +455,13 @@ def _columns(
                 f"two different links are called {profile.name}", hint="rename the file of one of them"
             )
         links[profile.name] = profile
-    protections = expand_ipsec(request.ipsec or "both")
-    proposals = {name: load_proposal(name) for name in protections if name != PROTECTION_OFF}
+    protections = _protections(request)
+    names = dict.fromkeys(name for protection in protections for name in protection)
+    proposals = {name: load_proposal(name) for name in names if name not in kinds.OTHERS}
     columns = [Column(LINK_LOCAL)] if local else []
     carried_by = _transports(request, links)
     columns += [
-        Column(link, () if protection == PROTECTION_OFF else (protection,), transport, count)
+        Column(link, protection, transport, count)
         for protection in protections
         for link in links
         for transport in carried_by
@@ -468,7 +477,7 @@ def _columns(
             f"expected at most {MOST_PATHS} paths (initiators of all columns), found more",
             hint="use fewer links, proposals or initiators",
         )
-    if request.ipsec and proposals and not links:
+    if (request.ipsec or request.protect) and names and not links:
         raise UsageError(
             f"IPsec protects a network, and the only link asked for is {LINK_LOCAL}",
             hint="add --link wired, or leave --ipsec out",
@@ -494,6 +503,12 @@ def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
             hint="add --transport iscsi, or leave --iscsi out",
         )
     return found
+
+
+def _protections(request: Request) -> tuple[tuple[str, ...], ...]:
+    """What protects columns, each stack once and in the order asked; the empty one is for none."""
+    words = [*request.ipsec, *request.protect] or ["both"]
+    return tuple(dict.fromkeys(stack.split(word) for word in expand_ipsec(words)))
 
 
 def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
@@ -531,15 +546,25 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
 
 def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:
     """Have fio itself read every job file, so that a mistake shows now and not in the middle of a run."""
-    for workload in workloads:
-        text = job_file(workload, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
-        done = runner.run(["fio", "--parse-only", "-"], input=text, check=False)
+    texts = [
+        job_file(workload, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
+        for workload in workloads
+    ]
+    # fio takes a seventh of a second to start, so it reads them one by one only to find the one it refuses.
+    if _parse("".join(texts)).status == 0:
+        return
+    for workload, text in zip(workloads, texts, strict=True):
+        done = _parse(text)
         if done.status != 0:
             words = (done.stderr.strip() or done.stdout.strip()).splitlines()
             raise UsageError(
                 f"fio does not accept the workload {workload.name}: {(words or ['it gave no reason'])[-1]}",
                 hint="`fio --cmdhelp=OPTION` explains an option",
             )
+
+
+def _parse(jobs: str) -> runner.Completed:
+    return runner.run(["fio", "--parse-only", "-"], input=jobs, check=False)
 
 
 REAL_PER_VIRTUAL = 3.0

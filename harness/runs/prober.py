@@ -103,7 +103,7 @@ class Prober:
             path=up.path,
             raw=judged.raw_folder(self.folder.path, record),
             journal=self.journal,
-            witnesses=up.protection.witnesses if up.protection is not None else None,
+            layers=up.layers,
         )
         record = msgspec.structs.replace(record, agreed=up.agreed)
         return judged.measure(
@@ -124,7 +124,7 @@ class Prober:
             else:
                 self._up[column] = up
                 self._facts[f"column {column.label}"] = {
-                    "link": [links.describe(up.path)],
+                    "link": [links.describe(up.link)],
                     "agreed": [up.agreed],
                     "control": [msgspec.to_builtins(up.control)],
                 }

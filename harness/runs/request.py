@@ -81,6 +81,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "[dim]default: both[/]",
         ),
     ] = ()
+    protect: Annotated[
+        tuple[str, ...],
+        Option(
+            help="The same with more kinds: off, wireguard, macsec, a proposal, or several within each "
+            "other, the outermost first: macsec+aes128gcm16. Again for more.",
+        ),
+    ] = ()
     transports: Annotated[
         tuple[str, ...],
         Option(

@@ -66,7 +66,7 @@ def path_of(framing: Framing) -> theory.Wire:
     if framing.proposal == PROTECTION_OFF:
         return theory.Wire(link=framing.link)
     algorithms = load_proposal(framing.proposal).kernel_algorithms
-    return theory.Wire(link=framing.link, esp=theory.esp(algorithms, IpsecMode(framing.mode)))
+    return theory.Wire(link=framing.link, framing=theory.esp(algorithms, IpsecMode(framing.mode)))
 
 
 def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:

@@ -26,6 +26,7 @@ from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model.errors import CommandFailed, Interrupted
 from harness.protection.capture import MOST_SPARSE, Reader, Seen
 from harness.protection.ipsec.charon import Charon
+from harness.protection.ipsec.layer import EspFrames
 from harness.protection.ipsec.witness import Association, Knock, Report, Witness
 from harness.runs import leftovers
 
@@ -52,7 +53,7 @@ NVME_AGREED = {
 }
 WITNESS = programs.source("harness.protection.ipsec", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
-READER = Reader(addresses=(bytes(4), bytes(4)), port=3260)
+READER = Reader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
 
 PROC_NET_SNMP = """\
 Ip: Forwarding DefaultTTL ReasmReqds ReasmOKs FragOKs FragCreates

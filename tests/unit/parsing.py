@@ -43,10 +43,11 @@ def garbled(seed: int, wholes: list[bytes], alphabet: bytes, count: int) -> Iter
 
 def assert_refused(parse: Callable[[str], object], text: str, reason: str = "") -> None:
     """``parse`` refuses ``text`` soon, in one sentence of bearable length that matches, and with a hint."""
-    started = time.monotonic()
+    # What others have the processor for does not count.
+    started = time.process_time()
     with pytest.raises(UsageError, match=reason or None) as refusal:
         parse(text)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert refusal.value.hint
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 500

@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness.analysis import bounds
-from harness.model import LinkProfile, Proposal, Workload
+from harness.analysis import bounds, theory
+from harness.model import IpsecMode, LinkProfile, Proposal, Workload
+from harness.parse.profiles import load_proposal
+from harness.protection import kinds
 from harness.storage.iscsi.dialogue import Overheads
-from tests.unit.results_folder import GCM, WIFI, WIRED
+from tests.unit.results_folder import WIFI, WIRED
 
 SESSION = {
     "initial_r2t": "1",
@@ -20,23 +22,22 @@ SESSION = {
     "max_xmit_dlength": "262144",
     "queue_depth": "32",
 }
-SHA1 = Proposal(name="x", title="x", esp="aes128-sha1", ike="x", kernel_algorithms=())
+GCM = ("rfc4106(gcm(aes))",)
+SHA1 = ("cbc(aes)", "hmac(sha1)")
 
 
 def of_cell(
     link: LinkProfile, session: dict[str, str], *, depth: int, block_bytes: int, writes: bool
 ) -> bounds.Bound:
     overheads = Overheads(agreed=session)
-    return bounds.of_cell(
-        link, None, None, session, overheads, depth=depth, block_bytes=block_bytes, writes=writes
-    )
+    return bounds.of_cell(link, None, session, overheads, depth=depth, block_bytes=block_bytes, writes=writes)
 
 
 @pytest.mark.parametrize(
-    ("proposal", "mode", "mtu", "payload", "percent"),
+    ("algorithms", "mode", "mtu", "payload", "percent"),
     [
-        (None, None, 1500, 1448, 94.15),
-        (None, None, 9000, 8948, 99.00),
+        (None, "transport", 1500, 1448, 94.15),
+        (None, "transport", 9000, 8948, 99.00),
         (GCM, "transport", 1500, 1414, 91.94),
         (GCM, "transport", 9000, 8914, 98.63),
         (GCM, "tunnel", 1500, 1394, 90.64),
@@ -48,25 +49,42 @@ def of_cell(
     ],
 )
 def test_framing_is_the_kernels(
-    proposal: Proposal | None, mode: str | None, mtu: int, payload: int, percent: float
+    algorithms: tuple[str, ...] | None, mode: str, mtu: int, payload: int, percent: float
 ) -> None:
+    """xfrm_state_mtu() of net/xfrm/xfrm_state.c."""
     link = msgspec.structs.replace(WIRED, mtu_bytes=mtu)
-    goodput = bounds.goodput_bytes_per_s(link, proposal, mode)
+    framing = theory.esp(algorithms, IpsecMode(mode)) if algorithms is not None else None
+    goodput = bounds.goodput_bytes_per_s(link, framing)
     assert goodput is not None
     assert 100 * goodput * 8 / 1e9 == pytest.approx(percent, abs=0.006)
-    if proposal is not None:
-        framing = bounds.esp_framing(proposal)
-        assert framing is not None
-        packet, found = bounds.esp_packet(mtu, framing, tunnel=mode == "tunnel")
-        assert found == payload
-        assert mtu - framing.align_bytes < packet <= mtu
+    if framing is not None:
+        inner = framing.inner_mtu_bytes(mtu)
+        assert inner - bounds.TCP_IP_HEADER_BYTES == payload
+        assert mtu - framing.block_bytes < framing.packet_bytes(inner) <= mtu
+
+
+@pytest.mark.parametrize(("protection", "payload"), [(("wireguard",), 1368), (("macsec",), 1416)])
+def test_other_protections_have_framings_too(protection: tuple[str, ...], payload: int) -> None:
+    framing = kinds.framing(protection, {}, IpsecMode.TRANSPORT, WIRED.mtu_bytes)
+    assert framing is not None
+    assert framing.inner_mtu_bytes(WIRED.mtu_bytes) - bounds.TCP_IP_HEADER_BYTES == payload
+
+
+def test_a_stack_is_framed_from_within() -> None:
+    gcm = load_proposal("aes128gcm16")
+    stack = kinds.framing(("macsec", gcm.name), {gcm.name: gcm}, IpsecMode.TRANSPORT, 1500)
+    esp = theory.esp(GCM, IpsecMode.TRANSPORT)
+    assert stack is not None
+    assert stack.inner_mtu_bytes(1500) == esp.inner_mtu_bytes(1468)
+    assert stack.packet_bytes(100) == 32 + esp.packet_bytes(100)
+    assert stack.sealed_bytes(100) == esp.sealed_bytes(100) + esp.packet_bytes(100) + 2
 
 
 def test_an_unknown_proposal_never_lowers_a_bound() -> None:
-    unknown = msgspec.structs.replace(GCM, esp="camellia256-sha512")
-    assert bounds.goodput_bytes_per_s(WIRED, unknown, "tunnel") == bounds.goodput_bytes_per_s(
-        WIRED, None, None
-    )
+    unknown = Proposal(name="x", title="x", esp="x", ike="x", kernel_algorithms=("cbc(camellia)", "x"))
+    framing = kinds.framing(("x",), {"x": unknown}, IpsecMode.TUNNEL, 1500)
+    assert framing is None
+    assert bounds.goodput_bytes_per_s(WIRED, framing) == bounds.goodput_bytes_per_s(WIRED)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +107,7 @@ def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) 
 
 
 def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
-    found = bounds.of_cell(
-        WIFI, None, None, SESSION, Overheads(agreed=SESSION), depth=1, block_bytes=4096, writes=False
-    )
+    found = of_cell(WIFI, SESSION, depth=1, block_bytes=4096, writes=False)
     assert found.in_flight_bytes == 4096
     trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
     assert found.by_round_trip == pytest.approx(trip)
@@ -100,18 +116,14 @@ def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
 
 
 def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
-    found = bounds.of_cell(
-        WIFI, None, None, SESSION, Overheads(agreed=SESSION), depth=64, block_bytes=4096, writes=False
-    )
+    found = of_cell(WIFI, SESSION, depth=64, block_bytes=4096, writes=False)
     assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
     assert found.bytes_per_s == found.by_rate
 
 
 def test_pieces_of_a_block_travel_side_by_side() -> None:
     session = {**SESSION, "max_sectors_kb": "124"}
-    found = bounds.of_cell(
-        WIRED, None, None, session, Overheads(agreed=session), depth=1, block_bytes=262144, writes=True
-    )
+    found = of_cell(WIRED, session, depth=1, block_bytes=262144, writes=True)
     assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
     rate = found.by_rate
     assert rate is not None
@@ -124,7 +136,7 @@ def test_what_a_profile_does_not_say_bounds_nothing() -> None:
     found = of_cell(link, {}, depth=1, block_bytes=4096, writes=True)
     assert found.bytes_per_s is None
     tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
-    assert bounds.goodput_bytes_per_s(tiny, None, None) is None
+    assert bounds.goodput_bytes_per_s(tiny) is None
 
 
 def test_depth_is_of_all_jobs_and_synchronous_engines_know_one() -> None:

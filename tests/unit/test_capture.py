@@ -25,6 +25,7 @@ from harness.protection.capture import (
     sampling,
 )
 from harness.protection.ipsec import IKE_PORT
+from harness.protection.ipsec.layer import EspFrames
 from tests.unit.fakes import (
     PCAP_HEADER,
     World,
@@ -40,9 +41,10 @@ from tests.unit.fakes import (
 )
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
-READER = Reader(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])), port=3260)
+FRAMES = EspFrames(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])))
+READER = Reader(frames=FRAMES, port=3260)
 ESP, TCP = (pcap_record(frame) for frame in (esp(7, 256, NEAR, FAR), tcp(40000, 3260, NEAR, FAR)))
-ONE_ESP = Seen(esp={7: {256}})
+ONE_ESP = Seen(numbers={7: {256}})
 ONE_TCP = Seen(cleartext=1, clear_bytes=1514)
 
 
@@ -124,13 +126,13 @@ def test_a_protected_column_samples_esp_and_keeps_whatever_else_is_on_its_link()
     sample = "(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & 0x3ff = 0)"
     ends: tuple[tuple[End, str, str], ...] = (("initiator", NEAR, FAR), ("target", FAR, NEAR))
     for end, own, peer in ends:
-        assert expression(path(World()), end, protected=True, one_in=1024) == (
-            f"not (ip src host {peer} and ip dst host {own}) and (not ip proto 50 or {sample})"
+        assert expression(path(World()), end, FRAMES, protected=True, one_in=1024) == (
+            f"not (ip src host {peer} and ip dst host {own}) and (not (ip proto 50) or {sample})"
         )
 
 
 def test_with_one_in_one_every_esp_packet_is_kept() -> None:
-    assert "ip[24:4] & 0x0 = 0" in expression(path(World()), "target", protected=True, one_in=1)
+    assert "ip[24:4] & 0x0 = 0" in expression(path(World()), "target", FRAMES, protected=True, one_in=1)
 
 
 def test_on_a_link_that_others_use_nothing_but_the_portal_s_traffic_is_kept() -> None:
@@ -138,13 +140,13 @@ def test_on_a_link_that_others_use_nothing_but_the_portal_s_traffic_is_kept() ->
     sent = f"ip src host {FAR} and ip dst host {NEAR}"
     sample = "(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & 0xf = 0)"
     portal = "(tcp port 3264 or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
-    found = expression(path(World(), is_shared=True), "target", protected=True, one_in=16)
+    found = expression(path(World(), is_shared=True), "target", FRAMES, protected=True, one_in=16)
     assert found == f"({sent} and ({sample} or {portal})) or (vlan and {sent} and {portal})"
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_a_plain_column_samples_its_own_segments_and_keeps_the_first_and_the_last(is_shared: bool) -> None:
-    text = expression(path(World(), is_shared=is_shared), "initiator", protected=False, one_in=256)
+    text = expression(path(World(), is_shared=is_shared), "initiator", FRAMES, protected=False, one_in=256)
     port = 3264 if is_shared else 3260
     flags = "tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0"
     clear = f"(tcp port {port} and ({flags} or ip[4:2] % 251 = 0))"
@@ -195,11 +197,11 @@ OTHER = Seen(other=1, clear_bytes=100)
         "report of multicast listeners": (ipv6(0, b"\x3a\x00" + bytes(6) + b"\x8f" + bytes(31)), CONTROL),
         "echo over IPv6": (ipv6(58, b"\x80" + bytes(31)), OTHER),
         "ESP over IPv6, which is not ours": (ipv6(50, bytes(40)), OTHER),
-        "ESP": (esp(7, 512, NEAR, FAR), Seen(esp={7: {512}})),
-        "ESP behind a VLAN tag": (vlan(7, esp(7, 512, NEAR, FAR)), Seen(esp={7: {512}})),
+        "ESP": (esp(7, 512, NEAR, FAR), Seen(numbers={7: {512}})),
+        "ESP behind a VLAN tag": (vlan(7, esp(7, 512, NEAR, FAR)), Seen(numbers={7: {512}})),
         "a fragment of ESP, which has no number": (
             ipv4(50, b"\xff" * 40, NEAR, FAR, fragment=0x00B9),
-            Seen(esp={0: {0}}),
+            Seen(numbers={0: {0}}),
         ),
     }.values(),
     ids=str,
@@ -219,15 +221,17 @@ def test_numbers_of_one_association_are_kept_together() -> None:
     seen = Seen()
     for spi, number in ((7, 256), (7, 512), (9, 256), (7, 512)):
         READER.tell(esp(spi, number, NEAR, FAR), 1514, seen)
-    assert seen == Seen(esp={7: {256, 512}, 9: {256}})
+    assert seen == Seen(numbers={7: {256, 512}, 9: {256}})
     assert (seen.sampled, seen.clear_frames) == (3, 0)
 
 
 def test_what_is_seen_adds_up() -> None:
-    seen = Seen(esp={7: {256}}, cleartext=1, control=2, other=3, clear_bytes=600)
-    seen.add(Seen(esp={7: {512}, 8: {0}}, cleartext=10, control=20, other=30, clear_bytes=6000, fault="x"))
+    seen = Seen(numbers={7: {256}}, cleartext=1, control=2, other=3, clear_bytes=600)
+    seen.add(
+        Seen(numbers={7: {512}, 8: {0}}, cleartext=10, control=20, other=30, clear_bytes=6000, fault="x")
+    )
     assert seen == Seen(
-        esp={7: {256, 512}, 8: {0}}, cleartext=11, control=22, other=33, clear_bytes=6600, fault="x"
+        numbers={7: {256, 512}, 8: {0}}, cleartext=11, control=22, other=33, clear_bytes=6600, fault="x"
     )
     assert seen.clear_frames == 66
 
@@ -253,7 +257,7 @@ def test_files_of_each_kind_are_read(link_type: int, cut: Callable[[bytes], byte
     data = b"".join(pcap_record(cut(frame), order=order) for frame in frames)
     seen = Seen()
     assert reader.count(data, seen) == (3, len(data))
-    assert seen == Seen(esp={7: {256}}, cleartext=1, control=1, clear_bytes=2 * 1514)
+    assert seen == Seen(numbers={7: {256}}, cleartext=1, control=1, clear_bytes=2 * 1514)
 
 
 @pytest.mark.parametrize("data", [header(9), header(127), b"\x0a\x0d\x0d\x0a" + bytes(20)])
@@ -273,7 +277,7 @@ def test_the_length_as_captured_is_skipped_and_that_on_the_wire_is_counted() -> 
     cut = struct.pack("<IIII", 0, 0, 64, 9014) + tcp(40000, 3260, NEAR, FAR)[:64].ljust(64, b"\0")
     seen = Seen()
     assert READER.count(cut + ESP, seen) == (2, len(cut) + len(ESP))
-    assert seen == Seen(esp={7: {256}}, cleartext=1, clear_bytes=9014)
+    assert seen == Seen(numbers={7: {256}}, cleartext=1, clear_bytes=9014)
 
 
 # A look is complete
@@ -350,7 +354,7 @@ def test_each_look_counts_what_has_come_since_the_last(tmp_path: Path) -> None:
     assert look(made) == Seen()
     tcpdump.write(ESP)
     tcpdump.write(TCP)
-    assert look(made) == Seen(esp={7: {256}}, cleartext=1, clear_bytes=1514)
+    assert look(made) == Seen(numbers={7: {256}}, cleartext=1, clear_bytes=1514)
     assert look(made) == Seen()
     tcpdump.write(TCP)
     assert made.read() == ONE_TCP
@@ -362,7 +366,7 @@ def test_a_look_waits_for_what_is_still_on_its_way_to_the_file(tmp_path: Path) -
     made, tcpdump = tap(tmp_path)
     tcpdump.write(ESP + TCP[:20], frames=2)
     tcpdump.on_signal = lambda: tcpdump.write(TCP[20:], frames=0)
-    assert look(made) == Seen(esp={7: {256}}, cleartext=1, clear_bytes=1514)
+    assert look(made) == Seen(numbers={7: {256}}, cleartext=1, clear_bytes=1514)
 
 
 def test_a_look_waits_for_what_the_kernel_has_and_tcpdump_has_not(tmp_path: Path) -> None:
@@ -451,7 +455,7 @@ def test_of_a_host_that_is_lost_nothing_is_seen_any_more(tmp_path: Path) -> None
 
 def test_both_ends_are_captured_until_the_end(tmp_path: Path) -> None:
     world = World()
-    with capture(path(world), tmp_path, protected=True) as watched:
+    with capture(path(world), tmp_path, FRAMES, protected=True) as watched:
         assert watched.one_in == 256
         assert [tap.file.name for tap in watched.taps] == ["initiator-1.pcap", "target-1.pcap"]
         assert watched.look() == [Seen(), Seen()]
@@ -462,7 +466,7 @@ def test_both_ends_are_captured_until_the_end(tmp_path: Path) -> None:
         ("target", "hbeeft3"),
     ]
     for end, command in zip(ENDS, world.commands, strict=True):
-        assert command.argv[-1] == expression(path(World()), end, protected=True, one_in=256)
+        assert command.argv[-1] == expression(path(World()), end, FRAMES, protected=True, one_in=256)
 
 
 def append(file: Path, data: bytes) -> None:
@@ -475,14 +479,14 @@ def test_a_column_that_comes_up_again_counts_none_of_the_frames_of_before(
     tmp_path: Path, looked: bool
 ) -> None:
     world = World()
-    with capture(path(world), tmp_path, protected=True) as first:
+    with capture(path(world), tmp_path, FRAMES, protected=True) as first:
         for each in first.taps:
             append(each.file, ESP + TCP)
         if looked:
             assert [seen.cleartext for seen in first.look()] == [1, 1]
     before = {each.file: each.file.read_bytes() for each in first.taps}
     for number in (2, 3):
-        with capture(path(world), tmp_path, protected=True) as again:
+        with capture(path(world), tmp_path, FRAMES, protected=True) as again:
             assert [each.file.name for each in again.taps] == [
                 f"initiator-{number}.pcap",
                 f"target-{number}.pcap",

@@ -228,7 +228,7 @@ def test_without_a_measurement_there_is_a_reason_and_no_figure() -> None:
 
 
 def test_all_data_is_encrypted_with_its_headers() -> None:
-    there, back = asked(esp=GCM_ESP).sealed
+    there, back = asked(framing=GCM_ESP).sealed
     assert (there.by, there.packets, back.by) == ("initiator", 1, "target")
     # A header of TCP, and of 2 to 5 bytes the trailer with its padding, in each.
     assert 262144 + 48 + 34 * back.packets <= back.bytes <= 262144 + 48 + 38 * back.packets

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from harness.model.errors import HarnessError
 from harness.results.store import RunFolder
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
+from tests.unit.command import harness
 from tests.unit.fakes import fio_output
 from tests.unit.results_folder import run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
-PATIENCE_S = 300.0
 
 
 @pytest.fixture
@@ -31,31 +30,10 @@ def here(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
-def harness(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command; tried again while somebody's run holds the testbed."""
-    end = time.monotonic() + PATIENCE_S
-    while "the testbed is in use by" in (done := _once(*words, cwd=cwd)).stderr and time.monotonic() < end:
-        time.sleep(1)
-    return done
-
-
 def written_to(device: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command, its standard output redirected by a shell."""
     return subprocess.run(
         ["sh", "-c", f'exec "$@" >{device}', "sh", HARNESS, *words],
-        cwd=cwd,
-        env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-
-
-def _once(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [HARNESS, *words],
         cwd=cwd,
         env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
         stdin=subprocess.DEVNULL,

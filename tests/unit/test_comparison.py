@@ -16,7 +16,8 @@ from harness.model.errors import UsageError
 from harness.results.store import RunFolder
 from harness.table import Metric
 from harness.table.comparison import CompareFormat, Comparison, Side, compare, render
-from tests.unit.test_cli import assert_refused, harness
+from tests.unit.command import harness
+from tests.unit.test_cli import assert_refused
 from tests.unit.test_results import fio_job, write_fio
 from tests.unit.test_table import HOSTILE, plan, record, transfer
 

@@ -41,9 +41,9 @@ from harness.table.views import View
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
 from tests.unit import test_teardown as teardown
+from tests.unit.command import harness
 from tests.unit.fakes import World
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
-from tests.unit.test_cli import harness
 from tests.unit.test_comparison import run as run_of
 from tests.unit.test_comparison import side
 from tests.unit.test_disturbance import HOSTS, disturbed, others

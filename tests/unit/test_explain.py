@@ -49,13 +49,13 @@ def asked(
     *,
     direction: Direction = "read",
     block_bytes: int = 262144,
-    esp: theory.Esp | None = None,
+    framing: theory.Framing | None = None,
     window_bytes: int | None = None,
     **session: str,
 ) -> Demands:
     agreed = path.dialogue_of("iscsi", SESSION | session, direction, window_bytes)
     assert agreed is not None
-    return path.demands(link, esp, agreed, direction, block_bytes, window_bytes=window_bytes)
+    return path.demands(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
 
 
 @pytest.mark.parametrize("esp", [None, GCM_ESP], ids=["plain", "gcm"])
@@ -64,16 +64,16 @@ def asked(
 def test_the_parts_of_a_path_add_up_to_theorys_time(
     direction: Direction, block_bytes: int, esp: theory.Esp | None
 ) -> None:
-    found = asked(direction=direction, block_bytes=block_bytes, esp=esp)
+    found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
     agreed = path.dialogue_of("iscsi", SESSION, direction, None)
     assert agreed is not None
     whole = theory.predict(
-        Wire(link=WIRED, esp=esp), agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4
+        Wire(link=WIRED, framing=esp), agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4
     )
-    parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.esp_ns
+    parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
     # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
     assert parts + 1e5 == pytest.approx(whole.time_s * 1e9, rel=0.005)
-    assert (found.esp_ns > 0) is (esp is not None)
+    assert (found.framing_ns > 0) is (esp is not None)
     assert found.r2ts == whole.round_trips - 1
     wire = max(whole.to_initiator.wire_bytes, whole.to_target.wire_bytes)
     assert found.busy_ns == pytest.approx(wire * 8, rel=1e-6)
@@ -156,9 +156,9 @@ def protected(**changes: Any) -> Evidence:
     whole: dict[str, Any] = {
         "protection": ("aes128gcm16",),
         "time_ns": within(12500 * US, 0.01),
-        "path": asked(esp=GCM_ESP),
+        "path": asked(framing=GCM_ESP),
         "plain": Ladder(time_ns=within(2500 * US, 0.01), busy=within(0.1, 0.05)),
-        "null": Ladder(time_ns=within(5000 * US, 0.01), esp_ns=40 * US, busy=within(0.5, 0.05)),
+        "null": Ladder(time_ns=within(5000 * US, 0.01), framing_ns=40 * US, busy=within(0.5, 0.05)),
         "busy": within(0.85, 0.01),
         "driver": "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))",
     }
@@ -355,8 +355,8 @@ def test_neighbours_are_evidence() -> None:
     gcm = found["wired+aes128gcm16"]
     assert gcm.device_ns is not None and gcm.device_ns.mid == pytest.approx(60 * US, rel=0.01)
     assert gcm.plain is not None and gcm.plain.time_ns.mid == pytest.approx(2500 * US, rel=0.01)
-    assert gcm.null is not None and gcm.null.esp_ns > 0
-    assert gcm.path is not None and gcm.path.esp_ns > gcm.null.esp_ns
+    assert gcm.null is not None and gcm.null.framing_ns > 0
+    assert gcm.path is not None and gcm.path.framing_ns > gcm.null.framing_ns
     assert (gcm.depth, gcm.direction, gcm.repeats, gcm.driver) == (1, "read", 3, "aes-generic")
     assert found["wired"].plain is None and found["wired"].null is None
     assert found["wired+null-sha256"].null is None

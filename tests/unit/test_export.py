@@ -16,7 +16,7 @@ from harness.model import Latency, Proof, Record, Status
 from harness.model.errors import RequirementError, UsageError
 from harness.table import export
 from harness.table.export import COLUMNS, ExportFormat, encode
-from tests.unit.test_cli import harness
+from tests.unit.command import harness
 from tests.unit.test_table import HOSTILE, record, transfer
 
 MIXED = record(

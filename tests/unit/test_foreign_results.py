@@ -6,7 +6,6 @@ import os
 import re
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,11 @@ from harness.results import planned, probe_store
 from harness.results.store import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
 from harness.runs.plan import make_plan
 from harness.runs.request import Kernels, Request
+from tests.unit.command import harness
 from tests.unit.results_folder import WIRED, made_plan
 from tests.unit.test_probes import blank
 from tests.unit.test_results import record
 
-HARNESS = str(Path(sys.executable).with_name("harness"))
 MACHINES = Machines(target="ssh://root@nas", initiators=("local", "ssh://b"))
 PROXY = Machines(target="ssh://-oProxyCommand=x", initiators=("local",))
 ETH0 = LinkProfile(name="wired", title="x", emulated=False, interface="eth0")
@@ -50,10 +49,6 @@ REAL: dict[str, Any] = {
     "links": {"wired": ETH0},
     "columns": (Column("wired"),),
 }
-
-
-def harness(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([HARNESS, *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
 def saved(root: Path, plan: Plan) -> RunFolder:

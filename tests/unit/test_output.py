@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import harness.cli
+from harness import cli
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
+from tests.unit.command import harness
 from tests.unit.results_folder import run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
@@ -41,9 +42,10 @@ def command(
     )
 
 
-def assert_quiet(done: subprocess.CompletedProcess[bytes]) -> None:
-    for words in (b"Traceback", b"Exception ignored", b"Fatal", b"Error:"):
-        assert words not in done.stderr, done
+def assert_quiet(said: str | bytes) -> None:
+    text = said if isinstance(said, str) else said.decode("utf-8", "replace")
+    for words in ("Traceback", "Exception ignored", "Fatal", "Error:"):
+        assert words not in text
 
 
 @pytest.mark.parametrize("env", NO_UTF8, ids=str)
@@ -52,16 +54,25 @@ def test_a_locale_that_is_not_utf8(tmp_path: Path, env: dict[str, str], words: s
     run_of_a_cell(tmp_path / "results", link_title=TITLE, reason=TITLE)
     done = command(*words.split(), "results", cwd=tmp_path, env=env)
     assert done.returncode == 0, done
-    assert_quiet(done)
+    assert_quiet(done.stderr)
     assert done.stdout
 
 
-@pytest.mark.parametrize("env", [{}, NO_UTF8[1]], ids=str)
-@pytest.mark.parametrize("name", [b"\xff\xfe", b"\xc3\xa9", b"[/b]", b"\x1b[2J", b"[red]"])
-def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, env: dict[str, str]) -> None:
+def named(tmp_path: Path, name: bytes) -> Path:
+    """A folder of that name with results."""
     place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     place.mkdir(parents=True)
     run_of_a_cell(place, "20260101-000000-abcd")
+    return place
+
+
+NAMES = (b"\xff\xfe", b"\xc3\xa9", b"[/b]", b"\x1b[2J", b"[red]")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, encoding: str) -> None:
+    place = named(tmp_path, name)
     for words in (
         ("table", place),
         ("table", place / "absent"),
@@ -70,25 +81,34 @@ def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, 
         ("run", "--plan", "--link", place / "x.toml"),
         ("parse", "fio", place / "x"),
     ):
-        done = command(*map(str, words), cwd=tmp_path, env=env)
-        assert_quiet(done)
+        done = harness(*map(str, words), cwd=tmp_path, encoding=encoding)
+        assert_quiet(done.stderr)
         assert done.returncode in (0, 1, 2), done
-        assert b"\x1b[2J" not in done.stderr
+        assert "\x1b[2J" not in done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_has_the_same_names(tmp_path: Path, name: bytes) -> None:
+    place = named(tmp_path, name)
+    inside = harness("table", str(place), str(place / "absent"), cwd=tmp_path, encoding="ascii")
+    done = command("table", bytes(place), bytes(place / "absent"), cwd=tmp_path, env=NO_UTF8[1])
+    assert_quiet(done.stderr)
+    assert (done.returncode, done.stderr) == (2, inside.stderr.encode())
 
 
 def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(harness.cli, "tell", said.append)
+    monkeypatch.setattr(cli, "tell", said.append)
     made = make_plan(Request(testbed="host", backing="file:/x\udcff", size="32M"))
-    monkeypatch.setattr(harness.cli, "app", lambda **_: msgspec.json.encode(made))
-    assert harness.cli._carry_out() == 2
+    monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))
+    assert cli._carry_out() == 2
     assert "expected a name that is UTF-8, found " in said[0] and "/x\udcff" in said[0]
 
 
 def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
-    done = command("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
-    assert (done.returncode, b"[/b]" in done.stderr) == (2, True), done
-    assert_quiet(done)
+    done = harness("run", "--plan", "--results", "[/b]", "--link", "[/b]", cwd=tmp_path)
+    assert (done.returncode, "[/b]" in done.stderr) == (2, True), done
+    assert_quiet(done.stderr)
 
 
 @pytest.mark.parametrize("to", [">/dev/full", ">&-", "| :", "2>/dev/full", "2>&-", ">&- 2>&-", "2>&1 | :"])
@@ -96,7 +116,7 @@ def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
 def test_outputs_that_nobody_takes(tmp_path: Path, to: str, words: tuple[str, ...]) -> None:
     run_of_a_cell(tmp_path / "results")
     done = command(*words, cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
-    assert_quiet(done)
+    assert_quiet(done.stderr)
     status = int((tmp_path / "status").read_text(encoding="utf-8"))
     is_refused = words[1:] in (("absent",), ("-x",))
     if to.startswith("2>/") or to == "2>&-":
@@ -116,8 +136,8 @@ def test_the_reader_of_a_table_may_stop_early(tmp_path: Path) -> None:
 
 def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o755)
-    done = command("config", "check", "folder", cwd=tmp_path)
-    assert done.returncode == 2 and b"disk" not in done.stderr, done
+    done = harness("config", "check", "folder", cwd=tmp_path)
+    assert done.returncode == 2 and "disk" not in done.stderr, done
 
 
 @pytest.mark.parametrize(
@@ -135,7 +155,7 @@ def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
 def test_a_working_directory_that_was_removed(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "gone").mkdir()
     done = command(*words, cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
-    assert_quiet(done)
+    assert_quiet(done.stderr)
     assert done.returncode in (0, 1, 2), done
     if done.returncode:
         assert done.stderr.startswith(b"harness: "), done
@@ -156,5 +176,5 @@ def test_a_results_folder_without_inodes(tmp_path: Path, inodes: int, words: byt
         timeout=60,
         check=False,
     )
-    assert_quiet(done)
+    assert_quiet(done.stderr)
     assert done.returncode == 2 and words in done.stderr, done

@@ -9,7 +9,10 @@ from harness.hosts import NamespaceHost
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
-from harness.protection import barrier, macsec, overlay, wireguard
+from harness.protection import barrier, layer, macsec, overlay, wireguard
+from harness.protection.capture import expression
+from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
+from harness.protection.layer import Tally
 from harness.protection.overlay import Carried
 
 ETHERNET_HEADER_BYTES = 14
@@ -42,22 +45,11 @@ def test_a_packet_in_macsec() -> None:
     assert framing.packet_bytes(1468) == 1500 and framing.packet_bytes(40) == 72
 
 
-@pytest.mark.parametrize("cleartext", [40, 52, 1000, 1420])
-def test_counters_and_framing_say_the_same_of_a_frame(cleartext: int) -> None:
-    framed = ETHERNET_HEADER_BYTES + wireguard.framing(1500).packet_bytes(cleartext)
-    payload = framed - ETHERNET_HEADER_BYTES - 28
-    assert wireguard.frames_bytes(1, payload, ETHERNET_HEADER_BYTES) == framed
-    assert 0 <= wireguard.cleartext_bytes(1, payload) - cleartext < 16
-    framed = ETHERNET_HEADER_BYTES + macsec.Framing().packet_bytes(cleartext)
-    assert macsec.frames_bytes(1, cleartext + 2, ETHERNET_HEADER_BYTES) == framed
-    assert macsec.cleartext_bytes(1, cleartext + 2) == cleartext
-
-
 def test_protections_stack() -> None:
     both = theory.Stacked(layers=(macsec.Framing(), wireguard.framing(1468)))
     assert both.inner_mtu_bytes(1500) == 1388
     assert both.packet_bytes(52) == 52 + 12 + 60 + 32
-    path = theory.Wire(link=PATH.profile, esp=both)
+    path = theory.Wire(link=PATH.profile, framing=both)
     assert path.mss_bytes == 1388 - 52
 
 
@@ -94,7 +86,7 @@ def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, in
         "is_encrypting": True,
         "is_strict": True,
     }
-    assert macsec.agreed((carried(**good), carried(**good)), keys, 1500)["cipher"] == "gcm-aes-256"
+    assert macsec.agreed((carried(**good), carried(**good)), keys, 1500)["algorithm"] == "gcm-aes-256"
     with pytest.raises(CommandFailed, match="asked for"):
         macsec.agreed((carried(**good), carried(**{**good, **wrong})), keys, 1500)
 
@@ -106,6 +98,46 @@ def test_keys_are_in_no_text() -> None:
 
 def test_packets_are_known_by_their_numbers() -> None:
     data = bytes([4, 0, 0, 0]) + (9).to_bytes(4, "little") + (513).to_bytes(8, "little") + bytes(16)
-    assert wireguard.numbered(data) == (9, 513)
-    assert wireguard.numbered(bytes([1]) + bytes(147)) is None
-    assert macsec.numbered(bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
+    tunnel = wireguard.Frames(port=0x4807)
+    assert tunnel.number(IPV4, datagram(data)) == (9, 513)
+    handshake = datagram(bytes([1]) + bytes(147))
+    assert tunnel.number(IPV4, handshake) is None and tunnel.is_control(IPV4, handshake)
+    others = datagram(data, port=0x4808)
+    assert tunnel.number(IPV4, others) is None and not tunnel.is_control(IPV4, others)
+    channel = macsec.Frames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
+    assert channel.number(macsec.ETHERTYPE, bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
+    assert channel.number(IPV4, datagram(data)) is None
+
+
+def datagram(payload: bytes, port: int = 0x4807) -> bytes:
+    """An IPv4 packet with UDP between a port and the same."""
+    header = bytes([0x45]) + bytes(8) + bytes([17]) + bytes(10)
+    return header + 2 * port.to_bytes(2, "big") + bytes(4) + payload
+
+
+def test_what_comes_in_is_told_by_its_sender_where_frames_have_no_addresses() -> None:
+    channel = macsec.Frames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
+    text = expression(PATH, "initiator", channel, protected=True, one_in=64)
+    assert text == (
+        "not ((ip src host 198.18.7.2 and ip dst host 198.18.7.1) or "
+        "(ether proto 0x88e5 and ether src 02:00:00:00:00:02)) and "
+        "(not (ether proto 0x88e5) or (ether proto 0x88e5 and ether[16:4] & 0x3f = 0))"
+    )
+    assert "ether src 02:00:00:00:00:01" in expression(PATH, "target", channel, protected=True, one_in=64)
+
+
+def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
+    def told(packets: int) -> Tally:
+        return Tally(out=layer.Carried(packets=packets))
+
+    assert wireguard.due(told(7), told(7 + 640 + wireguard.UNNUMBERED), 64).total == 9
+    due = wireguard.due(told(7), told(8), 64)
+    assert due.total == 0 and due.missing({}) == 0
+    assert layer.Due(count=3).missing({1: {64}, 2: {64}}) == 1
+
+
+def test_each_frame_is_what_its_framing_says() -> None:
+    framing, size = wireguard.framing(1500), 1300
+    sealed = framing.packet_bytes(size) - wireguard.AROUND_BYTES
+    assert sealed - size == -size % 16
+    assert macsec.Framing().packet_bytes(size) == size + macsec.SECTAG_BYTES + macsec.ICV_BYTES

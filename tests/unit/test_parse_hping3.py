@@ -172,9 +172,9 @@ def test_refused(text: str, reason: str) -> None:
 
 
 def test_time_stays_linear() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     parse("len=1 ip=a " * 50_000 + WHOLE)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def survives(text: bytes) -> Hping3Output | None:

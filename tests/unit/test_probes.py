@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import Clock, LinkProfile, Status, TestbedKind
+from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
 from harness.network.links import LinkPath
@@ -20,6 +21,7 @@ from harness.observe.counters import Observer
 from harness.observe.neighbours import Watching
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
+from harness.protection.ipsec.layer import EspLayer
 from harness.protection.ipsec.witness import Report, Witnesses
 from harness.results import probe_store
 from harness.results.probe_records import (
@@ -141,7 +143,7 @@ def probed_path(
     world: World, tmp_path: Path, *, is_shared: bool = False, reports: Sequence[Report] | None = None
 ) -> ProbedPath:
     """``reports`` are what the witnesses at either end of a protected path tell, one after another."""
-    witnesses = None
+    layers: tuple[EspLayer, ...] = ()
     if reports is not None:
         witnesses = Witnesses(initiator=FakeWitness(*reports), target=FakeWitness(*reports))
     path = LinkPath(
@@ -155,9 +157,11 @@ def probed_path(
         target_address=FAR,
         is_shared=is_shared,
     )
+    if reports is not None:
+        layers = (EspLayer(below=path, algorithms=(), mode=IpsecMode.TRANSPORT, witnesses=witnesses),)
     raw = tmp_path / "raw"
     raw.mkdir(exist_ok=True)
-    return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), witnesses=witnesses)
+    return ProbedPath(path=path, raw=raw, journal=Journal(tmp_path / "journal"), layers=layers)
 
 
 def blank(probe: Probe, ipsec: str = "off") -> ProbeRecord:
@@ -416,13 +420,21 @@ def test_a_broken_round_trip_program_is_invalid(printed: str, reason: str) -> No
     assert len(outcome.reasons) == 1 and reason in outcome.reasons[0]
 
 
+def free_port() -> str:
+    """One that nobody listens on, nor another of these tests beside this one."""
+    with socket.socket(type=socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 @pytest.mark.parametrize("socket", list(Socket))
 def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: Socket) -> None:
     program = str(tmp_path / "round_trip")
     subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
-    argv = [program, "measure", "127.0.0.1", "47391", "-", "1024", "500", socket, "20"]
-    echoing = subprocess.Popen([program, "echo", "127.0.0.1", "47391"])
+    port = free_port()
+    argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", socket, "20"]
+    echoing = subprocess.Popen([program, "echo", "127.0.0.1", port])
     try:
         # What is sent before the far side listens is lost, and that is seen as well.
         done = subprocess.run(argv, capture_output=True, text=True, check=True)

@@ -11,20 +11,22 @@ import pytest
 
 from harness.analysis.theory import Wire
 from harness.analysis.theory import esp as framing_of
-from harness.model import ENDS, IpsecMode, LinkProfile, Proof
+from harness.model import ENDS, End, IpsecMode, LinkProfile, Proof
 from harness.network.links import LinkPath
 from harness.observe.counters import Traffic
 from harness.protection import proof as module
 from harness.protection.capture import PRIMES, Capture, Seen, Tap
+from harness.protection.ipsec.layer import EspLayer
 from harness.protection.ipsec.witness import Association, Report, Witnesses
+from harness.protection.layer import Tally
 from harness.protection.proof import (
     ENOUGH_SAMPLES,
     IN_FLIGHT,
     SMALL_FRAME_BYTES,
     EndCounters,
-    Protection,
     Segments,
     Snapshot,
+    Watched,
     collect,
     judge,
     snapshot,
@@ -71,15 +73,39 @@ def protection(
     algorithms: tuple[str, ...] = GCM,
     mode: IpsecMode = IpsecMode.TRANSPORT,
     witnesses: Witnesses | None = None,
-    header_bytes: int = 14,
-) -> Protection:
+) -> EspLayer:
     nobody = FakeWitness(Report(before="", states=(), after="", snmp=""))
-    return Protection(
+    return EspLayer(
+        below=link(),
         algorithms=algorithms,
         mode=mode,
         witnesses=witnesses or Witnesses(initiator=nobody, target=nobody),
+    )
+
+
+def watched(
+    layer: EspLayer | None = None,
+    *,
+    seen_since_start: tuple[int, int] = (1, 1),
+    captures: Capture | None = None,
+    path: LinkPath | None = None,
+    header_bytes: int = 14,
+) -> Watched:
+    """A layer over a path, or the bare path."""
+    return Watched(
+        path=path or link(),
+        capture=captures or capture(*seen_since_start),
+        layer=layer,
         header_bytes=header_bytes,
     )
+
+
+def tally(end: End, states: Sequence[Association], guard: EspLayer | None = None) -> Tally:
+    """What ESP tells of one end that has these associations."""
+    report = Report(before="", states=tuple(states), after="", snmp="")
+    witness = FakeWitness(report)
+    asked = dataclasses.replace(guard or protection(), witnesses=Witnesses(initiator=witness, target=witness))
+    return asked.look()[ENDS.index(end)].tally
 
 
 @dataclasses.dataclass
@@ -124,48 +150,69 @@ class Cell:
     since_start: tuple[int, int] = (1, 1)
 
     def judge(
-        self, guard: Protection | None = None, *, read: int = READ, written: int = WRITTEN
+        self,
+        guard: EspLayer | None = None,
+        *,
+        read: int = READ,
+        written: int = WRITTEN,
+        header_bytes: int = 14,
     ) -> tuple[Proof, list[str]]:
         guard = guard or protection()
-        before, after = self.snapshots()
+        before, after = self.snapshots(guard)
         seen = list(self.seen)
         for number, spi in enumerate((OUT_SPI, IN_SPI)):
             packets = (self.to_target, self.to_initiator)[number].packets
             due = list(range((OLD // ONE_IN + 1) * ONE_IN, OLD + packets + 1, ONE_IN))
-            sampled = Seen(esp={spi: set(due[self.unsampled[number] :])})
+            sampled = Seen(numbers={spi: set(due[self.unsampled[number] :])})
             sampled.add(seen[number])
             seen[number] = sampled
-        path = link(is_shared=self.is_shared)
-        return judge(
-            path, before, after, seen, capture(*self.since_start), guard, read_bytes=read, write_bytes=written
+        at = watched(
+            guard,
+            seen_since_start=self.since_start,
+            path=link(is_shared=self.is_shared),
+            header_bytes=header_bytes,
         )
+        return judge(at, before, after, seen, read_bytes=read, write_bytes=written)
 
-    def snapshots(self) -> tuple[Snapshot, Snapshot]:
-        out, back = self.to_target, self.to_initiator
+    def snapshots(self, guard: EspLayer | None = None) -> tuple[Snapshot, Snapshot]:
         segments = self.segments or ((None, None), (None, None))
-        near = self._end(back.got(), out.sent(), out, back, is_near=True)
-        far = self._end(out.got(), back.sent(), back, out, is_near=False)
+        near = self._end("initiator", guard)
+        far = self._end("target", guard)
         far = dataclasses.replace(far, fragments_sent=self.fragments)
         began = EndCounters(
             traffic=Traffic(rx_bytes=5, rx_packets=5, tx_bytes=5, tx_packets=5),
             retransmits=3,
-            states=self._states((OLD, OLD * 50), (OLD, OLD * 50), missing=False),
+        )
+        old = self._states((OLD, OLD * 50), (OLD, OLD * 50), missing=False)
+        ends: tuple[End, End] = ("initiator", "target")
+        first, second = (
+            dataclasses.replace(began, segments=segments[number][0], tally=tally(end, old, guard))
+            for number, end in enumerate(ends)
         )
         return (
-            Snapshot(
-                initiator=dataclasses.replace(began, segments=segments[0][0]),
-                target=dataclasses.replace(began, segments=segments[1][0]),
-            ),
+            Snapshot(initiator=first, target=second),
             Snapshot(
                 initiator=dataclasses.replace(near, segments=segments[0][1]),
                 target=dataclasses.replace(far, segments=segments[1][1]),
             ),
         )
 
-    def _end(
-        self, into: tuple[int, int], out: tuple[int, int], outward: Way, inward: Way, *, is_near: bool
-    ) -> EndCounters:
-        to_target, to_initiator = (out, into) if is_near else (into, out)
+    def states(self, end: End) -> tuple[Association, ...]:
+        """Of both directions, as an end counts them when the cell ends."""
+        out, back = self.to_target, self.to_initiator
+        is_near = end == "initiator"
+        to_target = out.sent() if is_near else out.got()
+        to_initiator = back.got() if is_near else back.sent()
+        return self._states(
+            (OLD + to_target[0], OLD * 50 + to_target[1]),
+            (OLD + to_initiator[0], OLD * 50 + to_initiator[1]),
+            missing=self.missing,
+        )
+
+    def _end(self, end: End, guard: EspLayer | None) -> EndCounters:
+        outward, inward = self.to_target, self.to_initiator
+        if end == "target":
+            outward, inward = inward, outward
         return EndCounters(
             traffic=Traffic(
                 rx_packets=5 + inward.packets + inward.rx_more[0],
@@ -174,11 +221,7 @@ class Cell:
                 tx_bytes=5 + outward.packets * outward.frame_bytes + outward.tx_more[1],
             ),
             retransmits=4,
-            states=self._states(
-                (OLD + to_target[0], OLD * 50 + to_target[1]),
-                (OLD + to_initiator[0], OLD * 50 + to_initiator[1]),
-                missing=self.missing,
-            ),
+            tally=tally(end, self.states(end), guard),
         )
 
     def _states(
@@ -239,7 +282,7 @@ def test_the_framing_of_every_proposal_accounts_for_packets_of_every_size(
     algorithms: tuple[str, ...], mode: IpsecMode, data_bytes: int
 ) -> None:
     """``Wire.frame_bytes`` is what virtual time measures to the byte (docs/theory.md)."""
-    frame_bytes = Wire(link=WIRED, esp=framing_of(algorithms, mode)).frame_bytes(data_bytes)
+    frame_bytes = Wire(link=WIRED, framing=framing_of(algorithms, mode)).frame_bytes(data_bytes)
     counted = data_bytes + 32 + (20 if mode is IpsecMode.TUNNEL else 0)
     packets = 10_000
     ways = [Way(packets, counted_bytes=counted, frame_bytes=frame_bytes) for _ in range(2)]
@@ -332,7 +375,7 @@ def test_over_a_radio_headers_are_longer() -> None:
     for way in (cell.to_target, cell.to_initiator):
         way.frame_bytes += module.RADIO_HEADER_BYTES - 14
     assert len(cell.judge()[1]) == 4
-    assert cell.judge(protection(header_bytes=module.RADIO_HEADER_BYTES))[1] == []
+    assert cell.judge(header_bytes=module.RADIO_HEADER_BYTES)[1] == []
 
 
 # What fio moved
@@ -369,9 +412,7 @@ def test_each_interface_has_to_have_carried_it_each_way(way: str) -> None:
     cell = Cell()
     getattr(cell, way).frame_bytes = 100
     seen = [Seen(cleartext=9), Seen(cleartext=9)]
-    _, reasons = judge(
-        link(), *cell.snapshots(), seen, capture(1, 1), None, read_bytes=READ, write_bytes=WRITTEN
-    )
+    _, reasons = judge(watched(), *cell.snapshots(), seen, read_bytes=READ, write_bytes=WRITTEN)
     assert [
         reason.startswith(f"fio read {READ} and wrote {WRITTEN} bytes, but the ") for reason in reasons
     ] == [
@@ -384,13 +425,12 @@ def test_each_interface_has_to_have_carried_it_each_way(way: str) -> None:
 # Rekeys
 
 
-def rekeyed(cell: Cell, times: int, *, told: bool = True) -> tuple[Snapshot, Snapshot]:
+def rekeyed(cell: Cell, times: int, *, told: bool = True) -> dict[End, list[Association]]:
     """What went to the target, in so many associations more; with each the counters begin anew."""
-    before, after = cell.snapshots()
 
-    def end(counters: EndCounters) -> EndCounters:
-        (out,) = (state for state in counters.states if state.spi == OUT_SPI)
-        others = [state for state in counters.states if state.spi != OUT_SPI]
+    def states(end: End) -> list[Association]:
+        (out,) = (state for state in cell.states(end) if state.spi == OUT_SPI)
+        others = [state for state in cell.states(end) if state.spi != OUT_SPI]
         grown = out.packets - OLD
         parts = [grown // (times + 1)] * times
         parts.insert(0, grown - sum(parts))
@@ -406,35 +446,36 @@ def rekeyed(cell: Cell, times: int, *, told: bool = True) -> tuple[Snapshot, Sna
             )
             for number, part in enumerate(parts)
         ]
-        return dataclasses.replace(counters, states=(*found, *others))
+        return [*found, *others]
 
-    return before, Snapshot(initiator=end(after.initiator), target=end(after.target))
+    return {end: states(end) for end in ENDS}
 
 
 def judged_rekeyed(
     times: int, *, told: bool = True, lacking: int = 0, cleartext: int = 0
 ) -> tuple[Proof, list[str]]:
-    before, after = rekeyed(Cell(), times, told=told)
-    began = {state.spi: state.sequence for state in before.initiator.states}
-    ends = (after.initiator, after.target)
+    before, after = Cell().snapshots()
+    states = rekeyed(Cell(), times, told=told)
+    after = Snapshot(
+        initiator=dataclasses.replace(after.initiator, tally=tally("initiator", states["initiator"])),
+        target=dataclasses.replace(after.target, tally=tally("target", states["target"])),
+    )
     seen = []
-    for end, address in zip(ends, (NEAR, FAR), strict=True):
-        ours = [state for state in end.states if state.source == address]
+    for end, address in zip(ENDS, (NEAR, FAR), strict=True):
+        ours = [state for state in states[end] if state.source == address]
         samples = {
             state.spi: {
                 number
-                for number in range(began.get(state.spi, 0) + 1, state.sequence + 1)
+                for number in range((OLD if state.spi in (OUT_SPI, IN_SPI) else 0) + 1, state.sequence + 1)
                 if number % ONE_IN == 0
             }
             for state in ours
         }
-        seen.append(Seen(esp=samples))
+        seen.append(Seen(numbers=samples))
     for _ in range(lacking):
-        max(seen[0].esp.values(), key=len).pop()
+        max(seen[0].numbers.values(), key=len).pop()
     seen[1].cleartext = cleartext
-    return judge(
-        link(), before, after, seen, capture(1, 1), protection(), read_bytes=READ, write_bytes=WRITTEN
-    )
+    return judge(watched(protection()), before, after, seen, read_bytes=READ, write_bytes=WRITTEN)
 
 
 @pytest.mark.parametrize("times", [0, 1, 2, 9])
@@ -492,7 +533,7 @@ def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
 
 def test_the_order_of_names_does_not_matter() -> None:
     cell = Cell(algorithms=CBC[::-1])
-    frame_bytes = Wire(link=WIRED, esp=framing_of(CBC, IpsecMode.TRANSPORT)).frame_bytes(DATA_BYTES)
+    frame_bytes = Wire(link=WIRED, framing=framing_of(CBC, IpsecMode.TRANSPORT)).frame_bytes(DATA_BYTES)
     for way in (cell.to_target, cell.to_initiator):
         way.frame_bytes = frame_bytes
     assert cell.judge(protection(CBC))[1] == []
@@ -517,7 +558,7 @@ def test_so_does_whatever_else_is_neither_esp_nor_comes_before_it() -> None:
 
 
 @pytest.mark.parametrize("guard", [protection(), None], ids=["protected", "plain"])
-def test_a_capture_that_cannot_be_relied_on_fails_the_cell(guard: Protection | None) -> None:
+def test_a_capture_that_cannot_be_relied_on_fails_the_cell(guard: EspLayer | None) -> None:
     fault = "the capture of what the target sent cannot be relied on: tcpdump has ended"
     cell = Cell(seen=(Seen(), Seen(fault=fault)))
     if guard is not None:
@@ -567,15 +608,15 @@ def test_of_large_sequence_numbers_the_link_carries_the_lower_half() -> None:
     start = (1 << 32) - 2 * ONE_IN
     before, after = (
         EndCounters(
-            states=(association(OUT_SPI, NEAR, FAR, 0, packets=start + packets),),
+            tally=tally("initiator", [association(OUT_SPI, NEAR, FAR, 0, packets=start + packets)]),
             traffic=Traffic(tx_packets=packets),
         )
         for packets in (0, 4 * ONE_IN)
     )
     blank = EndCounters()
     shots = Snapshot(initiator=before, target=blank), Snapshot(initiator=after, target=blank)
-    seen = [Seen(esp={OUT_SPI: {(start + ONE_IN * n) & 0xFFFFFFFF for n in range(1, 5)}}), Seen()]
-    proof, reasons = judge(link(), *shots, seen, capture(1, 1), protection(), read_bytes=0, write_bytes=0)
+    seen = [Seen(numbers={OUT_SPI: {(start + ONE_IN * n) & 0xFFFFFFFF for n in range(1, 5)}}), Seen()]
+    proof, reasons = judge(watched(protection()), *shots, seen, read_bytes=0, write_bytes=0)
     assert proof.packets_due == 4
     assert not any("lacks" in reason for reason in reasons)
 
@@ -596,14 +637,15 @@ def test_what_waits_in_a_queue_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     cell = Cell(to_target=Way(ONE_IN), to_initiator=Way(0))
     before, after = cell.snapshots()
     due = OLD // ONE_IN * ONE_IN + ONE_IN
-    late = Looks([Seen(), Seen()], [Seen(), Seen()], [Seen(esp={OUT_SPI: {due}}), Seen(cleartext=1)])
-    seen = collect(link(), before, after, late, protected=True)
-    assert seen == [Seen(esp={OUT_SPI: {due}}), Seen(cleartext=1)]
+    late = Looks([Seen(), Seen()], [Seen(), Seen()], [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)])
+    seen = collect(watched(protection(), captures=late), before, after)
+    assert seen == [Seen(numbers={OUT_SPI: {due}}), Seen(cleartext=1)]
     assert late.looks == []
     monkeypatch.setattr(module, "SETTLE_S", 0.05)
-    assert collect(link(), before, after, Looks(), protected=True) == [Seen(), Seen()], "but not for ever"
+    never = watched(protection(), captures=Looks())
+    assert collect(never, before, after) == [Seen(), Seen()], "but not for ever"
     once = Looks([Seen(), Seen()], [Seen(cleartext=1), Seen()])
-    assert collect(link(), before, after, once, protected=False) == [Seen(), Seen()]
+    assert collect(watched(captures=once), before, after) == [Seen(), Seen()]
 
 
 # Columns without IPsec: the same kind of capture has to see what is in clear
@@ -621,10 +663,8 @@ def plain(
     used = Traffic(rx_bytes=2 * moved, tx_bytes=2 * moved, rx_packets=frames, tx_packets=frames)
     full = EndCounters(traffic=used)
     shots = Snapshot(initiator=empty, target=empty), Snapshot(initiator=full, target=full)
-    watched = capture(*since_start)
-    proof, reasons = judge(
-        link(is_shared=is_shared), *shots, seen, watched, None, read_bytes=moved, write_bytes=0
-    )
+    bare = watched(seen_since_start=since_start, path=link(is_shared=is_shared))
+    proof, reasons = judge(bare, *shots, seen, read_bytes=moved, write_bytes=0)
     assert proof.protected_bytes == proof.unaccounted_frames == 0
     return reasons
 
@@ -633,7 +673,7 @@ def test_a_plain_column_needs_no_esp() -> None:
     assert plain() == []
 
 
-@pytest.mark.parametrize("seen", [(Seen(esp={7: {1}}), Seen()), (Seen(), Seen(esp={7: {1}}))])
+@pytest.mark.parametrize("seen", [(Seen(numbers={7: {1}}), Seen()), (Seen(), Seen(numbers={7: {1}}))])
 def test_esp_of_either_end_on_a_plain_column_condemns_the_cell(seen: tuple[Seen, Seen]) -> None:
     assert plain(seen) == ["IPsec is off, but 1 ESP packets were on the link"]
     # Where others use the link it may be another column's.
@@ -761,16 +801,16 @@ class Files(World):
 
 def test_without_ipsec_files_are_read_and_nobody_is_asked() -> None:
     world = Files()
-    now = snapshot(link(world=world), None, begins=True)
+    now = snapshot(watched(path=link(world=world)), begins=True)
     assert world.commands == []
     assert now.initiator.traffic == Traffic(rx_bytes=1000, rx_packets=10, tx_bytes=30, tx_packets=3)
     assert (now.target.traffic.rx_bytes, now.target.traffic.tx_bytes) == (7000, 400)
-    assert (now.initiator.retransmits, now.initiator.states) == (17, ())
+    assert (now.initiator.retransmits, now.initiator.tally) == (17, Tally())
 
 
 def test_an_interface_that_is_gone_has_carried_nothing() -> None:
     gone = dataclasses.replace(link(world=Files()), initiator_iface="hbeefi9")
-    assert snapshot(gone, None, begins=True).initiator.traffic == Traffic()
+    assert snapshot(watched(path=gone), begins=True).initiator.traffic == Traffic()
 
 
 SNMP = "Ip: FragOKs FragCreates ReasmReqds ReasmOKs\nIp: 3 9 8 2\nTcp: RetransSegs\nTcp: 5\n"
@@ -782,13 +822,13 @@ REPORT = Report(before=DEV, states=STATES, after=DEV.replace("1000", "2000"), sn
 def test_esp_is_counted_for_longer_than_the_interfaces(begins: bool, counted: int) -> None:
     """Where a cell begins its interfaces are read last, where it ends first."""
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
-    near = snapshot(link(), guard, begins=begins).initiator
+    near = snapshot(watched(guard), begins=begins).initiator
     assert near == EndCounters(
         traffic=Traffic(rx_bytes=counted, rx_packets=10, tx_bytes=30, tx_packets=3),
         retransmits=5,
         fragments_sent=6,
         fragments_received=6,
-        states=STATES,
+        tally=tally("initiator", STATES),
     )
 
 
@@ -802,7 +842,7 @@ SS = """\
 def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begins: bool) -> None:
     world = World(answers=[(("ss",), (0, SS, ""))])
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
-    now = snapshot(link(is_shared=True, world=world), guard, begins=begins)
+    now = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=begins)
     assert now.initiator.segments == now.target.segments == Segments(port=43210, sent=12, received=34)
     assert [(command.host, command.argv[4:]) for command in world.commands] == [
         ("initiator", ("src", NEAR, "dst", f"{FAR}:3260")),
@@ -818,7 +858,10 @@ def test_on_a_link_that_others_use_ss_is_asked_for_the_portal_s_connection(begin
 def test_any_other_answer_of_ss_is_none(text: str) -> None:
     world = World(answers=[(("ss",), (0, text, ""))])
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
-    assert snapshot(link(is_shared=True, world=world), guard, begins=True).initiator.segments is None
+    assert (
+        snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
+        is None
+    )
 
 
 def test_an_interface_s_name_may_be_that_of_an_alias() -> None:
@@ -826,7 +869,7 @@ def test_an_interface_s_name_may_be_that_of_an_alias() -> None:
     bound = SS.replace("198.18.0.1:", "198.18.0.1%eth0:")
     world = World(answers=[(("ss",), (0, bound, ""))])
     guard = protection(witnesses=Witnesses(initiator=FakeWitness(REPORT), target=FakeWitness(REPORT)))
-    found = snapshot(link(is_shared=True, world=world), guard, begins=True).initiator.segments
+    found = snapshot(watched(guard, path=link(is_shared=True, world=world)), begins=True).initiator.segments
     assert found == Segments(port=43210, sent=12, received=34)
 
 

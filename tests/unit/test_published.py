@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -13,6 +11,7 @@ import pytest
 from harness.explain import Limit, published
 from harness.parse.profiles import load_link
 from harness.parse.references import load_reference
+from tests.unit.command import harness
 
 LINKS = {name: load_link(name) for name in ("wired", "wifi")}
 DOCUMENT = load_reference("document-003")
@@ -68,17 +67,14 @@ def test_as_text_and_as_json() -> None:
 
 
 def test_the_command_says_it(tmp_path: Path) -> None:
-    def explain(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(Path(sys.executable).with_name("harness")), "explain", *words]
-        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-
-    done = explain("--reference", "document-003", "--format", "json")
+    done = harness("explain", "--reference", "document-003", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["noise"]["wifi"] == pytest.approx(4.90 / 3.39)
-    assert "no more than a hint" in explain("--reference", "document-003").stdout
+    as_text = harness("explain", "--reference", "document-003", cwd=tmp_path)
+    assert "no more than a hint" in as_text.stdout
     for words in (
         ("--reference", "document-000x"),
         ("x", "--reference", "document-003"),
         ("--format", "html"),
     ):
-        refused = explain(*words)
+        refused = harness("explain", *words, cwd=tmp_path)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr

@@ -20,8 +20,8 @@ from harness.report.charts import bars, goodness, percentiles, roofline
 from harness.report.content import Origin, Results
 from harness.table import Metric
 from harness.table.options import TableCell
+from tests.unit.command import harness
 from tests.unit.results_folder import ENVIRONMENT, fio_json, made_plan, write
-from tests.unit.test_cli import harness
 from tests.unit.test_table import HOSTILE, matrix, record, repeats
 
 NAMES = [

@@ -13,7 +13,7 @@ from harness.results.store import RunFolder, open_results
 from harness.table import Metric, Options, TableFormat, build, cached, render
 from harness.table import cache as module
 from harness.table.options import Table
-from tests.unit.test_cli import harness
+from tests.unit.command import harness
 from tests.unit.test_table import record
 
 LONG_AGO_NS = 10**18

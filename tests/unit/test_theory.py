@@ -31,7 +31,7 @@ def session(**settings: int) -> Dialogue:
 
 
 def protected(proposal: str, mode: IpsecMode, link: LinkProfile = LINK) -> Wire:
-    return Wire(link=link, esp=theory.esp(load_proposal(proposal).kernel_algorithms, mode))
+    return Wire(link=link, framing=theory.esp(load_proposal(proposal).kernel_algorithms, mode))
 
 
 @pytest.mark.parametrize(

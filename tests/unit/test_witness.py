@@ -20,7 +20,8 @@ from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.protection.ipsec import witness as module
 from harness.protection.ipsec.programs import witness as program
-from harness.protection.ipsec.witness import REQID, Esp, Knock, Report, Witness, received, sent, witnesses
+from harness.protection.ipsec.witness import REQID, Knock, Report, Witness, received, sent, witnesses
+from harness.protection.layer import Carried
 from tests.unit.fakes import FakeDaemon, World, association
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"
@@ -179,7 +180,7 @@ def test_keys_are_not_told(kernel: Kernel) -> None:
     assert not any(text in told for text in ("BBBB", "42424242", "key"))
 
 
-def totals(states: list[program.State]) -> tuple[Esp, Esp]:
+def totals(states: list[program.State]) -> tuple[Carried, Carried]:
     found = msgspec.convert(states, list[module.Association])
     return sent(found, NEAR), received(found, FAR)
 
@@ -188,24 +189,24 @@ def test_what_ended_counts_with_what_it_had_carried_in_the_end(kernel: Kernel) -
     """As in a rekey: another takes over, and the first is deleted later."""
     watched = program.Associations(7)
     kernel.there = [made(info(1, 1000, 10), {**GCM, **counted(10)})]
-    assert totals(watched.tell()) == (Esp(packets=10, bytes=1000),) * 2
+    assert totals(watched.tell()) == (Carried(packets=10, bytes=1000),) * 2
     kernel.there.append(made(info(2, 300, 3), {**GCM, **counted(3)}))
-    assert totals(watched.tell()) == (Esp(packets=13, bytes=1300),) * 2
+    assert totals(watched.tell()) == (Carried(packets=13, bytes=1300),) * 2
     kernel.events = [message(*deleted(info(1, 1400, 14), {**GCM, **counted(14)}))]
     del kernel.there[0]
     told = watched.tell()
-    assert totals(told) == (Esp(packets=17, bytes=1700),) * 2
+    assert totals(told) == (Carried(packets=17, bytes=1700),) * 2
     assert [(state["spi"], state["ended"], state["missing"]) for state in told] == [
         (1, True, False),
         (2, False, False),
     ]
-    assert totals(watched.tell()) == (Esp(packets=17, bytes=1700),) * 2, "also later"
+    assert totals(watched.tell()) == (Carried(packets=17, bytes=1700),) * 2, "also later"
 
 
 def test_what_came_and_went_between_two_questions_counts(kernel: Kernel) -> None:
     watched = program.Associations(7)
     kernel.events = [message(*made(info(1), GCM)) + message(*deleted(info(1, 700, 7), {**GCM, **counted(7)}))]
-    assert totals(watched.tell()) == (Esp(packets=7, bytes=700),) * 2
+    assert totals(watched.tell()) == (Carried(packets=7, bytes=700),) * 2
 
 
 def test_a_dump_that_is_older_than_the_end_does_not_count_for_it(kernel: Kernel) -> None:
@@ -213,7 +214,7 @@ def test_a_dump_that_is_older_than_the_end_does_not_count_for_it(kernel: Kernel)
     kernel.there = [made(info(1, 1000, 10), {**GCM, **counted(10)})]
     watched.tell()
     kernel.events = [message(*deleted(info(1, 1400, 14), {**GCM, **counted(14)}))]
-    assert totals(watched.tell()) == (Esp(packets=14, bytes=1400),) * 2
+    assert totals(watched.tell()) == (Carried(packets=14, bytes=1400),) * 2
 
 
 def test_what_reached_the_end_of_its_life_counts_as_well(kernel: Kernel) -> None:
@@ -284,11 +285,11 @@ def test_messages_that_are_cut_short_are_left(kernel: Kernel) -> None:
 def test_sums_are_of_one_direction() -> None:
     states = [association(1, NEAR, FAR, 2800), association(2, FAR, NEAR, 14_000)]
     states.append(msgspec.structs.replace(association(3, NEAR, FAR, 1400), sequence=44))
-    assert sent(states, NEAR) == Esp(packets=46, bytes=4200), (
+    assert sent(states, NEAR) == Carried(packets=46, bytes=4200), (
         "with segmentation offload 44 packets count as one"
     )
-    assert received(states, FAR) == Esp(packets=3, bytes=4200)
-    assert sent(states, FAR) == received(states, NEAR) == Esp(packets=10, bytes=14_000)
+    assert received(states, FAR) == Carried(packets=3, bytes=4200)
+    assert sent(states, FAR) == received(states, NEAR) == Carried(packets=10, bytes=14_000)
 
 
 # Knocks

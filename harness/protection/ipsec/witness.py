@@ -21,6 +21,7 @@ from harness.hosts import Daemon, Host, programs
 from harness.hosts.runner import await_condition, tail
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
+from harness.protection.layer import Carried
 
 REQID = 0x48000000
 """With the path's index added: what marks charon's policies and states as ours, beside others'."""
@@ -76,27 +77,16 @@ class Knock(msgspec.Struct, frozen=True, kw_only=True):
     blocked: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Esp:
-    """What the associations of one direction have carried together. ``packets`` are those on the link."""
-
-    packets: int = 0
-    bytes: int = 0
-
-    def grown(self, later: Esp) -> Esp:
-        return Esp(packets=later.packets - self.packets, bytes=later.bytes - self.bytes)
-
-
-def sent(states: Iterable[Association], source: str) -> Esp:
+def sent(states: Iterable[Association], source: str) -> Carried:
     """By their sender. With segmentation offload a state counts 64 KiB as one packet, its numbers do not."""
     ours = [state for state in states if state.source == source]
-    return Esp(packets=sum(state.sequence for state in ours), bytes=sum(state.bytes for state in ours))
+    return Carried(packets=sum(state.sequence for state in ours), bytes=sum(state.bytes for state in ours))
 
 
-def received(states: Iterable[Association], destination: str) -> Esp:
+def received(states: Iterable[Association], destination: str) -> Carried:
     """By their receiver."""
     ours = [state for state in states if state.destination == destination]
-    return Esp(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
+    return Carried(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
 
 
 @dataclass(kw_only=True)

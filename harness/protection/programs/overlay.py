@@ -245,6 +245,7 @@ def watch(request: dict[str, Any]) -> None:
             # The interface below before and after: what it counts between the two is in the counters.
             answer = {"before": lines_of("/proc/net/dev", below), "carried": counters.look()}
             answer["after"] = lines_of("/proc/net/dev", below)
+            answer["snmp"] = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
         questions = len(os.read(asked, RECEIVE_BYTES))

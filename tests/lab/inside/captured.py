@@ -17,6 +17,7 @@ from harness.model import LinkProfile
 from harness.network.links import LinkPath
 from harness.protection.capture import Capture, Seen, capture
 from harness.protection.ipsec import IKE_PORT
+from harness.protection.ipsec.layer import EspFrames
 from tests.lab.inside.kernel import arguments, processes, sh
 from tests.unit.fakes import arp, esp, ethernet, ipv4, ipv6, tcp, udp, vlan
 
@@ -113,7 +114,8 @@ def kind(seen: Seen) -> str:
 def watched(folder: str, *, is_shared: bool = False, protected: bool = True) -> Iterator[Capture]:
     place = Path("/root", folder)
     place.mkdir()
-    with capture(path(is_shared=is_shared), place, protected=protected) as captures:
+    over = path(is_shared=is_shared)
+    with capture(over, place, EspFrames.between(over), protected=protected) as captures:
         yield captures
 
 

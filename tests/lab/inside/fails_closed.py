@@ -31,6 +31,7 @@ from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
 from harness.protection.capture import Capture
 from harness.protection.ipsec import Barrier
+from harness.protection.ipsec.kind import Ipsec
 from harness.results.events import Event
 from harness.results.store import RunFolder
 from harness.runs import inside
@@ -132,7 +133,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
     wait_for(lambda: position(reader) != "0", "the first block", deadline_s=5)
-    assert cleartext_seen(lane.capture) == 0
+    assert cleartext_seen(lane.up.watched[0].capture) == 0
 
     kill_charons()
     for host in hosts:
@@ -144,7 +145,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
         delete_policies_of_charon(host, path)
     time.sleep(STALL_S)
     assert not lines(files), lines(files)
-    assert cleartext_seen(lane.capture) == 0
+    assert cleartext_seen(lane.up.watched[0].capture) == 0
 
     began = time.monotonic()
     reader.wait(timeout=BOUND_S)
@@ -157,7 +158,7 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
     assert carry_out(Barrier("initiator", near, far).undo(), path.initiator.run) == []
     assert carry_out(Barrier("target", near, far).undo(), path.target.run) == []
     wait_for(lambda: bool(lines(files)), "cleartext once the barrier is gone", deadline_s=30)
-    assert cleartext_seen(lane.capture) > 0
+    assert cleartext_seen(lane.up.watched[0].capture) > 0
 
 
 # The matrix
@@ -174,7 +175,9 @@ def kill_captures(_lane: Lane, _composer: CellComposer) -> None:
 def rekey(lane: Lane, composer: CellComposer) -> None:
     """charon replaces the security associations; not if it is not there any more."""
     with contextlib.suppress(HarnessError):
-        charons = composer._paths._charons
+        kind = composer._paths._kinds["aes128gcm16"]
+        assert isinstance(kind, Ipsec)
+        charons = kind.daemons._charons
         charons["charon-initiator"].ask("rekey", {"child": f"harness-{composer.plan.tag}-{lane.path.index}"})
 
 

@@ -1,0 +1,106 @@
+"""IPsec as a kind of protection: a charon for each host, and a tunnel for each path."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.analysis import theory
+from harness.hosts import Host
+from harness.model import Proposal
+from harness.protection import ipsec
+from harness.protection.ipsec import charon
+from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
+from harness.protection.kind import Ground, Run
+
+
+@dataclass(kw_only=True)
+class Daemons:
+    """What all tunnels of a run share: charons, and what the ends prove themselves with."""
+
+    run: Run
+    _charons: dict[str, charon.Charon] = field(default_factory=dict)
+    _credentials: ipsec.Credentials | None = None
+
+    @property
+    def credentials(self) -> ipsec.Credentials:
+        if self._credentials is None:
+            self._credentials = ipsec.make_credentials(
+                self.run.initiator,
+                self.run.plan.ike_auth,
+                self.run.private / "certificates",
+                paths=self.run.paths,
+            )
+        return self._credentials
+
+    def charon(self, host: Host, port: int, stack: contextlib.ExitStack, logs: Path) -> charon.Charon:
+        """The charon of a host or network namespace, started if it does not run (any more)."""
+        name = f"charon-{host.netns or host.name}"
+        running = self._charons.get(name)
+        if running is None or not running.answers():
+            proposals = self.run.plan.proposals.values()
+            plugins = sorted({name for proposal in proposals for name in proposal.charon_plugins})
+            running = self._charons[name] = stack.enter_context(
+                charon.running(
+                    host,
+                    self.run.private / name,
+                    log=logs / f"charon-{host.name}.log",
+                    plugins=" ".join((charon.BASE_PLUGINS, *plugins)),
+                    port=port,
+                )
+            )
+        return running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ipsec:
+    """An ESP proposal of a run."""
+
+    proposal: Proposal
+    daemons: Daemons
+
+    @property
+    def title(self) -> str:
+        return TITLE
+
+    def frames(self, ground: Ground) -> EspFrames:
+        return EspFrames.between(ground.below)
+
+    def framing(self, _mtu_bytes: int) -> theory.Framing | None:
+        return theory.known_esp(self.proposal.kernel_algorithms, self.daemons.run.plan.ipsec_mode)
+
+    @contextlib.contextmanager
+    def protect(self, ground: Ground) -> Iterator[EspLayer]:
+        """Negotiate a tunnel between the ends of a path."""
+        below, witnesses = ground.below, ground.witnesses
+        run, mode = self.daemons.run, self.daemons.run.plan.ipsec_mode
+        near, far = below.initiator_address, below.target_address
+        with contextlib.ExitStack() as stack:
+            for host, local, remote in ((below.initiator, near, far), (below.target, far, near)):
+                made = ipsec.SecurityAssociations(local, remote, below.index, below.is_shared)
+                stack.enter_context(run.journal.hold(host, made))
+            # A host's charon serves all its columns; that of a network namespace goes with its column.
+            stays = below.target.netns is None
+            charons = (
+                self.daemons.charon(below.initiator, charon.ANY_PORT, run.shared, run.folder),
+                self.daemons.charon(below.target, ipsec.IKE_PORT, run.shared if stays else stack, ground.raw),
+            )
+            stack.enter_context(
+                ipsec.tunnel(
+                    below,
+                    charons,
+                    name=f"harness-{run.plan.tag}-{below.index}",
+                    proposal=self.proposal,
+                    mode=mode,
+                    credentials=self.daemons.credentials,
+                )
+            )
+            yield EspLayer(
+                below=below,
+                algorithms=self.proposal.kernel_algorithms,
+                mode=mode,
+                witnesses=witnesses,
+                agreed=ipsec.negotiated(below.initiator, witnesses.look(), self.proposal, mode),
+            )

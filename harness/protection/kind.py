@@ -1,0 +1,65 @@
+"""A kind of protection, before it is brought up: what it is on the wire, where it may stand."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.analysis import theory
+from harness.hosts import Host
+from harness.hosts.journal import Journal
+from harness.model import Plan
+from harness.network.links import LinkPath
+from harness.protection.ipsec.witness import Witnesses
+from harness.protection.layer import Frames, Layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What protections of a run need of it. ``private`` is a folder for sockets and secrets, gone with the
+    testbed; ``shared`` ends with the run, and ``paths`` is how many there can be."""
+
+    plan: Plan
+    initiator: Host
+    journal: Journal
+    private: Path
+    folder: Path
+    shared: contextlib.ExitStack
+    paths: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What a layer stands on: a path, where ``level`` protections are below and ``mtu_bytes`` pass.
+
+    ``witnesses`` are at its ends, ``raw`` is the folder for outputs to be kept.
+    """
+
+    below: LinkPath
+    level: int
+    mtu_bytes: int
+    witnesses: Witnesses
+    raw: Path
+
+
+class Kind(Protocol):
+    """One kind of protection in a run."""
+
+    @property
+    def title(self) -> str:
+        """What its packets are called."""
+        ...
+
+    def frames(self, ground: Ground, /) -> Frames:
+        """Its frames on a path."""
+        ...
+
+    def framing(self, mtu_bytes: int, /) -> theory.Framing | None:
+        """What it makes of packets where ``mtu_bytes`` pass; None if that is not known."""
+        ...
+
+    def protect(self, ground: Ground, /) -> contextlib.AbstractContextManager[Layer]:
+        """Protect a path between barriers, which stand. CommandFailed if what was asked for does not hold."""
+        ...

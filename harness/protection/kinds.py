@@ -1,0 +1,51 @@
+"""All kinds of protection, by the names of columns: ``wireguard``, ``macsec``, and each ESP proposal's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.analysis import theory
+from harness.model import MACSEC, WIREGUARD, IpsecMode, Proposal
+from harness.protection import ipsec, macsec, wireguard
+from harness.protection.ipsec.kind import Daemons, Ipsec
+from harness.protection.kind import Kind, Run
+
+OTHERS = {MACSEC: macsec.MODULES, WIREGUARD: wireguard.MODULES}
+"""Those that are no proposals, with the kernel modules that they need."""
+
+
+def of_run(run: Run) -> dict[str, Kind]:
+    """The kinds that a run's columns can have."""
+    daemons = Daemons(run=run)
+    proposals = {
+        name: Ipsec(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()
+    }
+    return {MACSEC: macsec.Macsec(run=run), WIREGUARD: wireguard.WireGuard(run=run), **proposals}
+
+
+def modules(protection: Sequence[str]) -> tuple[str, ...]:
+    """The kernel modules of a stack; xfrm's are the barrier's too."""
+    return (*ipsec.MODULES[:1], *(m for name in protection for m in OTHERS.get(name, ipsec.MODULES)))
+
+
+def framing(
+    protection: Sequence[str], proposals: Mapping[str, Proposal], mode: IpsecMode, mtu_bytes: int
+) -> theory.Framing | None:
+    """What a stack makes of packets on a link with that MTU; None if that is not known, or for none."""
+    layers: list[theory.Framing] = []
+    for name in protection:
+        made: theory.Framing | None
+        if name == MACSEC:
+            made = macsec.Framing()
+        elif name == WIREGUARD:
+            made = wireguard.framing(mtu_bytes)
+        else:
+            proposal = proposals.get(name)
+            made = theory.known_esp(proposal.kernel_algorithms, mode) if proposal is not None else None
+        if made is None:
+            return None
+        layers.append(made)
+        mtu_bytes = made.inner_mtu_bytes(mtu_bytes)
+    if not layers:
+        return None
+    return layers[0] if len(layers) == 1 else theory.Stacked(layers=tuple(layers))

@@ -1,0 +1,148 @@
+"""What every kind of protection says of itself to those who capture, prove and explain: one layer of a path.
+
+A layer stands between two paths: the one ``below``, whose frames it makes, and the one ``within``, which it
+protects. IPsec keeps the path that it is given; a protection that is an interface of its own makes another.
+So a stack of protections is a fold over a column's names, the outermost on the wire first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from harness.model import End
+from harness.network.links import LinkPath
+
+HEADER_BYTES = 14
+"""Of Ethernet, in front of each packet."""
+
+ETHERTYPE_IPV4 = 0x0800
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """What was carried one way: packets as they were on the link, bytes as the protection counts them."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def grown(self, later: Carried) -> Carried:
+        return Carried(packets=later.packets - self.packets, bytes=later.bytes - self.bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What the protection of one end says at one moment. ``out`` and ``into`` have grown since it was made.
+
+    ``numbers`` has the number of the last packet sent, by what numbers them (an SPI); it is empty where that
+    is not told. ``faults`` say what is not as it was agreed on.
+    """
+
+    out: Carried = Carried()
+    into: Carried = Carried()
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One end at one moment: the tally, and its interface below by /proc/net/dev before and after that.
+
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP.
+    """
+
+    before: str
+    tally: Tally
+    after: str
+    snmp: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    """The sampled packets that a capture has to hold: those of these numbers, or just so many."""
+
+    numbers: Mapping[int, range] = field(default_factory=dict)
+    count: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.count + sum(map(len, self.numbers.values()))
+
+    def missing(self, sampled: Mapping[int, set[int]]) -> int:
+        lacking = max(0, self.count - sum(map(len, sampled.values())))
+        # On the wire a number has 32 bits, whatever the kernel counts.
+        return lacking + sum(
+            number & 0xFFFFFFFF not in sampled.get(stream, ())
+            for stream, numbers in self.numbers.items()
+            for number in numbers
+        )
+
+
+def due_by_number(before: Tally, after: Tally, one_in: int) -> Due:
+    """Every packet between two tallies whose number is a multiple of ``one_in``."""
+    return Due(
+        numbers={
+            stream: range((before.numbers.get(stream, 0) // one_in + 1) * one_in, last + 1, one_in)
+            for stream, last in after.numbers.items()
+        }
+    )
+
+
+class Frames(Protocol):
+    """Which frames of a link are a protection's own: for a capture's filter, and for who reads it."""
+
+    @property
+    def own(self) -> str:
+        """The pcap-filter(7) of all of them."""
+        ...
+
+    def sample(self, one_in: int) -> str:
+        """The same for one in so many that carry packets, a power of two up to 256: by their number."""
+        ...
+
+    def received(self, end: End, /) -> str:
+        """The same for those that come in at an end, where their IP addresses do not tell; or empty."""
+        ...
+
+    def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
+        """What numbers a packet, and its number; None if it is not one that carries packets.
+
+        struct.error or IndexError if it is too short.
+        """
+        ...
+
+    def is_control(self, ethertype: int, packet: bytes, /) -> bool:
+        """Whether it belongs to the agreement before any protection, such as IKE."""
+        ...
+
+
+class Layer(Protocol):
+    """A protection that is up. ``title`` is what its packets are called; ``agreed`` goes into the record."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def below(self) -> LinkPath: ...
+
+    @property
+    def within(self) -> LinkPath: ...
+
+    @property
+    def agreed(self) -> dict[str, str]: ...
+
+    def look(self) -> tuple[Look, Look]:
+        """Both ends now, the initiator's first. CommandFailed if one does not answer."""
+        ...
+
+    def due(self, before: Tally, after: Tally, one_in: int) -> Due:
+        """What the capture of what an end sent has to hold of the time between two of its tallies."""
+        ...
+
+    def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int, /) -> int | None:
+        """The most that an interface counts for what was carried; None if that is not known.
+
+        ``fragments`` of its packets are further frames; ``header_bytes`` are in front of each packet.
+        """
+        ...

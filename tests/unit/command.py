@@ -1,0 +1,165 @@
+"""The command, run in this process: to start one and import everything anew takes half a second each time.
+
+What a process has to itself, a call has here: arguments, working directory, environment, standard streams,
+handlers of signals, umask, and nothing remembered from the call before. Its testbed is its own as well. Tests
+of what only a process has start one: signals, closed or full outputs, locales (test_output, test_signals).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from unittest import mock
+
+import pytest
+
+from harness import __main__
+from harness.cli import INTERRUPTED, console
+from harness.hosts import signals, state
+
+COLUMNS = 300
+PATIENCE_S = 60.0
+"""What a command may take, all in all."""
+
+
+def harness(*words: str, cwd: Path, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    """``harness WORDS``, from an empty standard input.
+
+    ``encoding`` is what Python would take for the streams from the locale or PYTHONIOENCODING.
+    """
+    argv = ["harness", *words]
+    threads, descriptors = set(threading.enumerate()), _descriptors()
+    with contextlib.ExitStack() as process:
+        process.enter_context(contextlib.chdir(cwd))
+        process.enter_context(mock.patch.dict(os.environ, TERM="dumb", COLUMNS=str(COLUMNS)))
+        process.enter_context(_globals(argv))
+        out, err = process.enter_context(_streams(encoding))
+        process.enter_context(_signals(argv))
+        try:
+            __main__.main()
+        except SystemExit as ended:
+            status = ended.code
+        except Exception:
+            traceback.print_exc()
+            status = 1
+    # Ctrl-C was meant for the tests as well.
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    assert isinstance(status, int)
+    assert set(threading.enumerate()) <= threads, "a process would have waited for them, or ended them"
+    # Fewer are none of it: the collector closes what tests before left open.
+    assert _descriptors() <= descriptors, "the next command would have them open"
+    return subprocess.CompletedProcess(argv, status, out.text(), err.text())
+
+
+@contextlib.contextmanager
+def _globals(argv: list[str]) -> Iterator[None]:
+    """What modules keep for as long as a process lives."""
+    umask = os.umask(0o022)
+    os.umask(umask)
+    _forget()
+    with tempfile.TemporaryDirectory() as own, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", argv)
+        # Typer sets the first, where temporary files go is asked once.
+        patch.setattr(sys, "excepthook", sys.excepthook)
+        patch.setattr(tempfile, "tempdir", None)
+        for one in (console.out, console.err):
+            patch.setattr(one, "_file", None)
+            patch.setattr(one, "_width", COLUMNS)
+        # Neither locked by a run of the user's, nor with the journal of one.
+        patch.setattr(state, "state_folder", lambda: state.own_folder(Path(own, "harness")))
+        try:
+            yield
+        finally:
+            _forget()
+            os.umask(umask)
+
+
+def _forget() -> None:
+    """Empty what functions of the harness cache."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("harness"):
+            for value in vars(module).values():
+                if clear := getattr(value, "cache_clear", None):
+                    clear()
+
+
+@contextlib.contextmanager
+def _signals(argv: list[str]) -> Iterator[None]:
+    """Put handlers back, and end what takes too long."""
+
+    def late(_number: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"{' '.join(argv)} did not end within {PATIENCE_S:g} s")
+
+    handlers = {number: signal.getsignal(number) for number in (*signals.ENDING, signal.SIGALRM)}
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _streams(encoding: str) -> Iterator[tuple[_Pipe, _Pipe]]:
+    """Standard input from nowhere, and both outputs into pipes, for programs that are started as well."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    kept = os.dup(0)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    pipes = _Pipe(1), _Pipe(2)
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False)
+    try:
+        yield pipes
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdin, sys.stdout, sys.stderr = before
+        for pipe in pipes:
+            pipe.close()
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+class _Pipe:
+    """A descriptor that leads into a pipe, and what came out of it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._kept = os.dup(descriptor)
+        self._came = b""
+        source, end = os.pipe()
+        os.dup2(end, descriptor)
+        os.close(end)
+        self._reader = threading.Thread(target=self._read, args=(source,), daemon=True)
+        self._reader.start()
+
+    def _read(self, source: int) -> None:
+        with open(source, "rb") as file:
+            self._came = file.read()
+
+    def close(self) -> None:
+        os.dup2(self._kept, self._descriptor)
+        os.close(self._kept)
+        self._reader.join(PATIENCE_S)
+        assert not self._reader.is_alive(), "a program that was started still has it open"
+
+    def text(self) -> str:
+        return self._came.decode()
+
+
+def _descriptors() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}

@@ -1,0 +1,158 @@
+"""A command run in this process is like one run in its own, and leaves no trace in this one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness.cli
+from harness.cli import console
+from harness.hosts.signals import ENDING
+from tests.unit import command
+from tests.unit.results_folder import run_of_a_cell
+
+Given = Callable[[Callable[[], Any]], None]
+HARNESS = str(Path(sys.executable).with_name("harness"))
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+    """Have the command line do something else."""
+    return lambda work: monkeypatch.setattr(harness.cli, "app", lambda **_: work())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--version",),
+        ("--help",),
+        ("run", "--help"),
+        ("run", "--no-such-option"),
+        ("run", "--link", "wierd"),
+        ("table", "results"),
+        ("table", "nowhere"),
+        ("explain", "results", "--format", "json"),
+        ("export", "results", "-o", "/dev/stdout"),
+        ("clean", "-x"),
+    ],
+    ids=" ".join,
+)
+def test_it_says_what_a_process_says(tmp_path: Path, words: tuple[str, ...]) -> None:
+    run_of_a_cell(tmp_path / "results")
+    process = subprocess.run(
+        [HARNESS, *words],
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "dumb", "COLUMNS": str(command.COLUMNS)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=command.PATIENCE_S,
+        check=False,
+    )
+    for _ in range(2):
+        done = command.harness(*words, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            process.returncode,
+            process.stdout,
+            process.stderr,
+        )
+
+
+def state() -> dict[str, Any]:
+    umask = os.umask(0)
+    os.umask(umask)
+    return {
+        "folder": Path.cwd(),
+        "environment": dict(os.environ),
+        "arguments": sys.argv,
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "files": [os.fstat(number).st_ino for number in range(3)],
+        "handlers": [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)],
+        "alarm": signal.getitimer(signal.ITIMER_REAL),
+        "hook": sys.excepthook,
+        "temporary files": tempfile.gettempdir(),
+        "umask": umask,
+        "consoles": (vars(console.out)["_file"], vars(console.err)["_file"]),
+    }
+
+
+def test_nothing_of_it_stays(tmp_path: Path, given: Given) -> None:
+    def work() -> None:
+        os.chdir("/")
+        os.umask(0o777)
+        os.environ["NEW"] = "x"
+        del os.environ["PATH"]
+        sys.excepthook = sys.__excepthook__
+        tempfile.tempdir = "/"
+        console.silence(sys.stdout)
+
+    before = state()
+    assert command.harness("table", "nowhere", cwd=tmp_path).returncode == 2
+    assert state() == before
+    given(work)
+    assert command.harness(cwd=tmp_path).returncode == 0
+    assert state() == before
+
+
+def test_nothing_is_remembered(tmp_path: Path, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    remembered = functools.cache(lambda: calls.append(1))
+    monkeypatch.setattr(harness.cli, "remembered", remembered, raising=False)
+    given(lambda: [remembered(), remembered()])
+    for _ in range(2):
+        command.harness(cwd=tmp_path)
+    assert len(calls) == 2
+
+
+def test_what_it_starts_has_the_same_streams(tmp_path: Path, given: Given) -> None:
+    given(lambda: subprocess.run(["sh", "-c", "cat; pwd; echo wrong >&2"], check=True))
+    done = command.harness(cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}\n", "wrong\n")
+
+
+def test_what_nobody_catches_is_a_traceback(tmp_path: Path, given: Given) -> None:
+    given(lambda: os.environ["ABSENT"])
+    done = command.harness(cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "KeyError: 'ABSENT'" in done.stderr
+
+
+def test_what_it_leaves_open_is_told(tmp_path: Path, given: Given) -> None:
+    opened: list[int] = []
+    given(lambda: opened.append(os.open(os.devnull, os.O_RDONLY)))
+    with pytest.raises(AssertionError, match="the next command would have them open"):
+        command.harness(cwd=tmp_path)
+    os.close(opened[0])
+    go_on = threading.Event()
+    thread = threading.Thread(target=go_on.wait)
+    given(thread.start)
+    with pytest.raises(AssertionError, match="a process would have waited"):
+        command.harness(cwd=tmp_path)
+    go_on.set()
+    thread.join()
+
+
+def test_what_takes_too_long_is_ended(tmp_path: Path, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "PATIENCE_S", 0.05)
+    given(lambda: time.sleep(30))
+    with pytest.raises(pytest.fail.Exception, match=r"harness table did not end within 0\.05 s"):
+        command.harness("table", cwd=tmp_path)
+
+
+def test_an_interruption_is_one_of_the_tests_too(tmp_path: Path, given: Given) -> None:
+    before = state()
+    given(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        command.harness(cwd=tmp_path)
+    assert state() == before

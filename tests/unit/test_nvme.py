@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -68,3 +69,10 @@ def test_what_nvme_tcp_sends_for_one_io() -> None:
     ]
     disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=LINK), "write", 1 << 18)]
     assert disk == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])
+def test_under_the_distributions_python_what_is_absent_needs_no_undoing(name: str, do: str) -> None:
+    step = nvme.step(name, do, nqn="nqn.none", host_nqn="nqn.nobody", address="198.18.7.2", port=4420)
+    done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

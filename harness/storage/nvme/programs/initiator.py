@@ -6,6 +6,8 @@ Python, imports nothing of the harness, and needs no nvme-cli: /dev/nvme-fabrics
 its subsystem's NQN; one that is absent needs no disconnecting.
 """
 
+from __future__ import annotations
+
 import array
 import contextlib
 import errno

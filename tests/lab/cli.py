@@ -108,6 +108,12 @@ class Measured:
         decoded: dict[str, Any] = json.loads(done.out)
         return decoded
 
+    def explain(self) -> list[dict[str, Any]]:
+        done = harness_once("explain", str(self.folder), "--format", "json")
+        assert done.status == 0, done
+        cells: list[dict[str, Any]] = json.loads(done.out)["cells"]
+        return cells
+
 
 def measure(results: Path, *words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Measured:
     """`harness run` with short defaults, its results in a folder of their own."""
@@ -224,8 +230,13 @@ def python_inside(module: str, *words: str) -> tuple[str, ...]:
 
 
 def run_inside(
-    module: str, *words: str, storage_mib: int = 512, deadline_s: float = COMMAND_DEADLINE_S
+    module: str,
+    *words: str,
+    storage_mib: int = 512,
+    deadline_s: float = COMMAND_DEADLINE_S,
+    kernel: str = "debian",
 ) -> Done:
-    """Run a module of `tests.lab` on the lab's kernel."""
-    command = ("lab", "exec", "--memory", str(storage_mib), "--", *python_inside(module, *words))
+    """Run a module of `tests.lab` on a kernel of the lab's."""
+    options = ("--memory", str(storage_mib), "--kernel", kernel)
+    command = ("lab", "exec", *options, "--", *python_inside(module, *words))
     return harness(*command, deadline_s=deadline_s)

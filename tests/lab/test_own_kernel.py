@@ -37,6 +37,14 @@ def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str)
     assert "of which ok: 0" in done.out
 
 
+@pytest.mark.parametrize("protection", ["macsec", pytest.param("wireguard", marks=pytest.mark.own_kernel)])
+def test_nor_is_one_whose_protecting_interface_goes(protection: str) -> None:
+    kernel = "own" if protection == "wireguard" else "debian"
+    done = run_inside("inside.fails_closed", "one", protection, deadline_s=600, kernel=kernel)
+    assert done.status == 0, done
+    assert "of which ok: 0" in done.out
+
+
 def test_captures_tell_every_kind_of_frame() -> None:
     done = run_inside("inside.captured")
     assert done.status == 0, done

@@ -130,6 +130,7 @@ def run_of_a_cell(results: Path, name: str | None = None, **more: Any) -> RunFol
             workload="rand-read-4k",
             link="local",
             protection=(),
+            transport=None,
             repeat=1,
             order=0,
             status=Status.OK,

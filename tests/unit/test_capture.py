@@ -240,16 +240,15 @@ def header(link_type: int, order: str = "<") -> bytes:
     return struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, link_type)
 
 
-@pytest.mark.parametrize(
-    ("link_type", "cut"),
-    {
-        "Ethernet": (1, lambda frame: frame),
-        "cooked": (113, lambda frame: bytes(14) + frame[12:]),
-        "raw": (101, lambda frame: frame[14:]),
-        "raw, as BSD numbers it": (12, lambda frame: frame[14:]),
-    }.values(),
-    ids=str,
-)
+CUTS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "Ethernet": (1, lambda frame: frame),
+    "cooked": (113, lambda frame: bytes(14) + frame[12:]),
+    "raw": (101, lambda frame: frame[14:]),
+    "raw, as BSD numbers it": (12, lambda frame: frame[14:]),
+}
+
+
+@pytest.mark.parametrize(("link_type", "cut"), CUTS.values(), ids=CUTS)
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_files_of_each_kind_are_read(link_type: int, cut: Callable[[bytes], bytes], order: str) -> None:
     reader = READER.of_file(header(link_type, order))

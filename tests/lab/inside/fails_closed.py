@@ -1,4 +1,6 @@
-"""IPsec fails closed, and so does its proof.
+"""A protection fails closed, and so does its proof.
+
+The first argument is one of these, the second what protects the path (``aes128gcm16``):
 
 ``barrier``: both charons are killed and the SAs deleted under a disk at work, and not one segment leaves in
 clear. At the end the barrier is taken away as well, to show that it was what held, and that the captures
@@ -26,7 +28,7 @@ from pathlib import Path
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
-from harness.model import Cell, Column, Plan, Record, Status
+from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
 from harness.protection.capture import Capture
@@ -45,7 +47,6 @@ from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 STALL_S = 4.0
 BOUND_S = 60.0
 PORTAL = "tcp port 3260"
-COLUMN = Column("wired", ("aes128gcm16",))
 WORKLOADS = ("seq-read-256k", "rand-write-4k")
 RUNTIME_S = 1.2
 
@@ -189,13 +190,38 @@ def flush(what: str) -> Callable[[Lane, CellComposer], None]:
     return at_both_ends
 
 
-FAULTS: dict[str, Callable[[Lane, CellComposer], None]] = {
+def interface_gone(lane: Lane, _composer: CellComposer) -> None:
+    """That of WireGuard or MACsec, at both ends."""
+    path = lane.path
+    for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
+        host.run(["ip", "link", "del", "dev", iface])
+
+
+def addresses_on_the_link(lane: Lane, composer: CellComposer) -> None:
+    """The worst that can be: no barrier, no interface, and the portal's addresses on the link itself."""
+    flush("policy")(lane, composer)
+    interface_gone(lane, composer)
+    path, link = lane.path, lane.link
+    for host, iface, address in (
+        (path.initiator, link.initiator_iface, path.initiator_address),
+        (path.target, link.target_iface, path.target_address),
+    ):
+        host.run(["ip", "address", "add", f"{address}/30", "dev", iface])
+
+
+Fault = Callable[[Lane, CellComposer], None]
+FAULTS: dict[str, Fault] = {
     # In this order, if there are several: what would see it goes first.
     "tcpdump killed": kill_captures,
     "rekeyed": rekey,
     "charon killed": lambda _lane, _composer: kill_charons(),
     "SA flushed": flush("state"),
     "policy flushed": flush("policy"),
+}
+FAULTS_OF_INTERFACES: dict[str, Fault] = {
+    "tcpdump killed": kill_captures,
+    "interface gone": interface_gone,
+    "addresses on the link": addresses_on_the_link,
 }
 MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9}
 """As parts of the time for which fio moves data."""
@@ -217,21 +243,21 @@ def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Futu
     return pool.submit(wait)
 
 
-def broken(composer: CellComposer, cell: Cell, faults: Sequence[str], part: float) -> tuple[Record, int]:
+def broken(composer: CellComposer, cell: Cell, faults: Sequence[Fault], part: float) -> tuple[Record, int]:
     """Measure a cell under which these things break: what became of it, how many segments were in clear."""
-    (lane,) = composer.column(COLUMN).lanes
+    (lane,) = composer.column(cell.column).lanes
 
     def break_it() -> None:
         for fault in faults:
-            FAULTS[fault](lane, composer)
+            fault(lane, composer)
 
-    with independently(lane.path) as files, ThreadPoolExecutor(1) as pool:
+    with independently(lane.link) as files, ThreadPoolExecutor(1) as pool:
         broke = at(pool, lane, part, break_it)
         composer.record(cell, 0)
         broke.result()
-        if COLUMN in composer._columns:
+        if cell.column in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
-            composer.take_down(COLUMN)
+            composer.take_down(cell.column)
         in_clear = len(lines(files))
     (kept,) = (
         each for each in composer.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
@@ -243,19 +269,20 @@ def record_key(cell: Cell) -> tuple[str, int]:
     return cell.workload, cell.repeat
 
 
-def matrix(composer: CellComposer, at_once: int) -> None:
+def matrix(composer: CellComposer, column: Column, at_once: int) -> None:
     """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
+    known = FAULTS if column.ipsec != PROTECTION_OFF else FAULTS_OF_INTERFACES
     repeats = Counter[str]()
     outcomes: Counter[tuple[str, bool]] = Counter()
-    combinations = [(), *itertools.combinations(FAULTS, at_once)]
+    combinations = [(), *itertools.combinations(known, at_once)]
     workloads = itertools.cycle(WORKLOADS)
     for faults in combinations:
         for moment, part in MOMENTS.items() if faults else [("", 0.0)]:
             workload = next(workloads)
             repeats[workload] += 1
-            cell = Cell(column=COLUMN, workload=workload, repeat=repeats[workload])
+            cell = Cell(column=column, workload=workload, repeat=repeats[workload])
             began = time.monotonic()
-            record, in_clear = broken(composer, cell, faults, part)
+            record, in_clear = broken(composer, cell, [known[fault] for fault in faults], part)
             what = f"{moment:9} {', '.join(faults) or 'nothing'}"
             reason = f": {record.reason}" if record.reason else ""
             took = f"{in_clear:5} in clear, {time.monotonic() - began:.0f} s"
@@ -268,9 +295,10 @@ def matrix(composer: CellComposer, at_once: int) -> None:
                 assert record.proof.packets_sampled >= record.proof.packets_due > 0, record.proof
                 if "rekeyed" in faults and moment != "end":
                     assert record.proof.rekeys >= 1, record.proof
-            if "tcpdump killed" in faults or ("SA flushed" in faults and moment != "end"):
+            noticed = {"tcpdump killed", "addresses on the link"} & set(faults)
+            if noticed or ({"SA flushed", "interface gone"} & set(faults) and moment != "end"):
                 assert record.status is not Status.OK, what
-            if "policy flushed" in faults and moment != "end":
+            if {"policy flushed", "addresses on the link"} & set(faults) and moment != "end":
                 assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
     total = sum(outcomes.values())
     leaky = sum(count for (_, was_in_clear), count in outcomes.items() if was_in_clear)
@@ -291,15 +319,16 @@ def faster(chap_user: str, secret: str, *, usual: Callable[[str, str], str] = in
     )
 
 
-def plan_of(what: str) -> Plan:
+def plan_of(what: str, protection: str) -> Plan:
     runtime = "1s" if what == "barrier" else f"{RUNTIME_S}s"
     return make_plan(
-        Request(links=("wired",), ipsec=("on",), repeats=1, size="32M", runtime=runtime, probes=False)
+        Request(links=("wired",), protect=(protection,), repeats=1, size="32M", runtime=runtime, probes=False)
     )
 
 
-def main(what: str) -> None:
-    plan = plan_of(what)
+def main(what: str, protection: str = "aes128gcm16") -> None:
+    plan = plan_of(what, protection)
+    (column,) = (column for column in plan.columns if column.protection)
     folder = RunFolder(Path("/root/run"))
     folder.path.mkdir()
     journal = Journal(Path("/root/journal.jsonl"))
@@ -312,9 +341,9 @@ def main(what: str) -> None:
             initiator.configuration = faster
         stack.enter_context(composer.shared())
         if what == "barrier":
-            assert_nothing_in_clear(stack, composer.column(COLUMN).lanes[0])
+            assert_nothing_in_clear(stack, composer.column(column).lanes[0])
         else:
-            matrix(composer, {"one": 1, "three": 3}[what])
+            matrix(composer, column, {"one": 1, "three": 3}[what])
         began_teardown = time.monotonic()
     took_s = time.monotonic() - began_teardown
     print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")

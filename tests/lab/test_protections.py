@@ -1,0 +1,81 @@
+"""Every kind of protection, alone and within another: one matrix on the lab's own kernel, each layer proved."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.model import Record, Status
+from tests.lab import machine
+from tests.lab.cli import Measured, measure
+
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+
+STACKS = (
+    ("wireguard",),
+    ("macsec",),
+    ("aes128gcm16",),
+    ("macsec", "aes128gcm16"),
+    ("macsec", "wireguard"),
+    ("wireguard", "aes128gcm16"),
+)
+WORKLOADS = ("rand-read-4k", "seq-write-256k")
+LINKS = ("wired", "wifi")
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    before = machine.snapshot()
+    found = measure(
+        tmp_path_factory.mktemp("protections"),
+        *("--lab-kernel=own", "--protect=off", *(f"--protect={'+'.join(stack)}" for stack in STACKS)),
+        *(f"--link={link}" for link in LINKS),
+        *(f"--workload={name}" for name in WORKLOADS),
+    )
+    assert machine.snapshot() == before
+    return found
+
+
+def moved(record: Record) -> int:
+    return sum(io.bytes for io in (record.read, record.write) if io is not None)
+
+
+def test_every_cell_is_ok(matrix: Measured) -> None:
+    bad = {key: r.reason for key, r in matrix.records.items() if r.status is not Status.OK}
+    assert bad == {}, matrix.done
+    assert len(matrix.records) == len(WORKLOADS) * len(LINKS) * (1 + len(STACKS))
+
+
+@pytest.mark.parametrize("stack", STACKS, ids="+".join)
+@pytest.mark.parametrize("link", LINKS)
+def test_every_layer_is_proved(matrix: Measured, link: str, stack: tuple[str, ...]) -> None:
+    found = [r for r in matrix.records.values() if (r.link, r.protection) == (link, stack)]
+    assert {record.workload for record in found} == set(WORKLOADS)
+    for record in found:
+        proof = record.proof
+        assert proof is not None and list(record.agreed) == list(stack)
+        assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved(record) > 0
+        assert proof.cleartext_segments == proof.other_frames == 0
+        assert proof.packets_sampled >= proof.packets_due
+        assert proof.link_bytes_initiator > proof.protected_bytes
+    (of_initiator,) = matrix.environment[f"column {'+'.join((link, *stack))}"]["control"]
+    assert list(of_initiator) == list(stack)
+    for shown in of_initiator.values():
+        assert min(shown["seen_in_clear"]) > 0 and min(shown["blocked"]) > 0
+
+
+def test_what_is_stacked_costs_more_bytes(matrix: Measured) -> None:
+    """On the link, for each byte of data."""
+    spent = {}
+    for record in matrix.records.values():
+        if record.link == "wired" and record.workload == "seq-write-256k" and record.proof is not None:
+            spent[record.protection] = record.proof.link_bytes_initiator / moved(record)
+    assert spent[()] < spent["macsec",] < spent["macsec", "wireguard"]
+    assert spent["wireguard",] < spent["macsec", "wireguard"]
+    assert spent["aes128gcm16",] < spent["macsec", "aes128gcm16"]
+
+
+def test_each_cell_is_explained(matrix: Measured) -> None:
+    told = matrix.explain()
+    assert {(c["link"], tuple(c["protection"])) for c in told} == {
+        (record.link, record.protection) for record in matrix.records.values()
+    }

@@ -152,7 +152,7 @@ EXPERIMENTS = (
     *(
         Experiment(
             name=f"r2t{kib}",
-            limit=Limit.ISCSI,
+            limit=Limit.TRANSPORT,
             links={"middle": link(10**9, delay_us=500)},
             workloads=("write-256k", "write-128k"),
             words=(*VIRTUAL, f"--iscsi=MaxBurstLength={kib << 10}", f"--iscsi=FirstBurstLength={kib << 10}"),

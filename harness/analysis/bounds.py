@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -16,10 +17,27 @@ from harness.model import LinkProfile, Workload
 
 TCP_IP_HEADER_BYTES = IPV4_HEADER_BYTES + TCP_HEADER_BYTES
 
-ISCSI_HEADER_BYTES = 48
-"""A basic header segment (RFC 7143, section 11.2); digests are off."""
-
 _SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
+
+
+class Overheads(Protocol):
+    """What a transport adds at least, by what its two ends agreed on.
+
+    A parameter that is unknown counts as if it let everything through.
+    """
+
+    @property
+    def most_commands(self) -> int:
+        """How many commands may be in flight; 0: unknown."""
+        ...
+
+    def write_round_trips(self, command_bytes: int) -> int:
+        """How often a write of this many bytes crosses the link and back."""
+        ...
+
+    def header_bytes(self, data_bytes: int) -> int:
+        """What goes with this much data, in its direction."""
+        ...
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,29 +66,29 @@ def of_cell(
     link: LinkProfile,
     framing: Framing | None,
     session: Mapping[str, str],
+    overheads: Overheads,
     *,
     depth: int,
     block_bytes: int,
     writes: bool,
 ) -> Bound:
-    """The bound of I/Os of ``block_bytes``, ``depth`` at a time, in an iSCSI session as negotiated."""
+    """The bound of I/Os of ``block_bytes``, ``depth`` at a time, in a session as negotiated."""
     # The block layer splits a request that is larger than the target's commands; the pieces travel side by
     # side.
-    limit_kib = _positive(session, "max_sectors_kb")
+    limit_kib = positive(session, "max_sectors_kb")
     piece = min(block_bytes, limit_kib * 1024) if limit_kib else block_bytes
     in_flight = depth * block_bytes
-    if queue := _positive(session, "queue_depth"):
+    if queue := overheads.most_commands:
         in_flight = min(in_flight, queue * piece)
-    trips = write_round_trips(piece, session) if writes else 1
+    trips = overheads.write_round_trips(piece) if writes else 1
     rtt_s = round_trip_s(link)
     goodput = goodput_bytes_per_s(link, framing)
-    pdu = _positive(session, "max_recv_dlength") or block_bytes
-    iscsi = block_bytes / (block_bytes + ISCSI_HEADER_BYTES * -(-block_bytes // pdu))
+    data = block_bytes / (block_bytes + overheads.header_bytes(block_bytes))
     return Bound(
         in_flight_bytes=in_flight,
         round_trips=trips,
         by_round_trip=in_flight / (trips * rtt_s) if rtt_s else None,
-        by_rate=goodput * iscsi if goodput else None,
+        by_rate=goodput * data if goodput else None,
         alone=depth == 1,
     )
 
@@ -96,32 +114,14 @@ def goodput_bytes_per_s(link: LinkProfile, framing: Framing | None = None) -> fl
     return link.rate_bit_s / 8 * payload / frame if payload > 0 else None
 
 
-def write_round_trips(command_bytes: int, session: Mapping[str, str]) -> int:
-    """How often a write of this many bytes crosses the link and back (RFC 7143, sections 11.8 and 13).
-
-    The command takes one round trip and carries the unsolicited data. Each further burst waits for an R2T. An
-    unknown parameter counts as if it let everything through.
-    """
-    first, burst = _positive(session, "first_burst_len"), _positive(session, "max_burst_len")
-    if not first or not burst:
-        return 1
-    unasked = 0
-    if session.get("initial_r2t") == "0":
-        unasked = first
-    elif session.get("immediate_data") == "1":
-        unasked = min(first, _positive(session, "max_xmit_dlength") or first)
-    bursts = -(-max(0, command_bytes - unasked) // burst)
-    return 1 + -(-bursts // (_positive(session, "max_outstanding_r2t") or 1))
-
-
 def depth_of(workload: Workload) -> int:
     """I/Os in flight: ``iodepth`` of each job; with synchronous engines always 1."""
     options = dict(workload.options)
-    each = 1 if (options.get("ioengine") or "psync") in _SYNCHRONOUS else _positive(options, "iodepth") or 1
-    return each * (_positive(options, "numjobs") or 1)
+    each = 1 if (options.get("ioengine") or "psync") in _SYNCHRONOUS else positive(options, "iodepth") or 1
+    return each * (positive(options, "numjobs") or 1)
 
 
-def _positive(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int:
+def positive(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int:
     """A whole number above 0; 0 for anything else."""
     text = settings.get(name) or ""
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0

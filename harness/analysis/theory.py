@@ -1,7 +1,8 @@
-"""One I/O at a time over iSCSI, in closed form: the frames it takes, and their time.
+"""One I/O at a time over a network, in closed form: the frames it takes, and their time.
 
 This is what the matrix shows when processors cost nothing: framing, serialisation, propagation, round trips,
-and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md compares the two.
+and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md compares the two. What the
+ends of a transport send for an I/O is the transport's to say (``Dialogue``).
 
 Assumptions: one command is in flight; there is no loss; TCP's windows have reached their final size (RFC
 5681's slow start is over) and hold at least the link's bandwidth times its delay; each direction has the
@@ -10,7 +11,7 @@ whole rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -24,12 +25,6 @@ IPV4_HEADER_BYTES = 20
 
 TCP_HEADER_BYTES = 32
 """RFC 9293: 20 bytes; and RFC 7323's timestamps with their two bytes of padding, in every segment."""
-
-BHS_BYTES = 48
-"""RFC 7143, section 11.2.1: the basic header segment of every PDU. There are no digests and no AHS here."""
-
-PAGE_BYTES = 4096
-"""How much LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
 
 ESP_HEADER_BYTES = 8
 """RFC 4303, sections 2.1 and 2.2: SPI and sequence number."""
@@ -143,7 +138,7 @@ def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
     )
 
 
-class Dialogue(Protocol):
+class Dialogue(Hashable, Protocol):
     """How a transport's ends talk: what they have agreed on, and so what each sends for one I/O.
 
     ``window_bytes`` is what the target may have in flight: the smaller of the initiator's receive window and
@@ -164,40 +159,6 @@ def known_esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp | None:
         return esp(kernel_algorithms, mode)
     except (KeyError, IndexError):
         return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Session:
-    """What the two ends negotiated (RFC 7143, section 13), and the window that TCP has reached.
-
-    ``max_recv_bytes`` is the MaxRecvDataSegmentLength of the receiver. ``window_bytes`` is what the target
-    may have in flight: the smaller of the initiator's receive window and its own congestion window.
-    """
-
-    initial_r2t: bool
-    immediate_data: bool
-    first_burst_bytes: int
-    max_burst_bytes: int
-    max_recv_bytes: int
-    window_bytes: int
-
-    @classmethod
-    def from_negotiated(
-        cls, negotiated: Mapping[str, str], direction: Direction, window_bytes: int
-    ) -> Session:
-        """From ``initiator.negotiated()``, which has the kernel's names."""
-        receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
-        return cls(
-            initial_r2t=negotiated["initial_r2t"] != "0",
-            immediate_data=negotiated["immediate_data"] != "0",
-            first_burst_bytes=int(negotiated["first_burst_len"]),
-            max_burst_bytes=int(negotiated["max_burst_len"]),
-            max_recv_bytes=int(negotiated[receiver]),
-            window_bytes=window_bytes,
-        )
-
-    def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
-        return bursts(wire, self, direction, block_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,12 +240,6 @@ def segmented(
     return segments
 
 
-def paged(length: int) -> Iterator[int]:
-    """``length`` bytes in whole pages and a remainder."""
-    for begin in range(0, length, PAGE_BYTES):
-        yield min(PAGE_BYTES, length - begin)
-
-
 @dataclass(kw_only=True)
 class Receiver:
     """When Linux acknowledges (RFC 9293, section 3.8.6.3: at least every second full segment).
@@ -343,59 +298,13 @@ class Burst:
 
 
 def sent(
-    wire: Wire, session: Dialogue, by: End, writes: Sequence[tuple[int, bool]], *, after_disk: bool = False
+    wire: Wire, dialogue: Dialogue, by: End, writes: Sequence[tuple[int, bool]], *, after_disk: bool = False
 ) -> Burst:
     """The burst that an end makes of ``writes``, as ``segmented`` takes them."""
-    segments = segmented(writes, wire.mss_bytes, session.window_bytes if by == "target" else None)
+    segments = segmented(writes, wire.mss_bytes, dialogue.window_bytes if by == "target" else None)
     short = {n for n, length in enumerate(segments) if length < wire.mss_bytes}
     ends = frozenset(short | {len(segments) - 1})
     return Burst(by=by, segments=tuple(segments), ends=ends, after_disk=after_disk)
-
-
-def bursts(wire: Wire, session: Session, direction: Direction, block_bytes: int) -> list[Burst]:
-    """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
-
-    def burst(by: End, writes: Sequence[tuple[int, bool]], **more: bool) -> Burst:
-        return sent(wire, session, by, writes, **more)
-
-    if direction == "read":
-        answer: list[tuple[int, bool]] = []
-        for length in _cut(block_bytes, min(session.max_recv_bytes, session.max_burst_bytes)):
-            # Data-In; the last one carries the status (section 11.7.3). First the header, then page by page.
-            answer += [(BHS_BYTES, False), *((page, False) for page in paged(length))]
-        return [
-            burst("initiator", [(BHS_BYTES, False)]),
-            burst("target", answer, after_disk=True),
-        ]
-    found = []
-    immediate = 0
-    if session.immediate_data:
-        immediate = min(block_bytes, session.first_burst_bytes, session.max_recv_bytes)
-    sending = _pdu(immediate)
-    done = immediate
-    if not session.initial_r2t:
-        # Section 13.10: unsolicited Data-Out may follow, up to FirstBurstLength in all.
-        for length in _cut(min(block_bytes, session.first_burst_bytes) - immediate, session.max_recv_bytes):
-            sending += _pdu(length)
-            done += length
-    found.append(burst("initiator", sending))
-    # One R2T at a time (section 13.17), each for at most MaxBurstLength (section 13.13).
-    for length in _cut(block_bytes - done, session.max_burst_bytes):
-        found.append(burst("target", [(BHS_BYTES, False)]))
-        parts = [_pdu(part) for part in _cut(length, session.max_recv_bytes)]
-        found.append(burst("initiator", [write for part in parts for write in part]))
-    found.append(burst("target", [(BHS_BYTES, False)], after_disk=True))
-    return found
-
-
-def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
-    """A PDU of open-iscsi: its header leaves alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
-    return [(BHS_BYTES, False), *([(data_bytes, False)] if data_bytes else [])]
-
-
-def _cut(length: int, largest: int) -> Iterator[int]:
-    for begin in range(0, length, largest):
-        yield min(largest, length - begin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,7 +332,7 @@ class Prediction:
 
 
 def predict(
-    wire: Wire, session: Dialogue, *, direction: Direction, block_bytes: int, device_s: float
+    wire: Wire, dialogue: Dialogue, *, direction: Direction, block_bytes: int, device_s: float
 ) -> Prediction:
     """One I/O of ``block_bytes``; ``device_s`` is the disk's time for it, as one command.
 
@@ -432,19 +341,19 @@ def predict(
     """
     rate_bit_s = wire.link.rate_bit_s
     round_trip_s = wire.one_way_s([wire.mss_bytes]) + wire.one_way_s([0])
-    if rate_bit_s is not None and session.window_bytes < rate_bit_s / 8 * round_trip_s:
-        raise ValueError(f"a window of {session.window_bytes} bytes does not fill the link")
-    dialogue = session.bursts(wire, direction, block_bytes)
-    bare, in_front = acks(dialogue, wire.mss_bytes)
+    if rate_bit_s is not None and dialogue.window_bytes < rate_bit_s / 8 * round_trip_s:
+        raise ValueError(f"a window of {dialogue.window_bytes} bytes does not fill the link")
+    bursts = dialogue.bursts(wire, direction, block_bytes)
+    bare, in_front = acks(bursts, wire.mss_bytes)
     ack_s = wire.serialisation_s([0])
     time_s = 0.0
-    for burst, ack_is_in_front in zip(dialogue, in_front, strict=True):
+    for burst, ack_is_in_front in zip(bursts, in_front, strict=True):
         # The ACK leaves before the burst; it leaves while the disk works, if the burst waits for the disk.
         before_s = device_s if burst.after_disk else 0.0
         time_s += max(before_s, ack_s if ack_is_in_front else 0.0) + wire.one_way_s(burst.segments)
     ways = {}
     for end, peer in (("initiator", "target"), ("target", "initiator")):
-        segments = [length for burst in dialogue if burst.by == end for length in burst.segments]
+        segments = [length for burst in bursts if burst.by == end for length in burst.segments]
         segments += [0] * bare[end]
         frame_bytes = sum(map(wire.frame_bytes, segments))
         ways[peer] = Traffic(
@@ -458,7 +367,7 @@ def predict(
         to_initiator=ways["initiator"],
         time_s=time_s,
         bandwidth_bytes_s=block_bytes / time_s,
-        round_trips=sum(burst.by == "target" for burst in dialogue),
+        round_trips=sum(burst.by == "target" for burst in bursts),
     )
 
 

@@ -23,7 +23,7 @@ from harness.model import LabKernel
 from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
-from harness.storage import iscsi
+from harness.storage import transports
 from harness.testbeds import doctor, lab, testbed
 from harness.testbeds.lab import kernel
 
@@ -128,7 +128,7 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
             name=machine.name,
             run_id="harness clean",
             log=Path(folder, "log"),
-            private=iscsi.private_folders(machine.role),
+            private=transports.private_folders(machine.role),
         ) as host,
     ):
         return list(host.recovered[0]), list(host.recovered[1])

@@ -20,6 +20,7 @@ from harness.explain.span import Span
 from harness.model import (
     ISCSI,
     LINK_LOCAL,
+    TRANSPORTS,
     Clock,
     Column,
     IpsecMode,
@@ -30,6 +31,7 @@ from harness.model import (
 )
 from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord, TcpFigures
+from harness.storage import transports
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
 from harness.table.options import Metric, Setting
@@ -228,7 +230,7 @@ class _ColumnOf:
     def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""
         workload, words = self.workloads.get(name), []
-        depth = depth_of(workload, record.session) if workload else None
+        depth = depth_of(workload, record) if workload else None
         if depth is None:
             words.append("the run's plan is missing, so the number of I/Os in flight is unknown")
         if self.key.initiators > 1:
@@ -268,9 +270,10 @@ class _ColumnOf:
         if self.link.interface is not None and rtt_ns is None:
             return None, ["the real link's round trip is unknown: no pings were made beside the cells"]
         window_bytes = self.link.tcp_window_bytes
-        session = path.session_of(record.session, direction, window_bytes)
-        if session is None:
-            return None, ["the record does not have the negotiated iSCSI parameters"]
+        dialogue = path.dialogue_of(key.transport or ISCSI, record.session, direction, window_bytes)
+        if dialogue is None:
+            title = TRANSPORTS.get(key.transport or "", "session")
+            return None, [f"the record does not have the negotiated {title} parameters"]
         framing, words = None, []
         if key.protection:
             mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
@@ -283,7 +286,7 @@ class _ColumnOf:
             path.demands(
                 link,
                 framing,
-                session,
+                dialogue,
                 direction,
                 block_bytes,
                 command_bytes=command_bytes,
@@ -435,11 +438,13 @@ def idling_ns(record: Record) -> float | None:
     return (1 - hottest) * wall_ns
 
 
-def depth_of(workload: Workload, session: Mapping[str, str]) -> int:
+def depth_of(workload: Workload, record: Record) -> int:
     """I/Os in flight: as many as fio keeps, but no more than the disk's queue takes."""
     depth = bounds.depth_of(workload)
-    queue = session.get("queue_depth", "")
-    return min(depth, int(queue)) if queue.isdecimal() and int(queue) else depth
+    if record.transport is None:
+        return depth
+    most = transports.named(record.transport).overheads(record.session).most_commands
+    return min(depth, most) if most else depth
 
 
 def _without_depth(workload: Workload) -> dict[str, str | None]:

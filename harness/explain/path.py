@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from harness.analysis import theory
-from harness.analysis.theory import Burst, Direction, Framing, Session, Wire
+from harness.analysis.theory import Burst, Dialogue, Direction, Framing, Wire
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
+from harness.storage import transports
 
 USUAL_WINDOW_BYTES = 204_000
 """What Linux's receive window grows to here (docs/theory.md), unless the link sets a window."""
-
-_NEEDED = ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len")
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -33,7 +32,7 @@ class Sealed(msgspec.Struct, frozen=True):
 class Demands(msgspec.Struct, frozen=True, kw_only=True):
     """Times of one I/O, in ns. The first five add up to its time at depth 1, without device and processors.
 
-    - ``round_trip_ns``: one round trip. ``iscsi_ns``: headers, and the round trips of R2Ts.
+    - ``round_trip_ns``: one round trip. ``transport_ns``: headers, and the round trips of R2Ts.
     - ``window_ns``: waits for ACKs in the middle of a burst that does not fit into the TCP window.
     - ``link_ns``: the data in full TCP segments. ``framing_ns``: extra wire time of the same dialogue
       with protection.
@@ -45,7 +44,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     round_trip_ns: float
     window_ns: float
     link_ns: float
-    iscsi_ns: float
+    transport_ns: float
     framing_ns: float
     busy_ns: float
     window_each_ns: float
@@ -57,7 +56,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alone_ns(self) -> float:
         """All that a single I/O pays for."""
-        return self.round_trip_ns + self.window_ns + self.link_ns + self.iscsi_ns + self.framing_ns
+        return self.round_trip_ns + self.window_ns + self.link_ns + self.transport_ns + self.framing_ns
 
     def is_window_narrow(self, depth: int) -> bool:
         """Whether TCP's window limits: at depth 1 its waits are longer than a round trip, at greater depth it
@@ -91,21 +90,18 @@ def measured_link(profile: LinkProfile, rtt_ns: Span | None, goodput_bytes_s: fl
     return link
 
 
-def session_of(
-    negotiated: Mapping[str, str], direction: Direction, window_bytes: int | None
-) -> Session | None:
-    """The negotiated session; None if the record does not have it."""
-    receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
-    if not all(negotiated.get(name, "").isdecimal() for name in (*_NEEDED, receiver)):
-        return None
-    return Session.from_negotiated(negotiated, direction, window_bytes or USUAL_WINDOW_BYTES)
+def dialogue_of(
+    transport: str, agreed: Mapping[str, str], direction: Direction, window_bytes: int | None
+) -> Dialogue | None:
+    """How the two ends talk; None if the record does not have what they agreed on."""
+    return transports.named(transport).dialogue(agreed, direction, window_bytes or USUAL_WINDOW_BYTES)
 
 
 @functools.lru_cache(maxsize=1024)
 def demands(
     link: LinkProfile,
     framing: Framing | None,
-    session: Session,
+    dialogue: Dialogue,
     direction: Direction,
     block_bytes: int,
     *,
@@ -115,47 +111,47 @@ def demands(
     """What ``block_bytes`` take, as commands of at most ``command_bytes`` that travel side by side."""
     plain, wire = Wire(link=link), Wire(link=link, framing=framing)
     commands = list(_cut(block_bytes, command_bytes or block_bytes))
-    without = [theory.bursts(plain, session, direction, length) for length in commands]
-    dialogues = [theory.bursts(wire, session, direction, length) for length in commands]
-    bare_s = _stored_s(plain, without) + sum(_serial_s(plain, dialogue) for dialogue in without)
-    alone_s = _stored_s(wire, dialogues) + sum(_serial_s(wire, dialogue) for dialogue in dialogues)
+    without = [dialogue.bursts(plain, direction, length) for length in commands]
+    within = [dialogue.bursts(wire, direction, length) for length in commands]
+    bare_s = _stored_s(plain, without) + sum(_serial_s(plain, bursts) for bursts in without)
+    alone_s = _stored_s(wire, within) + sum(_serial_s(wire, bursts) for bursts in within)
     # On a shared medium the ACKs take their turn; otherwise they pass in the other direction.
-    acks_s = sum(_acks_s(plain, dialogue) for dialogue in without)
-    acks_framed_s = sum(_acks_s(wire, dialogue) for dialogue in dialogues)
+    acks_s = sum(_acks_s(plain, bursts) for bursts in without)
+    acks_framed_s = sum(_acks_s(wire, bursts) for bursts in within)
     shared = link.duplex is Duplex.HALF
     data_s = plain.serialisation_s(theory.segmented([(block_bytes, False)], plain.mss_bytes))
     delay_s = link.path_delay_us * 1e-6
     data_s += _stored_s(plain, without)
-    longest = max(len(dialogue) for dialogue in dialogues)
+    longest = max(map(len, within))
     rtt_s = 2 * delay_s + wire.serialisation_s([wire.mss_bytes, 0])
     stalls_s = each_s = 0.0
     if window_bytes is not None:
         # RFC 9293, section 3.8.6: no more than a window is in flight, so one window's bytes per round trip.
         turn_s = wire.serialisation_s([wire.mss_bytes] * max(1, window_bytes // wire.mss_bytes))
-        bursts = [sum(burst.segments) for dialogue in dialogues for burst in dialogue]
-        stalls_s = sum((-(-max(1, length) // window_bytes) - 1) for length in bursts) * max(
+        lengths = [sum(burst.segments) for bursts in within for burst in bursts]
+        stalls_s = sum((-(-max(1, length) // window_bytes) - 1) for length in lengths) * max(
             0.0, rtt_s - turn_s
         )
         each_s = block_bytes / window_bytes * rtt_s
     ways = {"initiator": acks_framed_s / 2, "target": acks_framed_s / 2} if shared else {}
-    for dialogue in dialogues:
-        for burst in dialogue:
+    for bursts in within:
+        for burst in bursts:
             ways[burst.by] = ways.get(burst.by, 0.0) + wire.serialisation_s(burst.segments)
         if not shared:
-            for end, count in theory.acks(dialogue, wire.mss_bytes)[0].items():
+            for end, count in theory.acks(bursts, wire.mss_bytes)[0].items():
                 ways[end] = ways.get(end, 0.0) + wire.serialisation_s([0] * count)
     return Demands(
         round_trip_ns=2 * delay_s * 1e9,
         window_ns=stalls_s * 1e9,
         link_ns=(data_s + (acks_s if shared else 0.0)) * 1e9,
-        iscsi_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,
+        transport_ns=(bare_s - data_s + (longest - 2) * delay_s) * 1e9,
         framing_ns=(alone_s - bare_s + (acks_framed_s - acks_s if shared else 0.0)) * 1e9,
         busy_ns=(sum(ways.values()) if shared else max(ways.values())) * 1e9,
         window_each_ns=each_s * 1e9,
         r2ts=longest // 2 - 1,
         mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
-        sealed=tuple(_sealed(framing, end, dialogues) for end in ENDS) if framing is not None else (),
+        sealed=tuple(_sealed(framing, end, within) for end in ENDS) if framing is not None else (),
     )
 
 

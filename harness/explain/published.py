@@ -16,15 +16,16 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.analysis import theory
-from harness.analysis.theory import Direction, Session
+from harness.analysis.theory import Direction
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
 from harness.model import LINK_LOCAL, IpsecMode, LinkProfile
 from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
+from harness.storage.iscsi.dialogue import Dialogue
 
-SESSION = Session(
+USUAL = Dialogue(
     initial_r2t=True,
     immediate_data=True,
     first_burst_bytes=65536,
@@ -32,7 +33,7 @@ SESSION = Session(
     max_recv_bytes=262144,
     window_bytes=path.USUAL_WINDOW_BYTES,
 )
-"""What Linux's target and initiator negotiate by default."""
+"""What Linux's two ends of iSCSI, which the documents measured, negotiate by default."""
 
 DEAREST = theory.esp(("cbc(aes)", "hmac(sha256)"), IpsecMode.TUNNEL)
 """The ESP proposal with the most bytes: the publication does not name its proposal."""
@@ -125,7 +126,7 @@ def _cell(
     added_ns = time_ns - block_bytes / base * 1e3
     framing_ns = None
     if column.protection and column.link in links:
-        asked = path.demands(links[column.link], DEAREST, SESSION, direction, block_bytes)
+        asked = path.demands(links[column.link], DEAREST, USUAL, direction, block_bytes)
         framing_ns = asked.framing_ns
     ratio, factor = row[place] / base, noise[column.link]
     limit, words = _limit(column, ratio, factor, time_ns, added_ns, framing_ns)

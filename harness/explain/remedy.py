@@ -10,7 +10,9 @@ from collections.abc import Mapping, Set
 import msgspec
 
 from harness.explain.waterfall import Reading
+from harness.model import ISCSI
 from harness.model.units import format_size
+from harness.storage import transports
 
 DEEPEST = 32
 """The queue depth that open-iscsi gives a disk (node.session.queue_depth)."""
@@ -21,12 +23,12 @@ ENOUGH = 1.05
 HALVED = {
     "device": (0.5, "a device that takes half the time"),
     "link": (0.5, "a link of twice the rate"),
-    "iscsi": (0.0, "no R2T and no headers (at best: --iscsi InitialR2T=No, longer bursts)"),
+    "transport": (0.0, "no R2T and no headers (at best: {})"),
     "esp-framing": (0.0, "no ESP headers (at best: larger frames)"),
     "crypto": (0.5, "a cipher that takes half the time"),
     "cpu": (0.5, "a core twice as fast"),
 }
-"""By limit: the part of it that remains, and the change in words."""
+"""By limit: the part of it that remains, and the change in words, with room for the transport's own."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,11 +39,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-def less(reading: Reading, parts: Mapping[str, float], names: Set[str], limit: str) -> Change:
+def less(
+    reading: Reading, parts: Mapping[str, float], names: Set[str], limit: str, transport: str | None
+) -> Change:
     """With the limiting parts halved or removed."""
     factor, what = HALVED[limit]
     scale = {name: factor if name in names else 1.0 for name in (*parts, "device", "link", "window")}
     how = "all other parts unchanged" if reading.depth == 1 else "up to the next bound"
+    what = what.format(transports.named(transport or ISCSI).remedy)
     return Change(what=what, time_ns=_least_ns(reading, parts, reading.depth, scale), how=how)
 
 

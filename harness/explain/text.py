@@ -12,10 +12,11 @@ from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
+from harness.model import TRANSPORTS
 from harness.model.escape import printable
 from harness.table.options import Choice
 
-SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing", "iscsi": "iSCSI"}
+_SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing"}
 """Headings of the parts whose names are not words."""
 
 
@@ -52,6 +53,14 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         return self.evidence.block_bytes / time_ns * 1e3
 
 
+def short(name: str, cells: Sequence[Explained]) -> str:
+    """The heading of a part of these cells: of their transport its title, if they have the same."""
+    carried_by = {cell.evidence.transport for cell in cells} - {None}
+    if name == "transport" and len(carried_by) == 1:
+        return TRANSPORTS.get(carried_by.pop() or "", name)
+    return _SHORT.get(name, name)
+
+
 def sentence(cell: Explained) -> str:
     """The verdict on one cell, with how sure it is and what would help."""
     verdict = cell.verdict
@@ -60,8 +69,8 @@ def sentence(cell: Explained) -> str:
         return f"no verdict: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
-        f"limited by {verdict.limited_by.words}{detail}: {verdict.reason}; confidence {verdict.confidence}"
-        f"{doubt}"
+        f"limited by {verdict.limited_by.words(cell.evidence.transport)}{detail}: {verdict.reason}; "
+        f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
     if change is None or cell.changed_mb_s is None or cell.mb_s is None:
@@ -102,7 +111,8 @@ def _summary(name: str, cells: Sequence[Explained]) -> str:
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
-        parts.append(f"limited by {limit.words}{detail}: {names} ({_shares(found)}confidence {confidence})")
+        what = limit.words(found[0].evidence.transport)
+        parts.append(f"limited by {what}{detail}: {names} ({_shares(found)}confidence {confidence})")
     return f"{name}: {'; '.join(parts)}."
 
 
@@ -119,9 +129,10 @@ def _untold(cells: Sequence[Explained]) -> list[str]:
         for limit in either:
             lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
             shares[limit] = (min(lows), max(highs))
-        words = " or ".join(limit.words for limit in either)
+        transport = found[0].evidence.transport
+        words = " or ".join(limit.words(transport) for limit in either)
         which = "the evidence does not say which"
-        parts.append(f"limited by {words}, {which}: {names} ({in_words(shares)} of the time)")
+        parts.append(f"limited by {words}, {which}: {names} ({in_words(shares, transport)} of the time)")
     return parts
 
 
@@ -154,7 +165,7 @@ def _column(cells: Sequence[Explained]) -> list[str]:
 
 def _table(cells: Sequence[Explained]) -> list[str]:
     names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
-    heading = ["us for one I/O", "depth", "all", *(SHORT.get(name, name) for name in names)]
+    heading = ["us for one I/O", "depth", "all", *(short(name, cells) for name in names)]
     rows = []
     for cell in cells:
         parts = cell.verdict.waterfall_ns

@@ -20,6 +20,7 @@ from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
 from harness.explain.waterfall import Reading
+from harness.model import TRANSPORTS
 from harness.model.units import format_size
 
 NEAR = 0.7
@@ -44,19 +45,19 @@ class Limit(enum.StrEnum):
     DEVICE = "device"
     LINK = "link"
     ROUND_TRIP = "round-trip"
-    ISCSI = "iscsi"
+    TRANSPORT = "transport"
     ESP_FRAMING = "esp-framing"
     CRYPTO = "crypto"
     CPU = "cpu"
     UNKNOWN = "unknown"
 
-    @property
-    def words(self) -> str:
+    def words(self, transport: str | None) -> str:
+        """For people; ``transport`` is the cell's."""
         return {
             "device": "the device",
             "link": "the link's rate",
             "round-trip": "the round trip",
-            "iscsi": "iSCSI's own round trips and headers",
+            "transport": f"{TRANSPORTS.get(transport or '', 'the transport')}'s own round trips and headers",
             "esp-framing": "ESP's framing",
             "crypto": "crypto work",
             "cpu": "processor work outside crypto",
@@ -106,7 +107,7 @@ CATEGORY = {
     "link": Limit.LINK,
     "round_trip": Limit.ROUND_TRIP,
     "window": Limit.ROUND_TRIP,
-    "iscsi": Limit.ISCSI,
+    "transport": Limit.TRANSPORT,
     "esp_framing": Limit.ESP_FRAMING,
     "crypto": Limit.CRYPTO,
     "cpu": Limit.CPU,
@@ -147,7 +148,7 @@ def judge(evidence: Evidence) -> Verdict:
         waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
-    return msgspec.structs.replace(verdict, change=_change(guess, parts, told))
+    return msgspec.structs.replace(verdict, change=_change(guess, parts, told, evidence.transport))
 
 
 def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
@@ -278,8 +279,10 @@ def _reason(
         return f"busy for {share:.0%} of the time"
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
-        names = " or ".join(limit.words for limit in sorted(rivals[:3], key=list(Limit).index))
-        parts = f" ({in_words(either)})" if either else ""
+        names = " or ".join(
+            limit.words(evidence.transport) for limit in sorted(rivals[:3], key=list(Limit).index)
+        )
+        parts = f" ({in_words(either, evidence.transport)})" if either else ""
         words = f"the evidence allows {names}{parts}"
     elif guess.depth == 1:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
@@ -297,10 +300,10 @@ def _reason(
     return "; ".join((words, *evidence.missing, *_lacking(evidence)))
 
 
-def in_words(either: Mapping[Limit, tuple[float, float]]) -> str:
+def in_words(either: Mapping[Limit, tuple[float, float]], transport: str | None) -> str:
     """``crypto work 45-55 %, processor work outside crypto 40-48 %``."""
     return ", ".join(
-        f"{limit.words} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
+        f"{limit.words(transport)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
         for limit, (low, high) in either.items()
     )
 
@@ -375,14 +378,14 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
             if path.is_window_narrow(evidence.depth or 1)
             else words
         )
-    if limit is Limit.ISCSI and path is not None:
+    if limit is Limit.TRANSPORT and path is not None:
         return f"{path.r2ts} R2T for each command" if path.r2ts else "headers"
     if limit is Limit.LINK and evidence.rate_bit_s:
         return f"{evidence.rate_bit_s / 1e6:g} Mbit/s"
     return ""
 
 
-def _change(guess: Reading, parts: Mapping[str, float], limit: Limit) -> Change | None:
+def _change(guess: Reading, parts: Mapping[str, float], limit: Limit, transport: str | None) -> Change | None:
     if limit is Limit.UNKNOWN:
         return None
     if limit is Limit.ROUND_TRIP and guess.path is not None:
@@ -390,4 +393,4 @@ def _change(guess: Reading, parts: Mapping[str, float], limit: Limit) -> Change 
             return remedy.wider_window(guess, parts)
         return remedy.deeper(guess, parts)
     names = {name for name, category in CATEGORY.items() if category is limit}
-    return remedy.less(guess, parts, names, str(limit))
+    return remedy.less(guess, parts, names, str(limit), transport)

@@ -23,7 +23,10 @@ from harness.explain.span import Span, exact
 MODEL = 0.02
 """How far the closed form is trusted: virtual time agrees with it within 0.75 % (docs/theory.md)."""
 
-PARTS = ("device", "link", "round_trip", "window", "iscsi", "esp_framing", "crypto", "cpu", "queue", "rest")
+PARTS = (
+    *("device", "link", "round_trip", "window", "transport"),
+    *("esp_framing", "crypto", "cpu", "queue", "rest"),
+)
 
 At = Callable[[Span], float]
 
@@ -177,7 +180,7 @@ def parts(reading: Reading) -> dict[str, float]:
             "link": reading.path.link_ns,
             "round_trip": reading.path.round_trip_ns,
             "window": reading.path.window_ns,
-            "iscsi": reading.path.iscsi_ns,
+            "transport": reading.path.transport_ns,
             "esp_framing": reading.path.framing_ns,
         }
         found |= {name: value for name, value in path.items() if value > 0}

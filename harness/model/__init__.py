@@ -390,7 +390,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     With ``probing`` it is these that are made, each on every column, and no workload is.
     ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
     ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
-    ``iscsi`` are parameters that both ends of every session are to agree on (``harness.storage.iscsi``).
+    ``iscsi`` are parameters that both ends of an iSCSI session are to agree on (``harness.storage.iscsi``).
     ``hops`` are the addresses, as of ``machines``, of what is between the ends and only looked at.
     """
 
@@ -429,6 +429,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def tag(self) -> str:
         """The run's short id: it is in the name of all that a run brings up."""
         return self.run_id.rpartition("-")[2]
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """What carries the disks of its columns, in their order."""
+        found = (column.transport for column in self.columns)
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    def parameters_of(self, transport: str) -> dict[str, str]:
+        """What the two ends of every session of a transport are to agree on."""
+        return self.iscsi if transport == ISCSI else {}
 
     @property
     def most_repeats(self) -> int:

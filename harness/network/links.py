@@ -22,7 +22,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import Duplex, LinkProfile
 from harness.model.errors import RequirementError
-from harness.storage.iscsi.target import PORT
+from harness.storage import transports
 
 SHAPING_MODULES = ("sch_netem",)
 MODULES = ("veth", *SHAPING_MODULES)
@@ -55,7 +55,7 @@ class LinkPath:
 
     profile: LinkProfile
     index: int
-    port: int = PORT
+    port: int = transports.DEFAULT.port
     is_shared: bool = False
     initiator: Host
     target: Host

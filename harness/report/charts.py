@@ -10,11 +10,12 @@ import msgspec
 
 from harness.analysis import bounds, disturbance
 from harness.analysis.histogram import Histogram
-from harness.model import LINK_LOCAL, PROTECTION_OFF, UNENCRYPTED, LinkProfile, Status
+from harness.model import ISCSI, LINK_LOCAL, PROTECTION_OFF, UNENCRYPTED, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
 from harness.results.distributions import Distribution
+from harness.storage import transports
 from harness.table import Metric
 from harness.table.options import Choice, Direction, Table, TableCell, TableColumn, TableRow
 from harness.table.text import marked_value, number
@@ -381,6 +382,7 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
             fact.link,
             fact.framing,
             records[0].session,
+            transports.named(fact.column.transport or ISCSI).overheads(records[0].session),
             depth=depth,
             block_bytes=block,
             writes=row.direction is Direction.WRITE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.explain import Explained, sentence
-from harness.explain.text import SHORT
+from harness.explain.text import short
 from harness.explain.waterfall import PARTS
 from harness.report import draw
 from harness.report.charts import WIDTH, Chart
@@ -15,7 +15,7 @@ _COLOURS = {
     "link": 0,
     "round_trip": 5,
     "window": 5,
-    "iscsi": 2,
+    "transport": 2,
     "esp_framing": 3,
     "crypto": 1,
     "cpu": 6,
@@ -59,13 +59,13 @@ def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
         x = 4 + place % _LEGEND_ACROSS * (WIDTH - 8) / _LEGEND_ACROSS
         y = bottom + 6 + place // _LEGEND_ACROSS * _LEGEND_LINE
         parts.append(f'<rect class="{_class(name)}" x="{x:.1f}" y="{y:.1f}" width="9" height="9"/>')
-        parts.append(draw.text(x + 13, y + 9, SHORT.get(name, name), "mu"))
+        parts.append(draw.text(x + 13, y + 9, short(name, cells), "mu"))
     return Chart(
         title=workload,
         description="parts of the time in which one I/O is in flight; the table below has the figures",
         height=bottom + 12 + _LEGEND_LINE * -(-len(names) // _LEGEND_ACROSS),
         body="".join(parts),
-        headings=("column", "all [µs]", *(f"{SHORT.get(n, n)} [µs]" for n in names), "verdict"),
+        headings=("column", "all [µs]", *(f"{short(name, cells)} [µs]" for name in names), "verdict"),
         lines=tuple(lines),
     )
 
@@ -78,7 +78,7 @@ def _bar(cell: Explained, y: float) -> list[str]:
     for name, part_ns in found.items():
         wide = part_ns * scale
         share = part_ns / (cell.verdict.whole_ns or 1)
-        tip = f"{cell.evidence.column}, {SHORT.get(name, name)}: {_figure(part_ns)} µs, {share:.0%}"
+        tip = f"{cell.evidence.column}, {short(name, [cell])}: {_figure(part_ns)} µs, {share:.0%}"
         drawn.append(
             f'<rect class="{_class(name)}" x="{x:.1f}" y="{y + 3}" width="{wide:.1f}" '
             f'height="{_BAR - 7}">{draw.title(tip)}</rect>'

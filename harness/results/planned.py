@@ -116,7 +116,7 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
     known: dict[str, set[str | None]] = {
         "link": {LINK_LOCAL, *plan.links},
         "protection": {WIREGUARD, MACSEC, *plan.proposals},
-        "transport": {None, *TRANSPORTS},
+        "transport": {None} if column.link == LINK_LOCAL else {*TRANSPORTS},
     }
     named: list[tuple[str, str | None]] = [("link", column.link), ("transport", column.transport)]
     for field, name in (*named, *(("protection", each) for each in column.protection)):

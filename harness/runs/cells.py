@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,13 +60,9 @@ from harness.runs import calibration, leftovers, measure
 from harness.runs.alongside import Alongside
 from harness.runs.columns import ColumnPath, Columns, Hosts
 from harness.runs.measure import Lane
-from harness.storage import backing, guard, iscsi
+from harness.storage import backing, guard, transports
 from harness.storage.backing import Storage
-from harness.storage.iscsi import initiator
-from harness.storage.iscsi import target as lio
-from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
-
-TROUBLES = (*initiator.TROUBLES, *lio.TROUBLES)
+from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
 
 FIO_GRACE_S = 30.0
 """How long fio may take beyond its own run time before it is taken for hung."""
@@ -117,7 +112,10 @@ class LocalDisk:
 
 
 class CellComposer:
-    """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed."""
+    """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed.
+
+    ``unavailable`` are the transports that cannot be had, and why: their columns are skipped.
+    """
 
     def __init__(
         self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
@@ -128,8 +126,10 @@ class CellComposer:
         self.hosts = hosts
         self.journal = journal
         self.private = private
-        self.chap_secret = secrets.token_hex(8)
-        self._nonce = secrets.token_hex(6)
+        self.unavailable: Mapping[str, RequirementError] = {}
+        """The transports that cannot be had, and why: their columns are skipped."""
+        self._transports: dict[str, Shared] = {}
+        self._troubles = [line for name in plan.transports for line in transports.named(name).troubles]
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
         self._storage: list[Storage] = []
         self._local: LocalDisk | None = None
@@ -244,7 +244,7 @@ class CellComposer:
                     self._facts[name] = msgspec.to_builtins(storage.device)
             self.folder.save_environment(self._facts)
             if remote:
-                self._start_sides(stack, max(column.initiators for column in remote))
+                self._start_sides(stack)
             stack.callback(self._close_columns)
             yield
 
@@ -272,40 +272,29 @@ class CellComposer:
             return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
         return record
 
-    def _start_sides(self, stack: contextlib.ExitStack, initiators: int) -> None:
-        """What all columns over a network share: backstores, iscsids, and (lazily) charons."""
-        kind = BackingKind.FILE if self.plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
-        login = DiscoveryLogin(f"harness-{self.plan.tag}", self.chap_secret)
-        stack.enter_context(self.journal.hold(self.hosts.target, login))
-        for lun, storage in enumerate(self._storage):
-            stack.enter_context(
-                self.journal.hold(
-                    self.hosts.target,
-                    Backstore(
-                        self._backstore(lun), kind, storage.path, storage.size_bytes, self._backstore(lun)
-                    ),
-                )
+    def _start_sides(self, stack: contextlib.ExitStack) -> None:
+        """What all columns over a network share: that of their transports, and (lazily) charons."""
+        for name in self.plan.transports:
+            if name in self.unavailable:
+                continue
+            initiators = max(column.initiators for column in self._remote if column.transport == name)
+            sides = Sides(
+                journal=self.journal,
+                tag=self.plan.tag,
+                target=self.hosts.target,
+                initiators=self.hosts.initiators[:initiators],
+                luns=tuple(map(self._lun, range(len(self._storage)))),
+                logs=self.folder.path,
             )
-        for number, host in enumerate(self.hosts.initiators[:initiators]):
-            stack.enter_context(
-                initiator.iscsid(
-                    self.journal,
-                    host,
-                    initiator_iqn=self._initiator_iqn(number),
-                    chap_user="harness",
-                    secret=self.chap_secret,
-                    log=self.folder.path / f"iscsid-{host.name}.log",
-                )
-            )
+            self._transports[name] = stack.enter_context(transports.named(name).shared(sides))
         stack.enter_context(self._paths.shared())
 
-    def _initiator_iqn(self, number: int) -> str:
-        """Not to be guessed: LIO serves one login of known names at a time, however long that takes."""
-        return iqn(self.plan.tag, f"{self.hosts.initiators[number].name}.{self._nonce}")
-
-    def _backstore(self, lun: int) -> str:
-        """The name of a backstore, and the serial number by which the initiator knows its disk."""
-        return f"harness-{self.plan.tag}-{lun}"
+    def _lun(self, number: int) -> Lun:
+        """A piece of storage as it is exported."""
+        storage = self._storage[number]
+        kind = BackingKind.FILE if self.plan.backing.kind is BackingKind.FILE else BackingKind.BLOCK
+        serial = f"harness-{self.plan.tag}-{number}"
+        return Lun(serial=serial, kind=kind, path=storage.path, size_bytes=storage.size_bytes)
 
     def _close_columns(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -317,6 +306,8 @@ class CellComposer:
         """The column, brought up if it is not; raises HarnessError if it cannot be."""
         if column in self._columns:
             return self._columns[column]
+        if column.transport is not None and column.transport in self.unavailable:
+            raise self.unavailable[column.transport]
         attempts, broken = self._broken.get(column, (0, None))
         if attempts >= BRING_UP_ATTEMPTS:
             kind = RequirementError if isinstance(broken, RequirementError) else CommandFailed
@@ -383,42 +374,30 @@ class CellComposer:
     def _log_in(self, column: Column, number: int, up: ColumnPath, stack: contextlib.ExitStack) -> Lane:
         """The lane of one initiator over a path that is up: target, session, disk."""
         plan, host, path = self.plan, self.hosts.initiators[number], up.path
-        lun = 0 if plan.shared_lun else number
         name = ".".join((column.link, *(column.protection or (PROTECTION_OFF,))))
         if column.initiators > 1:
             name += f".{column.initiators}.{number + 1}"
-        target = IscsiTarget(
-            iqn=iqn(self.plan.tag, name),
-            backstore=self._backstore(lun),
+        transport = column.transport or ""
+        wanted = Export(
+            name=name,
+            number=number,
+            lun=self._lun(0 if plan.shared_lun else number),
+            target=path.target,
             address=path.target_address,
             port=path.port,
-            initiator_iqn=self._initiator_iqn(number),
-            chap_user="harness",
-            secret=self.chap_secret,
-            read_only=plan.shared_lun,
-            parameters=plan.iscsi,
-        )
-        stack.enter_context(self.journal.hold(path.target, target))
-        wanted = initiator.IscsiSession(
-            target.iqn,
-            path.target_address,
-            path.port,
-            target.initiator_iqn,
             bound_to=path.initiator_iface if path.is_shared else None,
-            parameters=plan.iscsi,
+            read_only=plan.shared_lun,
+            parameters=plan.parameters_of(transport),
         )
         try:
-            session = stack.enter_context(self.journal.hold(host, wanted))
-        except initiator.NoAnswer as error:
+            session = stack.enter_context(self._transports[transport].attach(wanted))
+        except NoAnswer as error:
             what = column.title if column.protection else f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
-        disk = initiator.await_disk(host, session, serial=self._backstore(lun))
-        negotiated = initiator.negotiated(disk)
-        iscsi.require_agreed(plan.iscsi, negotiated)
         return Lane(
             up=up,
-            disk=disk,
-            session=negotiated,
+            disk=session.disk,
+            session=session.agreed,
             is_wireless=wireless.is_wireless(host, up.link.initiator_iface),
         )
 
@@ -570,7 +549,7 @@ class CellComposer:
                 unseen=dict(counted.unseen),
             )
         done.warnings += self._sources_of_randomness(cell, workload)
-        done.reasons += complaints(self._kernel_messages(), TROUBLES)
+        done.reasons += complaints(self._kernel_messages(), self._troubles)
         record = measure.summarise(done, workload, record)
         beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns))
         record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)

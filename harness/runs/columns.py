@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Ground, Kind, Run
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
-from harness.storage.iscsi.target import PORT
+from harness.storage import transports
 
 RADIOS_PER_PATH = 3
 """The station's, the access point's, and one that listens."""
@@ -109,6 +110,10 @@ class Columns:
         link = (
             wifi_path.path if wifi_path is not None else stack.enter_context(self._link(column, number, raw))
         )
+        if not link.is_shared:
+            link = dataclasses.replace(link, port=self._port(column))
+        if wifi_path is not None:
+            wifi_path = dataclasses.replace(wifi_path, path=link)
         self.made.append(link)
         if not column.protection:
             if link.is_shared:
@@ -172,6 +177,13 @@ class Columns:
             for number in range(column.initiators)
         ]
 
+    @staticmethod
+    def _port(column: Column) -> int:
+        """The port of the column's transport."""
+        return (
+            transports.DEFAULT.port if column.transport is None else transports.named(column.transport).port
+        )
+
     def _wifi_path(
         self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path
     ) -> wifi.WifiPath:
@@ -222,7 +234,7 @@ class Columns:
         if profile.interface is not None:
             # All columns of an interface have its address, so each has a port: policies tell them apart.
             # Not the first: the machine may have a target of its own, listening on every address.
-            port = PORT + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
+            port = self._port(column) + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
             return interfaces.bring_up(self.journal, host, target, profile, index=index, port=port)
         if plan.kernels_apart:
             return trunk.bring_up(

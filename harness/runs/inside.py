@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.analysis import disturbance
@@ -18,7 +18,7 @@ from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import HopKind, Plan, TestbedKind
+from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
@@ -30,8 +30,7 @@ from harness.runs import modules
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
-from harness.storage import iscsi
-from harness.storage.iscsi.target import mount_configfs
+from harness.storage import transports
 from harness.testbeds import doctor
 from harness.testbeds.heartbeat import beating
 
@@ -41,13 +40,14 @@ INTERRUPTED = 130
 
 
 def mount_private(*more: str) -> None:
-    """A tmpfs over each of ``TMPFS``, ``more`` and open-iscsi's folders that there are.
+    """A tmpfs over each of ``TMPFS``, ``more`` and the transports' folders that there are.
 
     It is seen by this process and its children alone.
     """
     for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
-    records = (place for place in iscsi.RECORDS if Path(place).is_dir())
+    theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
+    records = (place for place in theirs if Path(place).is_dir())
     for place in (*TMPFS, *records, *more):
         runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
 
@@ -81,7 +81,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                     name=name,
                     run_id=plan.run_id,
                     log=folder.path / f"{name}.log",
-                    private=iscsi.private_folders(role),
+                    private=transports.private_folders(role),
                 )
             )
             removed, failed = host.recovered
@@ -112,20 +112,38 @@ def _has(host: Host, module: str) -> bool:
     return host.run(["modprobe", *how, module], check=False).status == 0
 
 
-def prepare(plan: Plan, taking_part: Hosts) -> None:
-    """Kernel modules and configfs. Raises RequirementError naming every module that a host's kernel lacks."""
+def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
+    """Load kernel modules; the transports that cannot be had by what a host's kernel lacks, and what that is.
+
+    Raises RequirementError naming every module that a kernel lacks if no column can do without.
+    """
     wanted = modules.of(plan)
     for host in taking_part.all:
-        role = "target" if host is taking_part.target else "initiator"
-        missing = [name for name in wanted[role] if not _has(host, name)]
-        if missing:
-            raise RequirementError(
-                f"the {host.name}'s kernel lacks {', '.join(missing)}",
-                hint="run in the lab with --testbed lab, or install a kernel that has these modules",
-            )
-    if plan.probing:
-        return
-    mount_configfs(taking_part.target)
+        if missing := _missing(host, wanted[_role(host, taking_part)]):
+            raise _lacking(host, missing, "", plan)
+    unavailable: dict[str, RequirementError] = {}
+    for name, needs in modules.of_transports(plan).items():
+        for host in taking_part.all:
+            if missing := _missing(host, needs[_role(host, taking_part)]):
+                unavailable.setdefault(name, _lacking(host, missing, f" for {TRANSPORTS[name]}", plan))
+    if unavailable and unavailable.keys() == set(plan.transports):
+        raise next(iter(unavailable.values()))
+    return unavailable
+
+
+def _role(host: Host, taking_part: Hosts) -> str:
+    return "target" if host is taking_part.target else "initiator"
+
+
+def _missing(host: Host, names: Sequence[str]) -> list[str]:
+    return [name for name in names if not _has(host, name)]
+
+
+def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> RequirementError:
+    hint = "run in the lab with --testbed lab, or install a kernel that has these modules"
+    if plan.lab_kernel is LabKernel.DEBIAN:
+        hint = "the lab's own kernel has them: harness kernel build, then --lab-kernel own"
+    return RequirementError(f"the {host.name}'s kernel lacks {', '.join(names)}{purpose}", hint=hint)
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
@@ -148,7 +166,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
         else:
             composer = CellComposer(plan, folder, emit, hosts=taking_part, journal=journal, private=PRIVATE)
             composer.refuse_storage()
-            prepare(plan, taking_part)
+            composer.unavailable = prepare(plan, taking_part)
             composer.execute(schedule)
 
 

@@ -15,10 +15,10 @@ from harness.network import interfaces, links
 from harness.network.links import LinkPath
 from harness.network.paths import openflow
 from harness.protection import barrier, ipsec
-from harness.storage.iscsi import initiator, target
+from harness.storage import transports
 
 SCRIPT = search(
-    (*initiator.LEAVES, *target.LEAVES, *links.LEAVES, *openflow.LEAVES, *interfaces.LEAVES),
+    (*transports.LEAVES, *links.LEAVES, *openflow.LEAVES, *interfaces.LEAVES),
 )
 """Its argument is the run's tag."""
 

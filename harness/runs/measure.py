@@ -21,7 +21,7 @@ from harness.protection import proof
 from harness.runs import together
 from harness.runs.columns import ColumnPath
 from harness.runs.together import Client
-from harness.storage.iscsi.initiator import RemoteDisk
+from harness.storage.transport import Disk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Lane:
     """One initiator's way to its LUN, up: over which path, through which session, to which disk."""
 
     up: ColumnPath
-    disk: RemoteDisk
+    disk: Disk
     session: dict[str, str]
     is_wireless: bool = False
 

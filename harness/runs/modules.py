@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from harness.model import LINK_LOCAL, BackingKind, Duplex, Plan
+from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
 from harness.protection import ipsec
-from harness.storage import backing
-from harness.storage.iscsi import initiator, target
+from harness.storage import backing, transports
 
 ONLY_LOOKED_FOR = backing.MODULES
 """Loading it is the ramdisk's own first act."""
 
 
+def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The kernel modules that each transport of a plan needs, by role."""
+    if plan.probing:
+        return {}
+    kinds = {plan.backing.kind}
+    return {
+        name: {role: transports.named(name).modules(role, kinds) for role in ENDS} for name in plan.transports
+    }
+
+
 def of(plan: Plan) -> dict[str, list[str]]:
-    """The kernel modules that each role needs, by modprobe(8)'s names; built-in ones succeed as well."""
+    """The kernel modules that each role needs for all else, by modprobe(8)'s names; built-in ones succeed as
+    well."""
     names: dict[str, list[str]] = {"initiator": [], "target": []}
     if any(column.link != LINK_LOCAL for column in plan.columns):
-        if not plan.probing:
-            is_file = plan.backing.kind is BackingKind.FILE
-            names["initiator"] += initiator.MODULES
-            names["target"] += target.MODULES
-            names["target"] += target.FILE_MODULES if is_file else target.BLOCK_MODULES
         shaping: list[str] = []
         if any(link.interface is None and not plan.has_radio(link) for link in plan.links.values()):
             shaping += trunk.MODULES if plan.kernels_apart else links.MODULES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,10 @@ from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
 from harness.model import (
+    ISCSI,
     LINK_LOCAL,
+    NVME_TCP,
+    TRANSPORTS,
     WIREGUARD,
     Backing,
     BackingKind,
@@ -307,8 +310,9 @@ def _lab_kernel(
     if needing:
         kernel.own_kernel()
         return LabKernel.OWN
+    # Debian's has neither 802.11 nor these: there a radio is emulated, and such a column is skipped.
     wants_own = any(link.radio is not None for link in links.values()) or any(
-        WIREGUARD in column.protection for column in columns
+        WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
     )
     if request.lab_kernel is KernelChoice.AUTO and wants_own and not apart:
         with contextlib.suppress(RequirementError):
@@ -455,10 +459,12 @@ def _columns(
     names = dict.fromkeys(name for protection in protections for name in protection)
     proposals = {name: load_proposal(name) for name in names if name not in kinds.OTHERS}
     columns = [Column(LINK_LOCAL)] if local else []
+    carried_by = _transports(request, links)
     columns += [
-        Column(link, protection, initiators=count)
+        Column(link, protection, transport, count)
         for protection in protections
         for link in links
+        for transport in carried_by
         for count in _counts(len(machines.initiators) if machines else 1)
     ]
     if len(columns) > MOST_COLUMNS:
@@ -478,6 +484,25 @@ def _columns(
         )
     used = {column.link for column in columns}
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
+
+
+def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
+    """What is to carry the disk over each link."""
+    for name in request.transports:
+        if name not in TRANSPORTS:
+            raise unknown_name("transport", name, TRANSPORTS)
+    if request.transports and not links:
+        raise UsageError(
+            f"a transport needs a network, and the only link asked for is {LINK_LOCAL}",
+            hint="add --link wired, or leave --transport out",
+        )
+    found = tuple(dict.fromkeys(request.transports)) or (ISCSI,)
+    if request.iscsi and ISCSI not in found:
+        raise UsageError(
+            f"--iscsi {request.iscsi[0]} is for {TRANSPORTS[ISCSI]}, found --transport {' '.join(found)}",
+            hint="add --transport iscsi, or leave --iscsi out",
+        )
+    return found
 
 
 def _protections(request: Request) -> tuple[tuple[str, ...], ...]:

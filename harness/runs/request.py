@@ -88,6 +88,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "other, the outermost first: macsec+aes128gcm16. Again for more.",
         ),
     ] = ()
+    transports: Annotated[
+        tuple[str, ...],
+        Option(
+            flag="--transport",
+            help="What carries the disk over a link: iscsi, nvme-tcp. Again for more. [dim]default: iscsi[/]",
+        ),
+    ] = ()
     profile: Annotated[str, Option(help="Workloads: document, modern, or a fio job file of your own.")] = (
         "document"
     )
@@ -218,8 +225,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             metavar="NAME=VALUE",
-            help="A parameter that both ends are to agree on: InitialR2T, ImmediateData, FirstBurstLength, "
-            "MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
+            help="A parameter that both ends of iSCSI are to agree on: InitialR2T, ImmediateData, "
+            "FirstBurstLength, MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
             default="what the two ends agree on by themselves",
         ),
     ] = ()

@@ -34,7 +34,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     remedy: str = ""
-    by_lio: bool = False
+    is_export: bool = False
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     """One block device of a survey; ``via`` says how it was reached from the device ``below``.
 
     ``mounts`` maps a mount point to the process it was seen through ("" is the surveyor's own namespace),
-    ``exports`` are LIO's backstores, ``writers`` maps processes that have it open for writing to their names.
+    ``exports`` are LIO's backstores, ``subsystems`` those of nvmet; ``writers`` maps processes that have it
+    open for writing to their names.
     ``problem`` is why it could not be opened exclusively, ``busy`` that somebody else has done so.
     """
 
@@ -102,6 +103,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     swap: bool = False
     mounts: dict[str, str] = {}
     exports: tuple[str, ...] = ()
+    subsystems: tuple[str, ...] = ()
     writers: dict[str, str] = {}
     busy: bool = False
     problem: str = ""
@@ -211,7 +213,7 @@ def judge(device: Device, *, destroy: str | None, needed_bytes: int) -> DeviceRe
 
 
 def differences(before: Device, now: Device) -> list[str]:
-    """What has changed from one look to the next, each as the end of a sentence; LIO may hold it by now."""
+    """What has changed from one look to the next, each as the end of a sentence; exports are none."""
     changes = [
         f"its {what} was {was or 'none'} and is {found or 'none'}"
         for what, was, found in (
@@ -223,7 +225,7 @@ def differences(before: Device, now: Device) -> list[str]:
         )
         if was != found
     ]
-    changes += [use.what for use in now.uses if not use.by_lio]
+    changes += [use.what for use in now.uses if not use.is_export]
     if now.problem:
         changes.append(f"it cannot be opened any more: {now.problem}")
     if now.read_only:
@@ -238,6 +240,12 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
     uses = [use for block in blocks for use in _uses(block, blocks)]
     if not uses and any(block.busy for block in blocks):
         uses = [_unseen_holder(signatures)]
+    # LIO has a device to itself; nvmet does not, so it is not who keeps it busy.
+    uses += [
+        Use(what=f"{_subject(block)} is exported over NVMe by the subsystem {name}", is_export=True)
+        for block in blocks
+        for name in block.subsystems
+    ]
     return Device(
         path=path,
         node=device.node,
@@ -283,7 +291,7 @@ def _uses(block: Block, blocks: Sequence[Block]) -> list[Use]:
     if block.bcache:
         uses.append(Use(what=f"{subject} is registered with bcache"))
     uses += [
-        Use(what=f"{subject} is exported by LIO as the backstore {export}", by_lio=True)
+        Use(what=f"{subject} is exported by LIO as the backstore {export}", is_export=True)
         for export in block.exports
     ]
     uses += [

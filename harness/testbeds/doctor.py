@@ -20,7 +20,7 @@ from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
 from harness.protection import ipsec
-from harness.storage import backing, iscsi
+from harness.storage import backing, transports
 from harness.testbeds import lab, trial
 from harness.testbeds.lab import kernel
 from harness.testbeds.requirements import (
@@ -246,7 +246,7 @@ def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
                 name=machine.name,
                 run_id="harness doctor",
                 log=Path(folder, "log"),
-                private=iscsi.private_folders(machine.role),
+                private=transports.private_folders(machine.role),
             ) as host,
         ):
             outcomes = list(trial.of(host, machine.role, Path(folder)))

@@ -21,6 +21,7 @@ from harness.protection.ipsec import charon
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
+from harness.storage.transport import NoAnswer
 from harness.testbeds.requirements import BACKEND_MODULES, MODULES
 
 LOOPBACK = "127.0.0.1"
@@ -124,7 +125,7 @@ def _be_refused(journal: Journal, host: Host, session: IscsiSession) -> str:
     try:
         with journal.hold(host, session):
             raise CommandFailed(f"expected nobody at {LOOPBACK}:{PORT}, but somebody let us log in")
-    except initiator.NoAnswer:
+    except NoAnswer:
         return "iscsid, which answers (a whole session would take LIO here)"
 
 

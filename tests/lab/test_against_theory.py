@@ -18,6 +18,7 @@ from harness.analysis import theory
 from harness.analysis.theory import Prediction
 from harness.model import PROTECTION_OFF, IpsecMode
 from harness.parse.profiles import load_proposal
+from harness.storage.iscsi.dialogue import Dialogue
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
 
@@ -73,7 +74,7 @@ def predict(framing: Framing, workload: str, column: Column, device_ns: float) -
     direction: theory.Direction = "write" if kind == "write" else "read"
     return theory.predict(
         path_of(framing),
-        theory.Session.from_negotiated(column.session, direction, column.window_bytes),
+        Dialogue.from_negotiated(column.session, direction, column.window_bytes),
         direction=direction,
         block_bytes=int(block.removesuffix("k")) * 1024,
         device_s=device_ns * 1e-9,

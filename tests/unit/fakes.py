@@ -42,6 +42,15 @@ USERS = ("netns vpn", "policy 10.0.0.1/32", "target iqn.2020-01.org.example:mine
 IO_BYTES = 4_096_000
 """What every fake fio moves."""
 
+NVME = [programs.source("harness.storage.nvme", name) for name in ("target", "initiator")]
+NVME_AGREED = {
+    "transport": "tcp",
+    "queue_count": "2",
+    "sqsize": "127",
+    "in_capsule_bytes": "16384",
+    "max_transfer_bytes": "0",
+    "max_sectors_kb": "1280",
+}
 WITNESS = programs.source("harness.protection.ipsec", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = Reader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
@@ -270,7 +279,10 @@ class World:
     """Of each security association that there was, by the name of the state."""
     sessions: list[str] = field(default_factory=list)
     """The IQN behind the kernel's session1, session2, …"""
-    serial: str = ""
+    exported: dict[str, str] = field(default_factory=dict)
+    """Serial number of what each target or NVMe subsystem exports that there was, by its name."""
+    connected: list[str] = field(default_factory=list)
+    """The NQN behind nvme0, nvme1, …"""
     initiator: str = ""
     """By which sessions go."""
     kernel_messages: list[str] = field(default_factory=list)
@@ -386,6 +398,8 @@ class World:
                 return (
                     self._lio(json.loads(text)) if "rtslib_fb" in program else self._logout(json.loads(text))
                 )
+            case ["/usr/bin/python3", "-I", "-S", "-c", program] if program in NVME:
+                return self._nvme(json.loads(text))
             case ["iscsiadm", "--mode", "iface", "--interface", _, *words]:
                 if words[:4] == ["--op", "update", "--name", "iface.initiatorname"]:
                     self.initiator = words[-1]
@@ -454,9 +468,40 @@ class World:
         thing = f"{kind} {request.get('name') or request['iqn']}"
         if request["do"].startswith("delete"):
             return self._remove_if_there(thing, DONE)
-        self.serial = request.get("serial", self.serial)
+        if kind == "target":
+            self.exported[request["iqn"]] = request["backstore"]
         self.make(thing)
         return DONE
+
+    def _nvme(self, request: dict[str, Any]) -> Answer:
+        """Both programs: what they are told to do tells them apart."""
+        export, connection = f"subsystem {request['nqn']}", f"connection {request['nqn']}"
+        match request["do"]:
+            case "create":
+                self.exported[request["nqn"]] = request["serial"]
+                self.make(export)
+            case "connect":
+                if export not in self.things:
+                    return 4, "", "Connection refused"
+                self.connected.append(request["nqn"])
+                self.make(connection)
+            case "tell":
+                number = self.connected.index(request["nqn"])
+                told = {"controller": f"nvme{number}", "disk": f"nvme{number}n1", "agreed": NVME_AGREED}
+                return 0, json.dumps(told), ""
+            case "disconnect":
+                return self._remove_if_there(connection, DONE)
+            case "delete":
+                return self._remove_if_there(export, DONE)
+        return DONE
+
+    def _nvme_text(self, path: str) -> str:
+        """A file of a controller's or its disk's."""
+        nqn = self.connected[int(re.findall(r"/nvme(\d+)", path)[0])]
+        if f"connection {nqn}" not in self.things:
+            return ""
+        answers = {"state": "live\n", "subsysnqn": f"{nqn}\n", "serial": f"{self.exported[nqn]}  \n"}
+        return answers.get(path.rpartition("/")[2], "262144\n")
 
     def _iscsiadm(self, iqn: str, words: list[str]) -> Answer:
         node, session = f"node {iqn}", f"session {iqn}"
@@ -496,7 +541,8 @@ class World:
         if captured.argv[-1].startswith("not "):
             own, peer = peer, own
         if "tcpflags" in captured.argv[-1]:
-            captured.capture(tcp(40000, 3260, own, peer))
+            (port,) = set(re.findall(r"tcp port (\d+)", captured.argv[-1]))
+            captured.capture(tcp(40000, int(port), own, peer))
         for thing in self.things:
             if thing.startswith(f"state {captured.host.netns} {own} {peer} "):
                 spi = self.spis[" ".join(thing.split()[2:])]
@@ -520,8 +566,11 @@ class World:
             return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
+        if "/nvme" in path:
+            return self._nvme_text(path)
         if path.endswith("vpd_pg80"):
-            return self.serial
+            (number,) = re.findall(r"/session(\d+)/", path)
+            return self.exported[self.sessions[int(number) - 1]]
         if path.endswith("/initiatorname"):
             return f"{self.initiator}\n"
         if path.endswith("/state"):

@@ -9,6 +9,7 @@ from harness.analysis import bounds, theory
 from harness.model import IpsecMode, LinkProfile, Proposal, Workload
 from harness.parse.profiles import load_proposal
 from harness.protection import kinds
+from harness.storage.iscsi.dialogue import Overheads
 from tests.unit.results_folder import WIFI, WIRED
 
 SESSION = {
@@ -23,6 +24,13 @@ SESSION = {
 }
 GCM = ("rfc4106(gcm(aes))",)
 SHA1 = ("cbc(aes)", "hmac(sha1)")
+
+
+def of_cell(
+    link: LinkProfile, session: dict[str, str], *, depth: int, block_bytes: int, writes: bool
+) -> bounds.Bound:
+    overheads = Overheads(agreed=session)
+    return bounds.of_cell(link, None, session, overheads, depth=depth, block_bytes=block_bytes, writes=writes)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +103,11 @@ def test_an_unknown_proposal_never_lowers_a_bound() -> None:
     ],
 )
 def test_round_trips_of_a_write(size: int, changes: dict[str, str], trips: int) -> None:
-    assert bounds.write_round_trips(size, {**SESSION, **changes}) == trips
+    assert Overheads(agreed={**SESSION, **changes}).write_round_trips(size) == trips
 
 
 def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
-    found = bounds.of_cell(WIFI, None, SESSION, depth=1, block_bytes=4096, writes=False)
+    found = of_cell(WIFI, SESSION, depth=1, block_bytes=4096, writes=False)
     assert found.in_flight_bytes == 4096
     trip, rate = 4096 / 0.0014, 50e6 / 8 * 1448 / 1514 * 4096 / 4144
     assert found.by_round_trip == pytest.approx(trip)
@@ -108,14 +116,14 @@ def test_one_request_at_a_time_pays_for_round_trip_and_transfer() -> None:
 
 
 def test_many_requests_are_bound_by_the_narrower_of_both() -> None:
-    found = bounds.of_cell(WIFI, None, SESSION, depth=64, block_bytes=4096, writes=False)
+    found = of_cell(WIFI, SESSION, depth=64, block_bytes=4096, writes=False)
     assert found.in_flight_bytes == 32 * 4096  # no more commands than the session's queue
     assert found.bytes_per_s == found.by_rate
 
 
 def test_pieces_of_a_block_travel_side_by_side() -> None:
     session = {**SESSION, "max_sectors_kb": "124"}
-    found = bounds.of_cell(WIRED, None, session, depth=1, block_bytes=262144, writes=True)
+    found = of_cell(WIRED, session, depth=1, block_bytes=262144, writes=True)
     assert (found.round_trips, found.in_flight_bytes) == (2, 262144)
     rate = found.by_rate
     assert rate is not None
@@ -125,7 +133,7 @@ def test_pieces_of_a_block_travel_side_by_side() -> None:
 
 def test_what_a_profile_does_not_say_bounds_nothing() -> None:
     link = LinkProfile(name="x", title="x", emulated=False)
-    found = bounds.of_cell(link, None, {}, depth=1, block_bytes=4096, writes=True)
+    found = of_cell(link, {}, depth=1, block_bytes=4096, writes=True)
     assert found.bytes_per_s is None
     tiny = LinkProfile(name="x", title="x", emulated=True, rate_bit_s=10**6, mtu_bytes=52)
     assert bounds.goodput_bytes_per_s(tiny) is None

@@ -53,7 +53,7 @@ def asked(
     window_bytes: int | None = None,
     **session: str,
 ) -> Demands:
-    agreed = path.session_of(SESSION | session, direction, window_bytes)
+    agreed = path.dialogue_of("iscsi", SESSION | session, direction, window_bytes)
     assert agreed is not None
     return path.demands(link, framing, agreed, direction, block_bytes, window_bytes=window_bytes)
 
@@ -65,12 +65,12 @@ def test_the_parts_of_a_path_add_up_to_theorys_time(
     direction: Direction, block_bytes: int, esp: theory.Esp | None
 ) -> None:
     found = asked(direction=direction, block_bytes=block_bytes, framing=esp)
-    agreed = path.session_of(SESSION, direction, None)
+    agreed = path.dialogue_of("iscsi", SESSION, direction, None)
     assert agreed is not None
     whole = theory.predict(
         Wire(link=WIRED, framing=esp), agreed, direction=direction, block_bytes=block_bytes, device_s=1e-4
     )
-    parts = found.link_ns + found.round_trip_ns + found.iscsi_ns + found.framing_ns
+    parts = found.link_ns + found.round_trip_ns + found.transport_ns + found.framing_ns
     # All but the ACK that leaves in front of a command, 0.7 us, and what of it the disk covers.
     assert parts + 1e5 == pytest.approx(whole.time_s * 1e9, rel=0.005)
     assert (found.framing_ns > 0) is (esp is not None)
@@ -83,7 +83,7 @@ def test_each_r2t_costs_a_round_trip_of_iscsis() -> None:
     few = asked(direction="write")
     many = asked(direction="write", max_burst_len="16384", first_burst_len="16384")
     assert (few.r2ts, many.r2ts) == (1, 15)
-    assert many.iscsi_ns - few.iscsi_ns == pytest.approx(14 * 100 * US, rel=0.05)
+    assert many.transport_ns - few.transport_ns == pytest.approx(14 * 100 * US, rel=0.05)
     assert many.round_trip_ns == few.round_trip_ns == pytest.approx(100 * US)
 
 
@@ -100,7 +100,7 @@ def test_hops_store_each_burst_once_more() -> None:
     assert through.round_trip_ns - straight.round_trip_ns == pytest.approx(2 * 3 * 10 * US)
     # The longest frame of the answer, 12.3 us, and the command's, 1.1 us, at each.
     assert through.link_ns - straight.link_ns == pytest.approx(3 * (12.304 + 1.104) * US, rel=0.001)
-    assert (through.iscsi_ns, through.busy_ns) == pytest.approx((straight.iscsi_ns, straight.busy_ns))
+    assert (through.transport_ns, through.busy_ns) == pytest.approx((straight.transport_ns, straight.busy_ns))
 
 
 def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
@@ -113,12 +113,12 @@ def test_a_narrow_window_lets_its_bytes_through_once_in_a_round_trip() -> None:
 
 
 def test_commands_side_by_side_pay_for_one_round_trip() -> None:
-    agreed = path.session_of(SESSION, "read", None)
+    agreed = path.dialogue_of("iscsi", SESSION, "read", None)
     assert agreed is not None
     whole = path.demands(WIRED, None, agreed, "read", 262144)
     split = path.demands(WIRED, None, agreed, "read", 262144, command_bytes=127 * 1024)
     assert split.round_trip_ns == whole.round_trip_ns
-    assert split.iscsi_ns > whole.iscsi_ns and split.link_ns == whole.link_ns
+    assert split.transport_ns > whole.transport_ns and split.link_ns == whole.link_ns
 
 
 def test_an_emulated_link_is_its_profile_and_a_real_one_what_was_found() -> None:
@@ -201,7 +201,7 @@ def test_what_is_left_is_named_and_may_be_negative() -> None:
                 path=asked(direction="write", max_burst_len="4096", first_burst_len="4096"),
                 time_ns=within(9000 * US, 0.01),
             ),
-            Limit.ISCSI,
+            Limit.TRANSPORT,
         ),
         (protected(), Limit.CRYPTO),
         (cell(time_ns=within(20000 * US, 0.01), busy=within(0.95, 0.01)), Limit.CPU),
@@ -291,7 +291,7 @@ def test_a_deeper_queue_helps_until_something_else_is_full() -> None:
 def test_a_wider_window_helps_up_to_the_links_rate() -> None:
     far = LinkProfile(name="far", title="x", emulated=True, rate_bit_s=10**9, delay_us=2000)
     narrow = asked(far, window_bytes=16384)
-    time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.iscsi_ns + 60 * US
+    time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.transport_ns + 60 * US
     verdict = judge(cell(path=narrow, time_ns=exact(time_ns)))
     assert verdict.limited_by is Limit.ROUND_TRIP and "TCP window 16 KiB" in verdict.detail
     assert verdict.change is not None

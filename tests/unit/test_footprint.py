@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 
 from harness.hosts.footprint import Leftover, search
-from harness.model import LabKernel
+from harness.model import TRANSPORTS, LabKernel
 from harness.network import links
 from harness.network.paths import openflow, pppoe
 from harness.protection import ipsec
 from harness.runs import leftovers, modules
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
+from harness.storage import nvme, transports
 from harness.storage.iscsi import initiator, target
 
 
@@ -35,9 +36,21 @@ def test_of_a_run_that_never_was_nothing_is_left() -> None:
 
 
 def test_a_plan_takes_the_modules_of_what_it_brings_up() -> None:
-    made = make_plan(Request(links=("wired", "pppoe", "openflow"), ipsec=("both",)))
+    both_transports = ("iscsi", "nvme-tcp")
+    asked = Request(links=("wired", "pppoe", "openflow"), ipsec=("both",), transports=both_transports)
+    made = make_plan(asked)
     assert made.lab_kernel is LabKernel.DEBIAN
     wanted = modules.of(made)
     both = {*links.MODULES, *ipsec.MODULES, *pppoe.MODULES, *openflow.MODULES}
-    assert set(wanted["initiator"]) == both | {*initiator.MODULES}
-    assert set(wanted["target"]) == both | {*target.MODULES, *target.BLOCK_MODULES, *modules.ONLY_LOOKED_FOR}
+    assert set(wanted["initiator"]) == both
+    assert set(wanted["target"]) == both | {*modules.ONLY_LOOKED_FOR}
+    assert modules.of_transports(made) == {
+        "iscsi": {"initiator": initiator.MODULES, "target": (*target.MODULES, *target.BLOCK_MODULES)},
+        "nvme-tcp": {"initiator": nvme.initiator.MODULES, "target": nvme.target.MODULES},
+    }
+
+
+def test_each_transport_is_known_by_its_name() -> None:
+    assert [each.name for each in transports.ALL] == list(TRANSPORTS)
+    assert all(transports.named(each.name) is each for each in transports.ALL)
+    assert len({each.port for each in transports.ALL}) == len(transports.ALL)

@@ -200,6 +200,7 @@ def test_blank_disk_may_be_written() -> None:
         ([changed(DISK, bcache=True)], "it is registered with bcache"),
         ([changed(DISK, btrfs="0a1b")], "it is part of the mounted btrfs file system 0a1b"),
         ([changed(DISK, exports=("iblock_0/nas",))], "it is exported by LIO as the backstore iblock_0/nas"),
+        ([changed(DISK, subsystems=("nqn.x",))], "it is exported over NVMe by the subsystem nqn.x"),
         (
             [changed(DISK, writers={"99": "qemu-system-x86"})],
             "it is open for writing by qemu-system-x86 (process 99)",
@@ -400,9 +401,14 @@ def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [DISK, changed(DISK, exports=("iblock_0/harness-x",)), changed(DISK, exports=("iblock_0/x",), busy=True)],
+    [
+        DISK,
+        changed(DISK, exports=("iblock_0/harness-x",)),
+        changed(DISK, exports=("iblock_0/x",), busy=True),
+        changed(DISK, exports=("iblock_0/x",), subsystems=("nqn.x",), busy=True),
+    ],
 )
-def test_the_same_disk_passes_again_even_when_lio_holds_it(block: Block) -> None:
+def test_the_same_disk_passes_again_even_when_it_is_exported(block: Block) -> None:
     host = FakeHost(Survey("", (block,)))
     guard.recheck(host, ask(DISK, path="/dev/disk/by-id/x"))
     assert host.ran[0][-1] == "/dev/sdb"
@@ -419,6 +425,7 @@ def test_the_same_disk_passes_again_even_when_lio_holds_it(block: Block) -> None
         ({"diskseq": "8"}, "its disk sequence number was 7 and is 8"),
         ({"mounts": {"/mnt": ""}, "exports": ("iblock_0/x",)}, "it is mounted on /mnt"),
         ({"busy": True}, "it is opened exclusively"),
+        ({"busy": True, "subsystems": ("nqn.x",)}, "it is opened exclusively"),
         ({"read_only": True}, "it has become read-only"),
         ({"problem": "No such device"}, "it cannot be opened any more: No such device"),
     ],

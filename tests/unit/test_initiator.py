@@ -13,7 +13,8 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.model.errors import CommandFailed
 from harness.storage.iscsi import initiator
-from harness.storage.iscsi.initiator import IscsidService, IscsiSession, NoAnswer
+from harness.storage.iscsi.initiator import IscsidService, IscsiSession
+from harness.storage.transport import NoAnswer
 from tests.unit.fakes import Command, World
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
@@ -52,7 +53,7 @@ def test_a_record_that_is_left_of_an_earlier_cell_is_taken(status: int, is_taken
 
 @pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])
 def test_a_session_under_another_name_is_not_taken(name: str) -> None:
-    world = World(serial="harness-beef-0")
+    world = World(exported={SESSION.iqn: "harness-beef-0"})
     host = world.host("initiator")
     SESSION.acquire(host)
     assert initiator.await_disk(host, SESSION, serial="harness-beef-0").device == "/dev/sda"

@@ -10,7 +10,9 @@ import pytest
 
 from harness.hosts import NamespaceHost, _kernel_log
 from harness.observe.kernellog import complaints
-from harness.runs.cells import TROUBLES
+from harness.storage import transports
+
+TROUBLES = [line for each in transports.ALL for line in each.troubles]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,14 @@ from harness.runs.cells import TROUBLES
             "I/O error: I/O error, dev sda, sector 0",
         ),
         (
+            "nvme nvme0: starting error recovery",
+            "the NVMe/TCP connection dropped: nvme nvme0: starting error recovery",
+        ),
+        (
+            "nvmet: ctrl 1 keep-alive timer (5 seconds) expired!",
+            "nvmet error: nvmet: ctrl 1 keep-alive timer (5 seconds) expired!",
+        ),
+        (
             "Unable to locate Target Portal Group on iqn.2026-11.net.storage-harness:beef.wired.off",
             "LIO error: Unable to locate Target Portal Group on "
             "iqn.2026-11.net.storage-harness:beef.wired.off",
@@ -75,6 +85,9 @@ def test_a_line_of_trouble_is_a_reason(line: str, reason: str) -> None:
         "Initializing XFRM netlink socket",
         "bridge0: port 1(hbeefmi1) entered blocking state",
         "debugfs: Directory 'loop0' with parent 'block' already present!",
+        'nvme nvme0: new ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off", addr 198.18.1.2:4420',
+        'nvme nvme0: Removing ctrl: NQN "nqn.2026-11.net.storage-harness:beef.wired.off"',
+        "nvme nvme0: I/O 12 QID 3 timeout, aborting",  # of a disk on the machine's own bus
         "hbeefi1: Caught tx_queue_len zero misconfig",
     ],
 )

@@ -14,7 +14,6 @@ from harness.protection.capture import expression
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
 from harness.protection.overlay import Carried
-from harness.storage import nvme
 
 ETHERNET_HEADER_BYTES = 14
 PATH = LinkPath(
@@ -142,36 +141,3 @@ def test_each_frame_is_what_its_framing_says() -> None:
     sealed = framing.packet_bytes(size) - wireguard.AROUND_BYTES
     assert sealed - size == -size % 16
     assert macsec.Framing().packet_bytes(size) == size + macsec.SECTAG_BYTES + macsec.ICV_BYTES
-
-
-def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
-    asked = {"queues": "2", "queue_size": "64", "header_digest": "Yes", "data_digest": "No"}
-    made = nvme.Connection("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
-    words = made._options.split(",")
-    assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", "nqn=nqn.x"} <= set(words)
-    assert "data_digest" not in words
-    nvme.require_agreed(asked, {"queue_count": "3", "sqsize": "63"})
-    with pytest.raises(CommandFailed, match="queues of 2 was asked for, but 1"):
-        nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
-
-
-NVME = nvme.Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
-
-
-def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int]]:
-    """Who sends how many bytes, burst by burst."""
-    path = theory.Wire(link=PATH.profile)
-    return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]
-
-
-def test_what_nvme_tcp_sends_for_one_io() -> None:
-    assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
-    assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
-    assert dialogue("write", 16385) == [
-        ("initiator", 72),
-        ("target", 24),
-        ("initiator", 24 + 16385),
-        ("target", 24),
-    ]
-    disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=PATH.profile), "write", 1 << 18)]
-    assert disk == [False, False, False, True]

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,12 @@ class Outcome:
         return self.folder.load_records()
 
 
-def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
+def measure(
+    world: World,
+    place: Path,
+    plan: Plan = PLAN,
+    unavailable: Mapping[str, RequirementError] | None = None,
+) -> Outcome:
     """One whole run of ``plan`` on the hosts of ``world``."""
     place.mkdir(parents=True)
     folder = RunFolder(place / plan.run_id)
@@ -97,6 +102,7 @@ def measure(world: World, place: Path, plan: Plan = PLAN) -> Outcome:
         composer = CellComposer(
             plan, folder, events.append, hosts=hosts, journal=journal, private=place / "private"
         )
+        composer.unavailable = unavailable or {}
         try:
             composer.execute(Schedule(plan, folder.load_records()))
         except (HarnessError, OSError, Interrupted) as raised:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from harness.analysis import theory
-from harness.analysis.theory import Session, Wire, segmented
+from harness.analysis.theory import Wire, segmented
 from harness.model import IpsecMode, LinkProfile
 from harness.parse.profiles import load_link, load_proposal
+from harness.storage.iscsi.dialogue import Dialogue
 
 TRANSPORT, TUNNEL = IpsecMode.TRANSPORT, IpsecMode.TUNNEL
 LINK = LinkProfile(name="x", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
@@ -16,7 +17,7 @@ JUMBO = msgspec.structs.replace(LINK, mtu_bytes=9000)
 KIB = 1024
 
 
-def session(**settings: int) -> Session:
+def session(**settings: int) -> Dialogue:
     """What LIO and open-iscsi agree on by themselves, but for ``settings``."""
     defaults: dict[str, int] = {
         "initial_r2t": True,
@@ -26,7 +27,7 @@ def session(**settings: int) -> Session:
         "max_recv_bytes": 256 * KIB,
         "window_bytes": 4096 * KIB,
     }
-    return msgspec.convert({**defaults, **settings}, Session, strict=False)
+    return msgspec.convert({**defaults, **settings}, Dialogue, strict=False)
 
 
 def protected(proposal: str, mode: IpsecMode, link: LinkProfile = LINK) -> Wire:
@@ -151,7 +152,7 @@ def test_round_trips_of_a_write(settings: dict[str, int], block: int, round_trip
 def test_every_pdu_has_its_header() -> None:
     small = session(max_recv_bytes=8 * KIB)
     for direction in ("read", "write"):
-        dialogue = theory.bursts(Wire(link=JUMBO), small, direction, 64 * KIB)
+        dialogue = small.bursts(Wire(link=JUMBO), direction, 64 * KIB)
         moved = sum(sum(burst.segments) for burst in dialogue if len(burst.segments) > 1)
         assert moved == 64 * KIB + 8 * 48
 
@@ -176,8 +177,8 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
         "max_recv_dlength": "262144",
         "max_xmit_dlength": "131072",
     }
-    assert Session.from_negotiated(negotiated, "read", 4096 * KIB) == session()
-    assert Session.from_negotiated(negotiated, "write", 4096 * KIB).max_recv_bytes == 128 * KIB
+    assert Dialogue.from_negotiated(negotiated, "read", 4096 * KIB) == session()
+    assert Dialogue.from_negotiated(negotiated, "write", 4096 * KIB).max_recv_bytes == 128 * KIB
 
 
 def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:

@@ -24,6 +24,7 @@ from harness.hosts.runner import Completed
 from harness.hosts.undo import Step
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage import iscsi
+from harness.storage.transport import NoAnswer
 
 MODULES = ("iscsi_tcp", "sd_mod")
 LEAVES = (
@@ -153,10 +154,6 @@ def _service(host: Host) -> IscsidService | None:
 def _iscsid_answers(host: Host) -> bool:
     (sockets,) = host.read_files(["/proc/net/unix"])
     return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
-
-
-class NoAnswer(CommandFailed):
-    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
 
 
 class IscsiSession(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed
+from harness.storage import configfs
 
 MODULES = ("target_core_mod", "iscsi_target_mod")
 FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
@@ -30,7 +31,6 @@ LEAVES = (
 )
 TROUBLES: tuple[Trouble, ...] = ((re.compile(r"Unable to (recover from|locate) .*", re.I), "LIO error"),)
 
-CONFIGFS = "/sys/kernel/config"
 PORT = 3260
 """RFC 7143, section 4.2.7.1."""
 
@@ -58,9 +58,8 @@ def _ask(host: Host, step: Step) -> None:
 
 
 def mount_configfs(host: Host) -> None:
-    """Where LIO is set up; it stays, as after any use. rtslib says what is wrong if it cannot be."""
-    if host.run(["test", "-d", f"{CONFIGFS}/target"], check=False).status != 0:
-        host.run(["mount", "-t", "configfs", "configfs", CONFIGFS], check=False)
+    """Where LIO is set up. rtslib says what is wrong if it cannot be."""
+    configfs.mount(host, "target")
 
 
 class DiscoveryLogin(msgspec.Struct, frozen=True):

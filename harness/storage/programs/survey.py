@@ -182,6 +182,11 @@ def survey(path: str) -> dict[str, Any]:
     exports: dict[str, list[str]] = {}
     for attribute in Path("/sys/kernel/config/target/core").glob("*/*/udev_path"):
         exports.setdefault(_number(_text(attribute)), []).append("/".join(attribute.parts[-3:-1]))
+    # nvmet takes a device without having it to itself, so no other look tells that it is exported.
+    subsystems: dict[str, list[str]] = {}
+    for attribute in Path("/sys/kernel/config/nvmet/subsystems").glob("*/namespaces/*/device_path"):
+        if _text(attribute.with_name("enable")) == "1":
+            subsystems.setdefault(_number(_text(attribute)), []).append(attribute.parts[-4])
     btrfs = {_text(device / "dev"): device.parts[-3] for device in Path("/sys/fs/btrfs").glob("*/devices/*")}
     swaps = [_number(_unescaped(line.split()[0])) for line in _text(Path("/proc/swaps")).splitlines()[1:]]
     processes = [name for name in _names(Path("/proc")) if name.isdigit()]
@@ -198,6 +203,7 @@ def survey(path: str) -> dict[str, Any]:
             "swap": number in swaps,
             "mounts": mounts.get(number, {}),
             "exports": exports.get(number, []),
+            "subsystems": subsystems.get(number, []),
             "writers": writers.get(number, {}),
         }
         todo += [(how, other, number) for how, other in _related(number, via, loops)]

@@ -5,6 +5,8 @@ of the harness. Linux's target (nvmet) is set up in configfs alone (drivers/nvme
 of what is absent succeeds, and so does that of what a killed run had made in part.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import json

@@ -6,8 +6,11 @@ Python, imports nothing of the harness, and needs no nvme-cli: /dev/nvme-fabrics
 its subsystem's NQN; one that is absent needs no disconnecting.
 """
 
+from __future__ import annotations
+
 import array
 import contextlib
+import errno
 import fcntl
 import json
 import signal
@@ -29,6 +32,15 @@ CONTROLLER = 1
 PAGE_BYTES = 4096
 WRITE_PROTECT = 0x84
 """The same, figure 317: the feature, and of its value (figure 370) 1, write protected."""
+
+NOT_REACHED = 4
+"""Exit status if nobody answers at the portal."""
+NO_ANSWER = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+
+
+class NoAnswer(OSError):
+    """Nobody answers."""
+
 
 QUEUE = ("scheduler", "nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "write_cache")
 
@@ -58,12 +70,17 @@ def connect(request: dict[str, Any]) -> dict[str, Any]:
     """Connect, and wait for the disk."""
 
     def give_up(_number: int, _frame: object) -> None:
-        raise TimeoutError(f"nothing answered within {request['within_s']} s")
+        raise NoAnswer(f"nothing answered within {request['within_s']} s")
 
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(request["within_s"])
-    with FABRICS.open("r+b", buffering=0) as device:
-        device.write(request["options"].encode())
+    try:
+        with FABRICS.open("r+b", buffering=0) as device:
+            device.write(request["options"].encode())
+    except OSError as error:
+        if error.errno in NO_ANSWER:
+            raise NoAnswer(error.strerror) from error
+        raise
     signal.alarm(0)
     until = time.monotonic() + DEADLINE_S
     while not disks(request["nqn"]):
@@ -145,5 +162,8 @@ ACTIONS = {"connect": connect, "tell": tell, "disconnect": disconnect}
 try:
     request = json.load(sys.stdin)
     json.dump(ACTIONS[request["do"]](request), sys.stdout)
+except NoAnswer as error:
+    sys.stderr.write(f"{error}\n")
+    sys.exit(NOT_REACHED)
 except OSError as error:
     sys.exit(f"{type(error).__name__}: {error}")

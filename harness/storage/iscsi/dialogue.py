@@ -1,0 +1,137 @@
+"""What the two ends of iSCSI send for one I/O (RFC 7143)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.analysis.bounds import positive
+from harness.analysis.theory import Burst, Direction, Wire, sent
+from harness.model import End
+
+BHS_BYTES = 48
+"""RFC 7143, section 11.2.1: the basic header segment of every PDU. There are no digests and no AHS here."""
+
+PAGE_BYTES = 4096
+"""How much LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialogue:
+    """What the two ends negotiated (RFC 7143, section 13), and the window that TCP has reached.
+
+    ``max_recv_bytes`` is the MaxRecvDataSegmentLength of the receiver. ``window_bytes`` is what the target
+    may have in flight: the smaller of the initiator's receive window and its own congestion window.
+    """
+
+    initial_r2t: bool
+    immediate_data: bool
+    first_burst_bytes: int
+    max_burst_bytes: int
+    max_recv_bytes: int
+    window_bytes: int
+
+    @staticmethod
+    def needed(direction: Direction) -> tuple[str, ...]:
+        """The names of ``initiator.negotiated()`` that say all of it."""
+        receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
+        return ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", receiver)
+
+    @classmethod
+    def from_negotiated(
+        cls, negotiated: Mapping[str, str], direction: Direction, window_bytes: int
+    ) -> Dialogue:
+        """From ``initiator.negotiated()``, which has the kernel's names."""
+        *_, receiver = cls.needed(direction)
+        return cls(
+            initial_r2t=negotiated["initial_r2t"] != "0",
+            immediate_data=negotiated["immediate_data"] != "0",
+            first_burst_bytes=int(negotiated["first_burst_len"]),
+            max_burst_bytes=int(negotiated["max_burst_len"]),
+            max_recv_bytes=int(negotiated[receiver]),
+            window_bytes=window_bytes,
+        )
+
+    def bursts(self, wire: Wire, direction: Direction, block_bytes: int) -> list[Burst]:
+        """The dialogue of one SCSI command, in order (RFC 7143, sections 4.2.5 and 11)."""
+
+        def burst(by: End, writes: Sequence[tuple[int, bool]], **more: bool) -> Burst:
+            return sent(wire, self, by, writes, **more)
+
+        if direction == "read":
+            answer: list[tuple[int, bool]] = []
+            for length in _cut(block_bytes, min(self.max_recv_bytes, self.max_burst_bytes)):
+                # Data-In; the last one carries the status (section 11.7.3). The header, then page by page.
+                answer += [(BHS_BYTES, False), *((page, False) for page in paged(length))]
+            return [
+                burst("initiator", [(BHS_BYTES, False)]),
+                burst("target", answer, after_disk=True),
+            ]
+        found = []
+        immediate = 0
+        if self.immediate_data:
+            immediate = min(block_bytes, self.first_burst_bytes, self.max_recv_bytes)
+        sending = _pdu(immediate)
+        done = immediate
+        if not self.initial_r2t:
+            # Section 13.10: unsolicited Data-Out may follow, up to FirstBurstLength in all.
+            for length in _cut(min(block_bytes, self.first_burst_bytes) - immediate, self.max_recv_bytes):
+                sending += _pdu(length)
+                done += length
+        found.append(burst("initiator", sending))
+        # One R2T at a time (section 13.17), each for at most MaxBurstLength (section 13.13).
+        for length in _cut(block_bytes - done, self.max_burst_bytes):
+            found.append(burst("target", [(BHS_BYTES, False)]))
+            parts = [_pdu(part) for part in _cut(length, self.max_recv_bytes)]
+            found.append(burst("initiator", [write for part in parts for write in part]))
+        found.append(burst("target", [(BHS_BYTES, False)], after_disk=True))
+        return found
+
+
+def paged(length: int) -> Iterator[int]:
+    """``length`` bytes in whole pages and a remainder."""
+    for begin in range(0, length, PAGE_BYTES):
+        yield min(PAGE_BYTES, length - begin)
+
+
+def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
+    """A PDU of open-iscsi: its header leaves alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
+    return [(BHS_BYTES, False), *([(data_bytes, False)] if data_bytes else [])]
+
+
+def _cut(length: int, largest: int) -> Iterator[int]:
+    for begin in range(0, length, largest):
+        yield min(largest, length - begin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overheads:
+    """See ``bounds.Overheads``; ``agreed`` is what ``initiator.negotiated()`` gave."""
+
+    agreed: Mapping[str, str]
+
+    @property
+    def most_commands(self) -> int:
+        return positive(self.agreed, "queue_depth")
+
+    def write_round_trips(self, command_bytes: int) -> int:
+        """RFC 7143, sections 11.8 and 13.
+
+        The command takes one round trip and carries the unsolicited data. Each further burst waits for an
+        R2T.
+        """
+        agreed = self.agreed
+        first, burst = positive(agreed, "first_burst_len"), positive(agreed, "max_burst_len")
+        if not first or not burst:
+            return 1
+        unasked = 0
+        if agreed.get("initial_r2t") == "0":
+            unasked = first
+        elif agreed.get("immediate_data") == "1":
+            unasked = min(first, positive(agreed, "max_xmit_dlength") or first)
+        bursts = -(-max(0, command_bytes - unasked) // burst)
+        return 1 + -(-bursts // (positive(agreed, "max_outstanding_r2t") or 1))
+
+    def header_bytes(self, data_bytes: int) -> int:
+        pdu = positive(self.agreed, "max_recv_dlength") or data_bytes
+        return BHS_BYTES * -(-data_bytes // pdu)

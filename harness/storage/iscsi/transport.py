@@ -1,0 +1,120 @@
+"""iSCSI as a transport: LIO at the target, open-iscsi at the initiator."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.analysis import theory
+from harness.hosts.footprint import Leftover, Trouble
+from harness.model import ISCSI, BackingKind
+from harness.storage import iscsi
+from harness.storage.iscsi import initiator, target
+from harness.storage.iscsi.dialogue import Dialogue, Overheads
+from harness.storage.iscsi.initiator import IscsiSession
+from harness.storage.iscsi.target import Backstore, DiscoveryLogin, IscsiTarget, iqn
+from harness.storage.transport import Export, Session, Sides
+
+CHAP_USER = "harness"
+
+
+class Iscsi:
+    """See ``storage.transport.Transport``."""
+
+    name: ClassVar[str] = ISCSI
+    port: ClassVar[int] = target.PORT
+    remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
+    leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
+    troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
+
+    def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
+        if role == "initiator":
+            return initiator.MODULES
+        of_files = target.FILE_MODULES if BackingKind.FILE in kinds else ()
+        of_devices = target.BLOCK_MODULES if set(kinds) - {BackingKind.FILE} else ()
+        return (*target.MODULES, *of_devices, *of_files)
+
+    def private_folders(self, role: str) -> tuple[str, ...]:
+        return iscsi.private_folders(role)
+
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+    ) -> theory.Dialogue | None:
+        needed = Dialogue.needed(direction)
+        if not all(agreed.get(name, "").isdecimal() for name in needed):
+            return None
+        return Dialogue.from_negotiated(agreed, direction, window_bytes)
+
+    def overheads(self, agreed: Mapping[str, str]) -> Overheads:
+        return Overheads(agreed=agreed)
+
+    @contextlib.contextmanager
+    def shared(self, sides: Sides) -> Iterator[IscsiSides]:
+        """Backstores, and an iscsid for each initiator."""
+        up = IscsiSides(sides, secret=secrets.token_hex(8), nonce=secrets.token_hex(6))
+        with contextlib.ExitStack() as stack:
+            target.mount_configfs(sides.target)
+            login = DiscoveryLogin(f"harness-{sides.tag}", up.secret)
+            stack.enter_context(sides.journal.hold(sides.target, login))
+            for lun in sides.luns:
+                store = Backstore(lun.serial, lun.kind, lun.path, lun.size_bytes, lun.serial)
+                stack.enter_context(sides.journal.hold(sides.target, store))
+            for number, host in enumerate(sides.initiators):
+                stack.enter_context(
+                    initiator.iscsid(
+                        sides.journal,
+                        host,
+                        initiator_iqn=up.initiator_iqn(number),
+                        chap_user=CHAP_USER,
+                        secret=up.secret,
+                        log=sides.logs / f"iscsid-{host.name}.log",
+                    )
+                )
+            yield up
+
+
+@dataclass(frozen=True)
+class IscsiSides:
+    """Both sides of a run's iSCSI, up."""
+
+    sides: Sides
+    secret: str
+    nonce: str
+
+    def __repr__(self) -> str:
+        return f"IscsiSides({self.sides.tag!r})"  # without the secret
+
+    def initiator_iqn(self, number: int) -> str:
+        """Not to be guessed: LIO serves one login of known names at a time, however long that takes."""
+        return iqn(self.sides.tag, f"{self.sides.initiators[number].name}.{self.nonce}")
+
+    @contextlib.contextmanager
+    def attach(self, wanted: Export) -> Iterator[Session]:
+        journal, host = self.sides.journal, self.sides.initiators[wanted.number]
+        made = IscsiTarget(
+            iqn=iqn(self.sides.tag, wanted.name),
+            backstore=wanted.lun.serial,
+            address=wanted.address,
+            port=wanted.port,
+            initiator_iqn=self.initiator_iqn(wanted.number),
+            chap_user=CHAP_USER,
+            secret=self.secret,
+            read_only=wanted.read_only,
+            parameters=dict(wanted.parameters),
+        )
+        session = IscsiSession(
+            made.iqn,
+            wanted.address,
+            wanted.port,
+            made.initiator_iqn,
+            bound_to=wanted.bound_to,
+            parameters=dict(wanted.parameters),
+        )
+        with journal.hold(wanted.target, made), journal.hold(host, session):
+            disk = initiator.await_disk(host, session, serial=wanted.lun.serial)
+            agreed = initiator.negotiated(disk)
+            iscsi.require_agreed(wanted.parameters, agreed)
+            yield Session(disk=disk, agreed=agreed)

@@ -1,0 +1,66 @@
+"""NVMe/TCP (NVM Express TCP Transport Specification): the kernel's nvmet, and the disk of its initiator.
+
+Two small programs do it on the hosts, under the distribution's Python: ``programs/target.py`` makes exports
+in configfs, ``programs/initiator.py`` connects through /dev/nvme-fabrics. Neither nvmetcli nor nvme-cli is
+needed. Only objects whose names carry the run's id are made and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from harness.hosts import Host, programs
+from harness.hosts.undo import Step
+from harness.model.errors import CommandFailed, RequirementError
+from harness.storage.transport import NoAnswer
+
+PORT = 4420
+"""IANA's for NVMe over fabrics."""
+
+PREFIX = "nqn.2026-11.net.storage-harness"
+
+NOT_REACHED = 4
+"""Exit status of ``programs/initiator.py``: nobody answered at the portal."""
+
+TARGET_PARAMETERS = ("inline_data_bytes",)
+"""Up to how many bytes of a write go with its command, and need no R2T (ICDOFF and IOCCSZ)."""
+
+NUMBERS = {"queues": "nr_io_queues", "queue_size": "queue_size"}
+FLAGS = {"header_digest": "hdr_digest", "data_digest": "data_digest"}
+"""What an initiator may ask for, with the kernel's words (drivers/nvme/host/fabrics.c). All else is up to the
+kernel: a queue for each processor, 128 commands each, no digests, 16 KiB with a command."""
+
+
+def nqn(tag: str, name: str) -> str:
+    """An NVMe qualified name (NVM Express Base Specification 2.0, section 4.5)."""
+    return f"{PREFIX}:{tag}.{name}"
+
+
+def step(program: str, do: str, **request: object) -> Step:
+    """A request that one of the programs carries out."""
+    text = msgspec.json.encode({"do": do, **request}).decode()
+    return Step((programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, program)), input=text)
+
+
+def ask(host: Host, request: Step, what: str, *, timeout_s: float = 60) -> str:
+    """The answer to a request; ``what`` begins the sentence that says that there is none."""
+    done = host.run(request.argv, input=request.input, timeout_s=timeout_s, check=False)
+    if done.status != 0:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        kind = NoAnswer if done.status == NOT_REACHED else CommandFailed
+        raise kind(f"{what}: {words[-1]}", hint="the kernel log of both hosts says more")
+    return done.stdout
+
+
+def require_agreed(asked: Mapping[str, str], agreed: Mapping[str, str]) -> None:
+    """RequirementError if the two ends agreed on less than was asked for."""
+    # The kernel counts the admin queue as well.
+    got = {"queues": int(agreed["queue_count"]) - 1, "queue_size": int(agreed["sqsize"]) + 1}
+    for name, value in asked.items():
+        if name in got and got[name] != int(value):
+            raise RequirementError(
+                f"{name}={value} was asked for, but the two ends agreed on {got[name]}",
+                hint="leave it out, or ask for what both ends take",
+            )

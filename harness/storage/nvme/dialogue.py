@@ -1,0 +1,69 @@
+"""What the two ends of NVMe/TCP send for one I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.analysis import theory
+from harness.analysis.bounds import positive
+from harness.analysis.theory import Burst
+from harness.model import End
+
+CAPSULE_BYTES = 8 + 64
+"""NVMe/TCP Transport Specification 1.0, section 3.6.2.1: of a command capsule, a header and the command."""
+
+HEADER_BYTES = 24
+"""The same, sections 3.6.2.2 to 3.6.2.5: of a response capsule, of an R2T, and before data either way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialogue:
+    """What the ends agreed on and send: Linux sends all that one end has to say at once (MSG_MORE).
+
+    Without ``disable_sqflow`` each read's data is followed by a response capsule. Digests are off.
+    ``in_capsule_bytes`` is as in ``initiator.negotiated``, ``window_bytes`` as in ``theory.Dialogue``.
+    """
+
+    in_capsule_bytes: int
+    window_bytes: int
+
+    def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
+        def sent(by: End, length: int, *, after_disk: bool = False) -> Burst:
+            return theory.sent(wire, self, by, [(length, False)], after_disk=after_disk)
+
+        if direction == "read":
+            answer = HEADER_BYTES + block_bytes + HEADER_BYTES
+            return [sent("initiator", CAPSULE_BYTES), sent("target", answer, after_disk=True)]
+        done = sent("target", HEADER_BYTES, after_disk=True)
+        if block_bytes <= self.in_capsule_bytes:
+            return [sent("initiator", CAPSULE_BYTES + block_bytes), done]
+        return [
+            sent("initiator", CAPSULE_BYTES),
+            sent("target", HEADER_BYTES),
+            sent("initiator", HEADER_BYTES + block_bytes),
+            done,
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overheads:
+    """See ``bounds.Overheads``; ``agreed`` is what ``initiator.negotiated()`` gave."""
+
+    agreed: Mapping[str, str]
+
+    @property
+    def most_commands(self) -> int:
+        # The kernel counts the admin queue as well, and sqsize from 0.
+        queues, size = positive(self.agreed, "queue_count"), positive(self.agreed, "sqsize")
+        return max(0, queues - 1) * (size + 1) if size else 0
+
+    def write_round_trips(self, command_bytes: int) -> int:
+        """What does not go with its command waits for one R2T, which nvmet sends for all of it
+        (nvmet_setup_r2t_pdu())."""
+        at_once = self.agreed.get("in_capsule_bytes", "")
+        return 2 if at_once.isdecimal() and command_bytes > int(at_once) else 1
+
+    def header_bytes(self, data_bytes: int) -> int:
+        del data_bytes  # one PDU has it all
+        return HEADER_BYTES

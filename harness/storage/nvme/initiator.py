@@ -1,0 +1,173 @@
+"""The initiator side: a connection of the kernel's, made by ``programs/initiator.py``, and its disk."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.footprint import Leftover, Trouble
+from harness.hosts.undo import Step
+from harness.model.errors import CellInvalid
+from harness.storage.nvme import FLAGS, NUMBERS, ask, step
+
+MODULES = ("nvme_fabrics", "nvme_tcp")
+LEAVES = (
+    Leftover(
+        what="the NVMe/TCP connection to",
+        names='cat /sys/class/nvme/*/subsysnqn 2>/dev/null | grep -F ":$1."',
+    ),
+)
+TROUBLES: tuple[Trouble, ...] = (
+    # nvme_tcp_error_recovery(), nvme_tcp_reconnect_or_remove(), nvme_tcp_timeout() and others of
+    # drivers/nvme/host/tcp.c; a disk on the machine's own bus says none of it.
+    (
+        re.compile(
+            r"nvme nvme\d+: (starting error recovery|Reconnecting in .*|Removing controller.*"
+            r"|queue \d+: timeout.*|.*failed to send request.*|.*receive failed.*)"
+        ),
+        "the NVMe/TCP connection dropped",
+    ),
+)
+
+CONNECT_S = 8
+"""How long the target is waited for."""
+
+LOSS_S = 10
+"""How long a controller that has lost its target tries to reach it, before its I/O fails."""
+
+KEEP_ALIVE_S = 5
+
+
+def host_id(host_nqn: str) -> str:
+    """The host identifier of a host's name: the kernel wants the same pair each time."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, host_nqn))
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """An initiator's controller for a subsystem, with the disk that it brings.
+
+    ``bound_to`` is the network interface that its connections may use alone; None leaves that to the routing.
+    With ``read_only`` the target is told to refuse writes to the namespace.
+    """
+
+    nqn: str
+    address: str
+    port: int
+    host_nqn: str
+    bound_to: str | None = None
+    read_only: bool = False
+    parameters: dict[str, str] = {}
+
+    @property
+    def _options(self) -> str:
+        """What /dev/nvme-fabrics is told."""
+        asked = [f"{NUMBERS[name]}={value}" for name, value in self.parameters.items() if name in NUMBERS]
+        asked += [word for name, word in FLAGS.items() if self.parameters.get(name) == "Yes"]
+        return ",".join(
+            (
+                "transport=tcp",
+                f"traddr={self.address}",
+                f"trsvcid={self.port}",
+                f"nqn={self.nqn}",
+                f"hostnqn={self.host_nqn}",
+                f"hostid={host_id(self.host_nqn)}",
+                f"keep_alive_tmo={KEEP_ALIVE_S}",
+                "reconnect_delay=1",
+                f"ctrl_loss_tmo={LOSS_S}",
+                *([f"host_iface={self.bound_to}"] if self.bound_to else []),
+                *asked,
+            )
+        )
+
+    def acquire(self, host: Host) -> None:
+        request = {
+            "nqn": self.nqn,
+            "options": self._options,
+            "within_s": CONNECT_S,
+            "read_only": self.read_only,
+        }
+        what = f"no NVMe/TCP connection to {self.address}:{self.port}"
+        ask(host, step("initiator", "connect", **request), what)
+
+    def undo(self) -> tuple[Step, ...]:
+        return (step("initiator", "disconnect", nqn=self.nqn),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvmeDisk:
+    """The block device of a connection, as found through sysfs: never by assuming a name."""
+
+    host: Host
+    controller: str
+    sysfs: str
+    device: str
+    nqn: str
+    serial: str
+
+    def check(self) -> None:
+        """Make sure, just before a job, that the device still is what was connected to.
+
+        Raises CellInvalid if the controller is gone or not live, another disk has taken the name, or
+        something (multipath, LVM, md) has taken hold of it.
+        """
+        state, nqn, serial, here = (
+            text.strip()
+            for text in self.host.read_files(
+                [
+                    f"/sys/class/nvme/{self.controller}/state",
+                    f"{self.sysfs}/device/subsysnqn",
+                    f"{self.sysfs}/device/serial",
+                    f"{self.sysfs}/size",
+                ]
+            )
+        )
+        if state != "live" or not here:
+            raise CellInvalid(
+                f"{self.controller} was expected to be live with {self.device}, but is {state or 'gone'}"
+            )
+        if (nqn, serial) != (self.nqn, self.serial):
+            raise CellInvalid(
+                f"{self.device} was expected to be the disk {self.serial} of {self.nqn}, "
+                f"but is {serial} of {nqn}"
+            )
+        holders = self.host.run(["ls", f"{self.sysfs}/holders"]).stdout.split()
+        if holders:
+            raise CellInvalid(f"{self.device} was expected to be free, but is held by {', '.join(holders)}")
+
+
+def _told(host: Host, connection: Connection) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.json.decode(
+        ask(host, step("initiator", "tell", nqn=connection.nqn), f"nothing is known of {connection.nqn}")
+    )
+    return told
+
+
+def await_disk(host: Host, connection: Connection, *, serial: str) -> NvmeDisk:
+    """The disk of a connection that is up, identified by its subsystem and serial."""
+    told = _told(host, connection)
+    disk = NvmeDisk(
+        host=host,
+        controller=told["controller"],
+        sysfs=f"/sys/block/{told['disk']}",
+        device=f"/dev/{told['disk']}",
+        nqn=connection.nqn,
+        serial=serial,
+    )
+    disk.check()
+    return disk
+
+
+def negotiated(host: Host, connection: Connection) -> dict[str, str]:
+    """What the two ends agreed on, from sysfs and the controller's own data, and the disk's queue.
+
+    ``sqsize`` is one less than the commands that a queue takes. Digests are in no file: the kernel connects
+    only if the target agrees to what was asked for (``nvme_tcp_init_connection()``).
+    """
+    agreed: dict[str, str] = _told(host, connection)["agreed"]
+    digests = {name: connection.parameters.get(name, "No") for name in FLAGS}
+    return {**agreed, **digests}

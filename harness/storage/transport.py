@@ -1,0 +1,146 @@
+"""What carries a target's storage to an initiator: the protocol that each transport implements.
+
+A transport is a room beside this file (``iscsi``, ``nvme``) with a line in ``transports``. Whoever measures,
+judges or explains knows this protocol alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from harness.analysis import bounds, theory
+from harness.hosts import Host
+from harness.hosts.footprint import Leftover, Trouble
+from harness.hosts.journal import Journal
+from harness.model import BackingKind
+from harness.model.errors import CommandFailed
+
+
+class NoAnswer(CommandFailed):
+    """Nothing answers at a target's portal. Whoever knows the way there can say what may be in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lun:
+    """A piece of storage that is exported. By ``serial``, with the run's id in it, the initiator knows it.
+
+    ``kind`` is a file or a block device, at ``path`` on the target.
+    """
+
+    serial: str
+    kind: BackingKind
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Who takes part in a run by one transport. ``logs`` is the folder for what daemons print."""
+
+    journal: Journal
+    tag: str
+    target: Host
+    initiators: tuple[Host, ...]
+    luns: tuple[Lun, ...]
+    logs: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """One export that is wanted, for one initiator: ``number`` of ``Sides.initiators``.
+
+    ``name`` is unique in the run for each transport. ``target`` is where the portal listens, perhaps a
+    network namespace of ``Sides.target``. ``bound_to`` is the initiator's network interface that the session
+    may use alone; None leaves that to the routing. With ``read_only`` the target refuses writes.
+    ``parameters`` are those that the two ends have to agree on, in the transport's own words.
+    """
+
+    name: str
+    number: int
+    lun: Lun
+    target: Host
+    address: str
+    port: int
+    bound_to: str | None = None
+    read_only: bool = False
+    parameters: Mapping[str, str]
+
+
+class Disk(Protocol):
+    """The initiator's block device of a session."""
+
+    @property
+    def device(self) -> str:
+        """Its node, ``/dev/…``."""
+        ...
+
+    @property
+    def sysfs(self) -> str:
+        """Its folder in sysfs."""
+        ...
+
+    def check(self) -> None:
+        """Raises CellInvalid if, just before a job, the device is not what was connected to any more, or
+        something (multipath, LVM, md) has taken hold of it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A session that is up: its disk, and what the two ends agreed on, in the words of the transport."""
+
+    disk: Disk
+    agreed: dict[str, str]
+
+
+class Shared(Protocol):
+    """What all columns of a transport share, up."""
+
+    def attach(self, wanted: Export) -> AbstractContextManager[Session]:
+        """Export a LUN and have the initiator connect to it.
+
+        Raises NoAnswer if nobody answers at the portal, RequirementError if the two ends agreed on something
+        else than was asked for, CommandFailed for all else.
+        """
+        ...
+
+
+class Transport(Protocol):
+    """One way to a target's storage. ``port`` is the one that its standard gives it.
+
+    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O.
+    ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
+    disturbed (``hosts/footprint.py``).
+    """
+
+    name: ClassVar[str]
+    port: ClassVar[int]
+    remedy: ClassVar[str]
+    leaves: ClassVar[tuple[Leftover, ...]]
+    troubles: ClassVar[tuple[Trouble, ...]]
+
+    def modules(self, role: str, kinds: Collection[BackingKind]) -> tuple[str, ...]:
+        """The kernel modules of a role (target, initiator), if storage of these kinds is exported."""
+        ...
+
+    def private_folders(self, role: str) -> tuple[str, ...]:
+        """What a run hides on a machine for its part: what it writes there is its own."""
+        ...
+
+    def dialogue(
+        self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
+    ) -> theory.Dialogue | None:
+        """How the ends talk in a session with what was agreed on; None if that is not in ``agreed``."""
+        ...
+
+    def overheads(self, agreed: Mapping[str, str]) -> bounds.Overheads:
+        """What such a session adds at least."""
+        ...
+
+    def shared(self, sides: Sides) -> AbstractContextManager[Shared]:
+        """Bring up what all columns share, for the length of the context."""
+        ...

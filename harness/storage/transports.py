@@ -1,0 +1,24 @@
+"""The transports that there are, by the names that users type."""
+
+from __future__ import annotations
+
+from harness.model import ISCSI
+from harness.storage.iscsi.transport import Iscsi
+from harness.storage.nvme.transport import NvmeTcp
+from harness.storage.transport import Transport
+
+ALL: tuple[Transport, ...] = (Iscsi(), NvmeTcp())
+_BY_NAME = {each.name: each for each in ALL}
+
+DEFAULT = _BY_NAME[ISCSI]
+
+LEAVES = tuple(leftover for each in ALL for leftover in each.leaves)
+
+
+def named(name: str) -> Transport:
+    return _BY_NAME[name]
+
+
+def private_folders(role: str) -> tuple[str, ...]:
+    """What a run by any of them hides on a machine for its part."""
+    return tuple(dict.fromkeys(folder for each in ALL for folder in each.private_folders(role)))

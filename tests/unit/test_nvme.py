@@ -1,0 +1,78 @@
+"""NVMe/TCP: what is asked for, what is agreed on, and what its ends send for one I/O."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from harness.analysis import theory
+from harness.model import LinkProfile
+from harness.model.errors import CommandFailed, RequirementError
+from harness.storage import nvme
+from harness.storage.nvme.dialogue import Dialogue
+from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.target import Subsystem
+from harness.storage.transport import NoAnswer
+from tests.unit.fakes import World
+
+LINK = LinkProfile(name="wired", title="wired", emulated=True)
+
+
+def test_nvme_asks_for_what_was_asked_and_holds_the_target_to_it() -> None:
+    asked = {"queues": "2", "queue_size": "64", "header_digest": "Yes", "data_digest": "No"}
+    made = Connection("nqn.x", "198.18.7.2", 4420, "nqn.h", bound_to="near0", parameters=asked)
+    words = made._options.split(",")
+    assert {"nr_io_queues=2", "queue_size=64", "hdr_digest", "host_iface=near0", "nqn=nqn.x"} <= set(words)
+    assert "data_digest" not in words
+    nvme.require_agreed(asked, {"queue_count": "3", "sqsize": "63"})
+    with pytest.raises(RequirementError, match="queues=2 was asked for, but the two ends agreed on 1"):
+        nvme.require_agreed(asked, {"queue_count": "2", "sqsize": "63"})
+
+
+@pytest.mark.parametrize(("status", "kind"), [(1, CommandFailed), (nvme.NOT_REACHED, NoAnswer)])
+def test_a_portal_that_does_not_answer_is_told_apart_from_one_that_refuses(
+    status: int, kind: type[CommandFailed]
+) -> None:
+    world = World(answers=[(("/usr/bin/python3",), (status, "", "Traceback\nConnection refused\n"))])
+    with pytest.raises(CommandFailed) as refused:
+        Connection("nqn.x", "198.18.7.2", 4420, "nqn.h").acquire(world.host("initiator"))
+    assert type(refused.value) is kind
+    assert refused.value.message == "no NVMe/TCP connection to 198.18.7.2:4420: Connection refused"
+
+
+def test_an_export_is_undone_by_its_own_name_alone() -> None:
+    made = Subsystem("nqn.x", "serial", "/dev/ram0", "198.18.7.2", 4420, "nqn.h")
+    (step,) = made.undo()
+    wanted = {"do": "delete", "nqn": "nqn.x", "address": "198.18.7.2", "port": 4420, "host_nqn": "nqn.h"}
+    assert json.loads(step.input) == wanted
+
+
+NVME = Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+
+
+def dialogue(direction: theory.Direction, block_bytes: int) -> list[tuple[str, int]]:
+    """Who sends how many bytes, burst by burst."""
+    path = theory.Wire(link=LINK)
+    return [(burst.by, sum(burst.segments)) for burst in NVME.bursts(path, direction, block_bytes)]
+
+
+def test_what_nvme_tcp_sends_for_one_io() -> None:
+    assert dialogue("read", 4096) == [("initiator", 72), ("target", 24 + 4096 + 24)]
+    assert dialogue("write", 16384) == [("initiator", 72 + 16384), ("target", 24)]
+    assert dialogue("write", 16385) == [
+        ("initiator", 72),
+        ("target", 24),
+        ("initiator", 24 + 16385),
+        ("target", 24),
+    ]
+    disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=LINK), "write", 1 << 18)]
+    assert disk == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])
+def test_under_the_distributions_python_what_is_absent_needs_no_undoing(name: str, do: str) -> None:
+    step = nvme.step(name, do, nqn="nqn.none", host_nqn="nqn.nobody", address="198.18.7.2", port=4420)
+    done = subprocess.run(step.argv, input=step.input, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

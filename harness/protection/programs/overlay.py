@@ -225,7 +225,7 @@ class Macsec:
 
 
 def lines_of(path: str, beginning: str) -> str:
-    """Those lines of a file that begin so, apart from blanks."""
+    """The lines of a file that begin so, apart from blanks."""
     with open(path) as file:  # noqa: PTH123
         return "".join(line for line in file if line.lstrip().startswith(beginning))
 

@@ -3,14 +3,13 @@
     sh tests/lab/apart.sh FOLDER unshare --net python -m tests.machines.site uml bookworm [COMMAND...]
 
 gives you a shell beside two of them. Whoever imports this sits in such a network namespace, where the
-switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels with Debian's
-own systemd as their first process; what is known of them is known over ssh.
+switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels or QEMU's with
+Debian's own systemd as their first process; what is known of them is known over ssh.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import signal
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.testbeds.lab import kernel
+from tests.machines import qemu
 from tests.machines.images import HARDWARE, HOME_NETWORK, NAMES, QEMU, Disks, address, disks
 
 SWITCHES = ("home", "storage")
@@ -33,9 +33,10 @@ HERE_HOST = 1
 """Our own place in the home network."""
 
 MEMORY_MIB = 768
-QEMU_MEMORY_MIB = 1280
 BOOT_DEADLINE_S = 600.0
 SHUTDOWN_DEADLINE_S = 120.0
+UP = "systemctl is-system-running --wait; systemctl list-jobs --no-legend"
+"""On a machine: a word for how it is, and what it has still to start."""
 SSH_CONFIG = Path("/etc/ssh/ssh_config")
 
 
@@ -59,35 +60,6 @@ class Said:
         return self.out + self.err
 
 
-EXIT_BY_ITSELF = b"\xb0\x10\xba\xf4\x00\xee".ljust(510, b"\0") + b"\x55\xaa"
-"""A boot sector: mov al, 16; mov dx, 0xf4; out dx, al. QEMU's isa-debug-exit makes it the status 33."""
-
-
-@functools.cache
-def has_kvm() -> bool:
-    """Whether KVM runs a guest here. Some machines have /dev/kvm, and nothing ever comes of it."""
-    with tempfile.NamedTemporaryFile() as sector:
-        sector.write(EXIT_BY_ITSELF)
-        sector.flush()
-        argv = [
-            "qemu-system-x86_64",
-            "-accel",
-            "kvm",
-            "-cpu",
-            "host",
-            "-m",
-            "16",
-            "-nodefaults",
-            "-display",
-            "none",
-        ]
-        argv += ["-device", "isa-debug-exit", "-drive", f"file={sector.name},format=raw"]
-        try:
-            return subprocess.run(argv, capture_output=True, timeout=3, check=False).returncode == 33
-        except subprocess.TimeoutExpired:
-            return False
-
-
 @dataclass(kw_only=True)
 class Machine:
     """One machine: it keeps its disk when it is switched off, as machines do."""
@@ -96,6 +68,8 @@ class Machine:
     folder: Path
     disks: Disks
     process: subprocess.Popen[bytes] | None = None
+    goes_on: bool = False
+    """Whether it was switched on where its first boot ended."""
 
     @property
     def disk(self) -> Path:
@@ -113,6 +87,11 @@ class Machine:
     def tap(self, index: int) -> str:
         """The other end of its first or second interface, which is here."""
         return f"{self.name}-{SWITCHES[index]}"
+
+    @property
+    def monitor(self) -> Path:
+        """Where QEMU is told what to do."""
+        return self.folder / f"{self.name}.monitor"
 
     def switch_on(self) -> None:
         """Start it; ``await_ssh`` tells when it can be used."""
@@ -156,50 +135,43 @@ class Machine:
         ]
 
     def _qemu(self, macs: list[str]) -> list[str]:
-        """The command of a virtual machine, by the processor's help where that is to be had."""
-        if not self.changes.exists():
-            sh(
-                "qemu-img",
-                "create",
-                "-q",
-                "-f",
-                "qcow2",
-                "-F",
-                "raw",
-                "-b",
-                str(self.disk),
-                str(self.changes),
-            )
-        # Without these, Debian's kernels stop at their first page tables under TCG.
-        processor = "host" if has_kvm() else "max,la57=off,smap=off,smep=off"
-        networks = [
-            word
-            for index, mac in enumerate(macs)
-            for word in (
-                *("-netdev", f"tap,id=net{index},ifname={self.tap(index)},script=no,downscript=no"),
-                *("-device", f"virtio-net-pci,netdev=net{index},mac={mac},addr={index + 2}"),
-            )
-        ]
-        return [
-            *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35"),
-            *("-accel", "kvm" if has_kvm() else "tcg", "-cpu", processor, "-m", str(QEMU_MEMORY_MIB)),
-            *("-display", "none", "-nodefaults", "-no-user-config", "-serial", "stdio", "-monitor", "none"),
-            *(
-                "-kernel",
-                str(self.disks.folder / "vmlinuz"),
-                "-initrd",
-                str(self.disks.folder / "initrd.img"),
-            ),
-            *("-append", f"root={self.disks.hardware.root} rw console=ttyS0 quiet panic=-1"),
-            *("-drive", f"file={self.changes},if=virtio,format=qcow2,cache=unsafe", *networks),
-        ]
+        """The command of a virtual machine. A new one goes on where its first boot ended, if kept."""
+        booted = qemu.booted(self.disks, self.name)
+        is_new = not self.changes.exists()
+        self.goes_on = is_new and booted.exists()
+        if is_new:
+            qemu.new_changes(booted.changes if self.goes_on else self.disk, self.changes)
+        taps = [self.tap(index) for index in (0, 1)]
+        memory = booted.memory if self.goes_on else None
+        return qemu.command(self.disks, self.changes, taps, macs, self.monitor, memory)
 
     def await_ssh(self) -> None:
-        """Until systemd says that it is up, whatever became of single units."""
+        """Until it is up and has nothing more to start, whatever became of single units."""
+        self._await_systemd()
+        if self.disks.hardware is QEMU and not qemu.booted(self.disks, self.name).exists():
+            self._keep()
+            self._await_systemd()
+        if self.goes_on:
+            self.sh(f"date --set=@{time.time():.3f}")
+            self.goes_on = False
+
+    def _keep(self) -> None:
+        """Keep what it is like after its first boot, and go on from there, as others will."""
+        self.sh("sync")
+        assert self.process is not None
+        qemu.keep(qemu.booted(self.disks, self.name), self.process, self.changes, self.monitor)
+        self.process = None
+        self.switch_on()
+
+    def _await_systemd(self) -> None:
         end = time.monotonic() + BOOT_DEADLINE_S
         while True:
-            said = self.run("systemctl is-system-running --wait", timeout_s=BOOT_DEADLINE_S)
-            if said.out.strip() in ("running", "degraded"):
+            said = self.run(
+                "systemctl is-system-running --wait; systemctl list-jobs --no-legend",
+                timeout_s=BOOT_DEADLINE_S,
+            )
+            state, *jobs = said.out.splitlines() or [""]
+            if state in ("running", "degraded") and not jobs:
                 return
             assert self.process is not None and self.process.poll() is None, self.last_words()
             assert time.monotonic() < end, f"{said.text}\n{self.last_words()}"

@@ -6,6 +6,7 @@ reason; where the environment variable CI is set, that is a failure.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -75,10 +76,15 @@ def install(on: Site, *words: str) -> None:
 
 
 def _type(machine: Machine, lines: list[str]) -> None:
-    """Type commands, each of which may ask whether to go on."""
+    """Type commands, each of which may ask whether to go on; once for all machines that can be kept."""
+    stage = f"installed-{hashlib.sha256(repr(lines).encode()).hexdigest()[:12]}"
+    if machine.go_on_from(stage):
+        machine.await_ssh()
+        return
     for line in lines:
         done = machine.run(line, input="y\n", timeout_s=1800)
         assert done.status == 0, f"{machine.name}: {line}: {done.text[-2000:]}"
+    machine.keep(stage)
 
 
 def commands(doctor: Said) -> list[tuple[str, str]]:

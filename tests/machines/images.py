@@ -20,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.model.errors import RequirementError
@@ -52,13 +52,19 @@ class Hardware:
     root: str
     interfaces: tuple[str, str]
     packages: tuple[str, ...] = ()
+    patience: float = field(default=1, repr=False)
+    """How many times as long as elsewhere is waited for it. Disks do not depend on that."""
 
 
 UML = Hardware(name="uml", root="/dev/ubda", interfaces=("vec0", "vec1"))
 """User-mode kernels of our own: fast."""
 
 QEMU = Hardware(
-    name="qemu", root="/dev/vda", interfaces=("enp0s2", "enp0s3"), packages=("linux-image-amd64",)
+    name="qemu",
+    root="/dev/vda",
+    interfaces=("enp0s2", "enp0s3"),
+    packages=("linux-image-amd64",),
+    patience=10,
 )
 """Debian's kernel and its modules: whole."""
 

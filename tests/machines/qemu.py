@@ -1,8 +1,8 @@
-"""QEMU, which runs Debian's own kernel: a machine's command, and the end of its first boot, kept for later.
+"""QEMU, which runs Debian's own kernel: a machine's command, and what took long to come to, kept for later.
 
-Without KVM a boot takes a minute of a processor to itself, and the first one does what later ones do not. So
-it is done once for each disk: what memory and disk are like at its end stands beside the disk, and each
-machine that is new goes on from there.
+Without KVM a boot takes a minute of a processor to itself, and what doctor says to install takes several. So
+each is done once: what memory and disk are like afterwards stands beside the disks, and other machines go on
+from there.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _version() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Booted:
-    """A machine at the end of its first boot: what it changed on its disk, and its memory."""
+class Kept:
+    """A machine as it was once: what it had changed on its disk, and its memory."""
 
     folder: Path
 
@@ -71,9 +71,9 @@ class Booted:
         return self.folder.exists()
 
 
-def booted(disks: Disks, name: str) -> Booted:
-    """Where the end of a machine's first boot is, or will be once ``keep`` was called."""
-    return Booted(folder=disks.folder / f"{name}.booted-{accelerator()}-{_version()}")
+def kept(disks: Disks, name: str, stage: str) -> Kept:
+    """What a machine was like at a stage, or will be once ``keep`` was called."""
+    return Kept(folder=disks.folder / f"{name}.{stage}-{accelerator()}-{_version()}")
 
 
 def new_changes(base: Path, changes: Path) -> None:
@@ -111,7 +111,7 @@ def command(
     ]
 
 
-def keep(wanted: Booted, running: subprocess.Popen[bytes], changes: Path, monitor: Path) -> None:
+def keep(wanted: Kept, running: subprocess.Popen[bytes], changes: Path, monitor: Path) -> None:
     """Have a machine's memory saved, which ends it, and its disk with it."""
     work = Path(tempfile.mkdtemp(prefix="saving-", dir=wanted.folder.parent))
     try:

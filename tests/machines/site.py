@@ -37,6 +37,8 @@ BOOT_DEADLINE_S = 600.0
 SHUTDOWN_DEADLINE_S = 120.0
 UP = "systemctl is-system-running --wait; systemctl list-jobs --no-legend"
 """On a machine: a word for how it is, and what it has still to start."""
+BOOTED = "booted"
+"""The stage of a machine that was switched on for the first time."""
 SSH_CONFIG = Path("/etc/ssh/ssh_config")
 
 
@@ -68,8 +70,11 @@ class Machine:
     folder: Path
     disks: Disks
     process: subprocess.Popen[bytes] | None = None
-    goes_on: bool = False
-    """Whether it was switched on where its first boot ended."""
+    clock_stood_still: bool = False
+
+    @property
+    def patience(self) -> float:
+        return self.disks.hardware.patience
 
     @property
     def disk(self) -> Path:
@@ -94,11 +99,44 @@ class Machine:
         return self.folder / f"{self.name}.monitor"
 
     def switch_on(self) -> None:
-        """Start it; ``await_ssh`` tells when it can be used."""
+        """Have it start, a new one after its first boot if that was kept; then call ``await_ssh``."""
+        if self.changes.exists() or not self.go_on_from(BOOTED):
+            self._start()
+
+    def go_on_from(self, stage: str) -> bool:
+        """Have it be what it was at a stage, whatever it is now; False if that was not kept."""
+        kept = self._kept(stage)
+        if kept is None or not kept.exists():
+            return False
+        if self.process is not None:
+            self.cut_the_power()
+        self.changes.unlink(missing_ok=True)
+        qemu.new_changes(kept.changes, self.changes)
+        self._start(kept.memory)
+        self.clock_stood_still = True
+        return True
+
+    def keep(self, stage: str) -> None:
+        """Keep what it is like for ``go_on_from``, if it can be kept, and go on from there as others will."""
+        kept = self._kept(stage)
+        if kept is None or kept.exists():
+            return
+        self._await_systemd()
+        self.sh("sync")
+        assert self.process is not None
+        qemu.keep(kept, self.process, self.changes, self.monitor)
+        self.process = None
+        self.go_on_from(stage)
+        self.await_ssh()
+
+    def _kept(self, stage: str) -> qemu.Kept | None:
+        return qemu.kept(self.disks, self.name, stage) if self.disks.hardware is QEMU else None
+
+    def _start(self, memory: Path | None = None) -> None:
         assert self.process is None
         number = NAMES.index(self.name) + 10
         macs = [f"02:00:00:00:{index:02x}:{number:02x}" for index in (0, 1)]
-        argv = self._qemu(macs) if self.disks.hardware is QEMU else self._uml(macs)
+        argv = self._qemu(macs, memory) if self.disks.hardware is QEMU else self._uml(macs)
         console = self.console.open("ab")
         with console:
             # The console has to be a pipe: the kernel cannot poll a regular file.
@@ -134,37 +172,23 @@ class Machine:
             *(f"uml_dir={place}/", "umid=machine", "lsm=apparmor", "panic=-1", *wires),
         ]
 
-    def _qemu(self, macs: list[str]) -> list[str]:
-        """The command of a virtual machine. A new one goes on where its first boot ended, if kept."""
-        booted = qemu.booted(self.disks, self.name)
-        is_new = not self.changes.exists()
-        self.goes_on = is_new and booted.exists()
-        if is_new:
-            qemu.new_changes(booted.changes if self.goes_on else self.disk, self.changes)
+    def _qemu(self, macs: list[str], memory: Path | None) -> list[str]:
+        if not self.changes.exists():
+            qemu.new_changes(self.disk, self.changes)
         taps = [self.tap(index) for index in (0, 1)]
-        memory = booted.memory if self.goes_on else None
         return qemu.command(self.disks, self.changes, taps, macs, self.monitor, memory)
 
     def await_ssh(self) -> None:
         """Until it is up and has nothing more to start, whatever became of single units."""
         self._await_systemd()
-        if self.disks.hardware is QEMU and not qemu.booted(self.disks, self.name).exists():
-            self._keep()
-            self._await_systemd()
-        if self.goes_on:
+        if self.clock_stood_still:
             self.sh(f"date --set=@{time.time():.3f}")
-            self.goes_on = False
-
-    def _keep(self) -> None:
-        """Keep what it is like after its first boot, and go on from there, as others will."""
-        self.sh("sync")
-        assert self.process is not None
-        qemu.keep(qemu.booted(self.disks, self.name), self.process, self.changes, self.monitor)
-        self.process = None
-        self.switch_on()
+            self.clock_stood_still = False
+        else:
+            self.keep(BOOTED)
 
     def _await_systemd(self) -> None:
-        end = time.monotonic() + BOOT_DEADLINE_S
+        end = time.monotonic() + BOOT_DEADLINE_S * self.patience
         while True:
             said = self.run(
                 "systemctl is-system-running --wait; systemctl list-jobs --no-legend",
@@ -184,7 +208,7 @@ class Machine:
         self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300
     ) -> Said:
         """Have a shell on it carry out a script, as somebody who logs in."""
-        argv = ["ssh", "-o", "ConnectTimeout=5", f"{user}@{self.name}", script]
+        argv = ["ssh", "-o", f"ConnectTimeout={5 * self.patience:.0f}", f"{user}@{self.name}", script]
         done = subprocess.run(
             argv,
             input=input,
@@ -192,7 +216,7 @@ class Machine:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_s,
+            timeout=timeout_s * self.patience,
             check=False,
         )
         return Said(status=done.returncode, out=done.stdout, err=done.stderr)
@@ -206,7 +230,7 @@ class Machine:
     def switch_off(self) -> None:
         """Shut it down in order."""
         self.run("systemctl poweroff", timeout_s=60)
-        self._await_end(SHUTDOWN_DEADLINE_S)
+        self._await_end(SHUTDOWN_DEADLINE_S * self.patience)
 
     def cut_the_power(self) -> None:
         """It stops where it is: what was not on its disk is lost."""
@@ -272,6 +296,10 @@ class Site:
             sh("ip", "-batch", "-", input="\n".join(f"link delete {tap}" for tap in taps))
 
     @property
+    def patience(self) -> float:
+        return self.disks.hardware.patience
+
+    @property
     def wire(self) -> str:
         """What the machines call their interface in the storage network."""
         return self.disks.hardware.interfaces[STORAGE]
@@ -287,7 +315,7 @@ class Site:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
-            timeout=timeout_s,
+            timeout=timeout_s * self.patience,
             check=False,
             cwd=self.folder,
         )

@@ -136,7 +136,9 @@ def test_wifi_and_a_roam(installed: Site) -> None:
     words = ("run", *TOGETHER, "--link", "wifi=wlan0", "--ipsec", "both")
     try:
         wait_for(
-            lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out, "the association", deadline_s=60
+            lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out,
+            "the association",
+            deadline_s=60 * installed.patience,
         )
         good(installed, installed.harness(*words, *ONE))
         with measuring(installed, *words[:-2], "--ipsec", "off", *LONG) as run:
@@ -147,7 +149,7 @@ def test_wifi_and_a_roam(installed: Site) -> None:
             )
             time.sleep(4)
             run.send_signal(signal.SIGINT)
-            run.wait(60)
+            run.wait(60 * installed.patience)
         bad = [cell["reason"] for cell in cells(installed).values() if cell["status"] == "invalid"]
         assert bad and all("access point" in reason or "associat" in reason for reason in bad), bad
     finally:
@@ -401,7 +403,9 @@ def test_who_configures_the_network(installed: Site, manager: str) -> None:
     do, undo = ways[manager]
     with meanwhile(client, f"{take}; {do}", f"{undo}; {give}"):
         wait_for(
-            lambda: here in client.sh(f"ip address show {wire}"), f"the address by {manager}", deadline_s=60
+            lambda: here in client.sh(f"ip address show {wire}"),
+            f"the address by {manager}",
+            deadline_s=60 * installed.patience,
         )
         with as_before(installed):
             good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))

@@ -318,8 +318,29 @@ class Site:
             timeout=timeout_s * self.patience,
             check=False,
             cwd=self.folder,
+            env={**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"},
         )
         return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+
+    @property
+    def programs(self) -> Path:
+        """What stands here comes before our own programs."""
+        return self.folder / "bin"
+
+    def use_fio_of(self, machine: Machine) -> None:
+        """Have the fio of a machine's release here, as one has who sits at a machine of that release."""
+        files = "/usr/bin/fio $(ldd /usr/bin/fio | grep -o '/[^ ]*')"
+        argv = ["ssh", f"root@{machine.name}", f"tar --create --dereference --absolute-names {files}"]
+        place = self.programs / "of-fio"
+        place.mkdir(parents=True)
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as sent:
+            extract = ["tar", "--extract", f"--directory={place}"]
+            subprocess.run(extract, stdin=sent.stdout, stderr=subprocess.DEVNULL, check=True)
+        fio = self.programs / "fio"
+        libraries = ":".join(sorted({str(file.parent) for file in place.glob("**/*.so*")}))
+        loader = f"{place}/lib64/ld-linux-x86-64.so.2 --library-path {libraries}"
+        fio.write_text(f'#!/bin/sh\nexec {loader} {place}/usr/bin/fio "$@"\n', encoding="utf-8")
+        fio.chmod(0o755)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -134,6 +135,8 @@ class Machine:
 
     def _start(self, memory: Path | None = None) -> None:
         assert self.process is None
+        # setpriv(1) has the machine die with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
+        assert threading.current_thread() is threading.main_thread()
         number = NAMES.index(self.name) + 10
         macs = [f"02:00:00:00:{index:02x}:{number:02x}" for index in (0, 1)]
         argv = self._qemu(macs, memory) if self.disks.hardware is QEMU else self._uml(macs)
@@ -190,10 +193,7 @@ class Machine:
     def _await_systemd(self) -> None:
         end = time.monotonic() + BOOT_DEADLINE_S * self.patience
         while True:
-            said = self.run(
-                "systemctl is-system-running --wait; systemctl list-jobs --no-legend",
-                timeout_s=BOOT_DEADLINE_S,
-            )
+            said = self.run(UP, timeout_s=BOOT_DEADLINE_S)
             state, *jobs = said.out.splitlines() or [""]
             if state in ("running", "degraded") and not jobs:
                 return

@@ -89,6 +89,8 @@ def command(
     """What runs a machine, by the processor's help where that is to be had; it goes on from ``memory``."""
     # Without these, Debian's kernels stop at their first page tables under TCG.
     processor = "host" if accelerator() == "kvm" else "max,la57=off,smap=off,smep=off"
+    # TCG speculates nothing, so there is nothing to mitigate.
+    words = "console=ttyS0 quiet panic=-1" + (" mitigations=off" if accelerator() == "tcg" else "")
     networks = [
         word
         for index, (tap, mac) in enumerate(zip(taps, macs, strict=True))
@@ -103,7 +105,7 @@ def command(
         *("-display", "none", "-nodefaults", "-no-user-config", "-serial", "stdio"),
         *("-monitor", f"unix:{monitor},server=on,wait=off"),
         *("-kernel", str(disks.folder / "vmlinuz"), "-initrd", str(disks.folder / "initrd.img")),
-        *("-append", f"root={disks.hardware.root} rw console=ttyS0 quiet panic=-1"),
+        *("-append", f"root={disks.hardware.root} rw {words}"),
         *("-drive", f"file={changes},if=virtio,format=qcow2,cache=unsafe", *networks),
         # Tells the kernel that it is a copy: who goes on from the same memory has other random numbers.
         *("-device", "vmgenid,guid=auto"),

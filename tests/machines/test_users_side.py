@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.machines.runs import (
     cells,
     good,
     measuring,
+    newest_run,
     refused,
     snapshots,
     wait_for,
@@ -65,9 +67,13 @@ def test_jumbo_frames(installed: Site) -> None:
 
     mtu(9000)
     try:
-        good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+        good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE[:2], *ONE[3:])))
     finally:
         mtu(1500)
+    records = [json.loads(file.read_bytes()) for file in newest_run(installed).glob("probes/*.tcp.*.json")]
+    packets = {record["ipsec"]: record["figures"]["pmtu_bytes"] for record in records}
+    # ESP takes some of each packet.
+    assert packets.pop("off") == 9000 and packets and all(8900 < size < 9000 for size in packets.values())
 
 
 def test_two_initiators(installed: Site) -> None:

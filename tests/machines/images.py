@@ -205,7 +205,7 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
         return wanted
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    with _alone(cache / "lock"), _work_folder(cache) as work:
+    with _alone(cache / f"{suite}-{hardware.name}.lock"), _work_folder(cache) as work:
         if wanted.exists():  # by whoever was at it before us
             return wanted
         _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "user", "-f", str(work / "id_ed25519")])
@@ -282,7 +282,7 @@ def _add_identity(tar: tarfile.TarFile, name: str, hardware: Hardware, work: Pat
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Wait until nobody else makes disks; the lock ends with its process, however that ends."""
+    """Wait until nobody else makes the same disks; the lock ends with its process, however that ends."""
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -71,6 +71,7 @@ def test_jumbo_frames(installed: Site) -> None:
     finally:
         mtu(1500)
     records = [json.loads(file.read_bytes()) for file in newest_run(installed).glob("probes/*.tcp.*.json")]
+    assert {record["status"] for record in records} == {"ok"}, [record["reason"] for record in records]
     packets = {record["ipsec"]: record["figures"]["pmtu_bytes"] for record in records}
     # ESP takes some of each packet.
     assert packets.pop("off") == 9000 and packets and all(8900 < size < 9000 for size in packets.values())

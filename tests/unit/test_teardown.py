@@ -456,7 +456,8 @@ def test_whatever_step_fails_other_cells_are_measured(failure: Failure, failing_
     # Only what all columns share, and the description of the hosts at the end, may stop a whole run.
     shared = re.compile(
         r"test -e /sys/module/brd|modprobe|dd |/usr/bin/python3 -c|write .*(/private/chap|/etc/iscsi/)"
-        r"|test -d /sys/kernel/config/target|daemon iscsid|sh -c 'test -d /run/systemd|lscpu$|sh -c .\"\$@\" 2>&1"
+        r"|test -d /sys/kernel/config/target|daemon iscsid|sh -c 'test -d /run/systemd|lscpu$"
+        r"|sh -c .\"\$@\" 2>&1"
     )
     assert stopped
     assert [c for c in stopped if not shared.match(str(c).partition(": ")[2])] == []

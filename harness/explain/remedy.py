@@ -24,7 +24,7 @@ HALVED = {
     "device": (0.5, "a device that takes half the time"),
     "link": (0.5, "a link of twice the rate"),
     "transport": (0.0, "no R2T and no headers (at best: {})"),
-    "esp-framing": (0.0, "no ESP headers (at best: larger frames)"),
+    "framing": (0.0, "no headers of its own (at best: larger frames)"),
     "crypto": (0.5, "a cipher that takes half the time"),
     "cpu": (0.5, "a core twice as fast"),
 }

@@ -16,7 +16,7 @@ from harness.model import TRANSPORTS
 from harness.model.escape import printable
 from harness.table.options import Choice
 
-_SHORT = {"round_trip": "round trip", "esp_framing": "ESP framing"}
+_SHORT = {"round_trip": "round trip"}
 """Headings of the parts whose names are not words."""
 
 
@@ -54,10 +54,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def short(name: str, cells: Sequence[Explained]) -> str:
-    """The heading of a part of these cells: of their transport its title, if they have the same."""
+    """The heading of a part of these cells: by their transport or protection, if they have the same."""
     carried_by = {cell.evidence.transport for cell in cells} - {None}
     if name == "transport" and len(carried_by) == 1:
         return TRANSPORTS.get(carried_by.pop() or "", name)
+    framed = {cell.evidence.of_column.framed for cell in cells if cell.evidence.is_protected}
+    if name == "framing" and len(framed) == 1:
+        return f"{framed.pop()} framing"
     return _SHORT.get(name, name)
 
 
@@ -69,7 +72,7 @@ def sentence(cell: Explained) -> str:
         return f"no verdict: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
-        f"limited by {verdict.limited_by.words(cell.evidence.transport)}{detail}: {verdict.reason}; "
+        f"limited by {verdict.limited_by.words(cell.evidence.of_column)}{detail}: {verdict.reason}; "
         f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
@@ -111,7 +114,7 @@ def _summary(name: str, cells: Sequence[Explained]) -> str:
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
-        what = limit.words(found[0].evidence.transport)
+        what = limit.words(found[0].evidence.of_column)
         parts.append(f"limited by {what}{detail}: {names} ({_shares(found)}confidence {confidence})")
     return f"{name}: {'; '.join(parts)}."
 
@@ -129,10 +132,10 @@ def _untold(cells: Sequence[Explained]) -> list[str]:
         for limit in either:
             lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
             shares[limit] = (min(lows), max(highs))
-        transport = found[0].evidence.transport
-        words = " or ".join(limit.words(transport) for limit in either)
+        column = found[0].evidence.of_column
+        words = " or ".join(limit.words(column) for limit in either)
         which = "the evidence does not say which"
-        parts.append(f"limited by {words}, {which}: {names} ({in_words(shares, transport)} of the time)")
+        parts.append(f"limited by {words}, {which}: {names} ({in_words(shares, column)} of the time)")
     return parts
 
 

@@ -20,7 +20,7 @@ from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
 from harness.explain.waterfall import Reading
-from harness.model import TRANSPORTS
+from harness.model import TRANSPORTS, Column
 from harness.model.units import format_size
 
 NEAR = 0.7
@@ -46,19 +46,20 @@ class Limit(enum.StrEnum):
     LINK = "link"
     ROUND_TRIP = "round-trip"
     TRANSPORT = "transport"
-    ESP_FRAMING = "esp-framing"
+    FRAMING = "framing"
     CRYPTO = "crypto"
     CPU = "cpu"
     UNKNOWN = "unknown"
 
-    def words(self, transport: str | None) -> str:
-        """For people; ``transport`` is the cell's."""
+    def words(self, column: Column) -> str:
+        """For people, of a cell of that column."""
+        transport = TRANSPORTS.get(column.transport or "", "the transport")
         return {
             "device": "the device",
             "link": "the link's rate",
             "round-trip": "the round trip",
-            "transport": f"{TRANSPORTS.get(transport or '', 'the transport')}'s own round trips and headers",
-            "esp-framing": "ESP's framing",
+            "transport": f"{transport}'s own round trips and headers",
+            "framing": f"{column.framed or 'the protection'}'s framing",
             "crypto": "crypto work",
             "cpu": "processor work outside crypto",
             "unknown": "something unexplained",
@@ -108,7 +109,7 @@ CATEGORY = {
     "round_trip": Limit.ROUND_TRIP,
     "window": Limit.ROUND_TRIP,
     "transport": Limit.TRANSPORT,
-    "esp_framing": Limit.ESP_FRAMING,
+    "framing": Limit.FRAMING,
     "crypto": Limit.CRYPTO,
     "cpu": Limit.CPU,
     "rest": Limit.UNKNOWN,
@@ -280,9 +281,9 @@ def _reason(
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
         names = " or ".join(
-            limit.words(evidence.transport) for limit in sorted(rivals[:3], key=list(Limit).index)
+            limit.words(evidence.of_column) for limit in sorted(rivals[:3], key=list(Limit).index)
         )
-        parts = f" ({in_words(either, evidence.transport)})" if either else ""
+        parts = f" ({in_words(either, evidence.of_column)})" if either else ""
         words = f"the evidence allows {names}{parts}"
     elif guess.depth == 1:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
@@ -300,10 +301,10 @@ def _reason(
     return "; ".join((words, *evidence.missing, *_lacking(evidence)))
 
 
-def in_words(either: Mapping[Limit, tuple[float, float]], transport: str | None) -> str:
+def in_words(either: Mapping[Limit, tuple[float, float]], column: Column) -> str:
     """``crypto work 45-55 %, processor work outside crypto 40-48 %``."""
     return ", ".join(
-        f"{limit.words(transport)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
+        f"{limit.words(column)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
         for limit, (low, high) in either.items()
     )
 

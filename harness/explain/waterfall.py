@@ -25,7 +25,7 @@ MODEL = 0.02
 
 PARTS = (
     *("device", "link", "round_trip", "window", "transport"),
-    *("esp_framing", "crypto", "cpu", "queue", "rest"),
+    *("framing", "crypto", "cpu", "queue", "rest"),
 )
 
 At = Callable[[Span], float]
@@ -181,7 +181,7 @@ def parts(reading: Reading) -> dict[str, float]:
             "round_trip": reading.path.round_trip_ns,
             "window": reading.path.window_ns,
             "transport": reading.path.transport_ns,
-            "esp_framing": reading.path.framing_ns,
+            "framing": reading.path.framing_ns,
         }
         found |= {name: value for name, value in path.items() if value > 0}
     if reading.crypto_ns:

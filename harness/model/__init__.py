@@ -315,6 +315,11 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
         """What protects it, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty for nothing."""
         return " + ".join(_PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
 
+    @property
+    def framed(self) -> str:
+        """Whose framing its packets have: ``ESP``, ``MACsec and WireGuard``."""
+        return " and ".join(protocol(name) for name in self.protection)
+
     def shown(self, *, is_unencrypted: bool) -> str:
         """The label for people, who are to know if ESP leaves the data readable."""
         return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label

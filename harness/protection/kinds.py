@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.analysis import theory
+from harness.hosts import Host
 from harness.model import MACSEC, WIREGUARD, IpsecMode, Proposal
-from harness.protection import ipsec, macsec, wireguard
+from harness.network.links import LinkPath
+from harness.protection import barrier, ipsec, macsec, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
 from harness.protection.kind import Kind, Run
 
+MODULES = ipsec.MODULES
+"""What all need: the barrier is made of xfrm policies."""
+
 OTHERS = {MACSEC: macsec.MODULES, WIREGUARD: wireguard.MODULES}
-"""Those that are no proposals, with the kernel modules that they need."""
+"""Those that are no proposals, with the kernel modules that they need beside these."""
 
 
 def of_run(run: Run) -> dict[str, Kind]:
@@ -23,9 +28,9 @@ def of_run(run: Run) -> dict[str, Kind]:
     return {MACSEC: macsec.Macsec(run=run), WIREGUARD: wireguard.WireGuard(run=run), **proposals}
 
 
-def modules(protection: Sequence[str]) -> tuple[str, ...]:
-    """The kernel modules of a stack; xfrm's are the barrier's too."""
-    return (*ipsec.MODULES[:1], *(m for name in protection for m in OTHERS.get(name, ipsec.MODULES)))
+def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
+    """What a host still has of the protections of these paths, and of their barriers."""
+    return [*ipsec.left_over(host, paths), *barrier.left_over(host, paths)]
 
 
 def framing(

@@ -132,6 +132,11 @@ class Layer(Protocol):
     @property
     def agreed(self) -> dict[str, str]: ...
 
+    @property
+    def header_bytes(self) -> int:
+        """The most that an interface of the path within counts of a frame beside its packet."""
+        ...
+
     def look(self) -> tuple[Look, Look]:
         """Both ends now, the initiator's first. CommandFailed if one does not answer."""
         ...

@@ -24,7 +24,7 @@ from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.kind import Ground, Run
-from harness.protection.layer import due_by_number
+from harness.protection.layer import HEADER_BYTES, due_by_number
 from harness.protection.overlay import Carried, OverlayLayer
 
 MODULES = ("macsec",)
@@ -214,6 +214,7 @@ class Macsec:
                 watchers=watchers,
                 sealed_bytes=ETHERTYPE_BYTES,
                 around_bytes=SECTAG_BYTES + ICV_BYTES,
+                header_bytes=HEADER_BYTES,
                 due_of=due_by_number,
                 agreed=agreed(watchers.carried(), keys, mtu_bytes),
             )

@@ -253,7 +253,7 @@ class OverlayLayer:
     """Interfaces over ``below``, whose path is ``within``.
 
     Of what the kernel counts for each packet, ``sealed_bytes`` are not the packet's own; on the link it takes
-    ``around_bytes`` more than the packet.
+    ``around_bytes`` more than the packet, and the interface above counts up to ``header_bytes`` more.
     """
 
     title: str
@@ -262,6 +262,7 @@ class OverlayLayer:
     watchers: Watchers
     sealed_bytes: int
     around_bytes: int
+    header_bytes: int
     due_of: Callable[[Tally, Tally, int], Due]
     agreed: dict[str, str]
 

@@ -206,6 +206,8 @@ class WireGuard:
                 watchers=watchers,
                 sealed_bytes=HEADER_BYTES + TAG_BYTES,
                 around_bytes=AROUND_BYTES,
+                # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
+                header_bytes=HEADER_BYTES + TAG_BYTES + BLOCK_BYTES - 1,
                 due_of=due,
                 agreed=agreed(watchers.carried(), mtu_bytes),
             )

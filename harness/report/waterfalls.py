@@ -16,7 +16,7 @@ _COLOURS = {
     "round_trip": 5,
     "window": 5,
     "transport": 2,
-    "esp_framing": 3,
+    "framing": 3,
     "crypto": 1,
     "cpu": 6,
 }

@@ -151,7 +151,8 @@ class Columns:
             path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
         if path is not up[-1][0].below:
             stack.enter_context(overlay.passing(self.journal, path))
-        header_bytes = proof.RADIO_HEADER_BYTES if wifi_path is not None else HEADER_BYTES
+        headers = [proof.RADIO_HEADER_BYTES if wifi_path is not None else HEADER_BYTES]
+        headers += [layer.header_bytes for layer, _ in up]
         return ColumnPath(
             link=link,
             path=path,
@@ -159,7 +160,7 @@ class Columns:
                 proof.Watched(
                     path=layer.below, capture=watching, layer=layer, portal=path, header_bytes=header_bytes
                 )
-                for layer, watching in up
+                for (layer, watching), header_bytes in zip(up, headers, strict=False)
             ),
             agreed={name: layer.agreed for name, (layer, _) in zip(column.protection, up, strict=True)},
             control=control,

@@ -14,7 +14,7 @@ from harness.model.errors import HarnessError
 from harness.network import interfaces, links
 from harness.network.links import LinkPath
 from harness.network.paths import openflow
-from harness.protection import barrier, ipsec
+from harness.protection import kinds
 from harness.storage import transports
 
 SCRIPT = search(
@@ -29,10 +29,7 @@ def find(host: Host, tag: str, paths: Sequence[LinkPath] = ()) -> list[str]:
     ``paths`` are those that the run has brought up, by which its states and policies are known.
     """
     found = host.run(["sh", "-c", SCRIPT, "sh", tag], check=False).stdout.splitlines()
-    return [
-        f"{line} is still there"
-        for line in (*found, *ipsec.left_over(host, paths), *barrier.left_over(host, paths))
-    ]
+    return [f"{line} is still there" for line in (*found, *kinds.left_over(host, paths))]
 
 
 def tell(journal: Journal, hosts: Iterable[Host], tag: str, paths: Sequence[LinkPath]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
-from harness.protection import ipsec
+from harness.protection import kinds
 from harness.storage import backing, transports
 
 ONLY_LOOKED_FOR = backing.MODULES
@@ -15,9 +15,10 @@ def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
     """The kernel modules that each transport of a plan needs, by role."""
     if plan.probing:
         return {}
-    kinds = {plan.backing.kind}
+    stores = {plan.backing.kind}
     return {
-        name: {role: transports.named(name).modules(role, kinds) for role in ENDS} for name in plan.transports
+        name: {role: transports.named(name).modules(role, stores) for role in ENDS}
+        for name in plan.transports
     }
 
 
@@ -32,7 +33,7 @@ def of(plan: Plan) -> dict[str, list[str]]:
         if any(link.duplex is Duplex.HALF for link in plan.links.values()):
             shaping += links.HALF_DUPLEX_MODULES
         if any(column.protection for column in plan.columns):
-            shaping += ipsec.MODULES
+            shaping += kinds.MODULES
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping += links.SHAPING_MODULES
         shaping += [

@@ -1,4 +1,4 @@
-"""Every kind of protection, alone and within another: one matrix on the lab's own kernel, each layer proved."""
+"""Every kind of protection, alone and within another: one matrix on the own kernel, each layer proved."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_the_verdict_is_what_was_put_in(cells: list[Judged]) -> None:
 def test_every_experiment_is_there(cells: list[Judged]) -> None:
     assert {cell.experiment for cell in cells} == {experiment.name for experiment in EXPERIMENTS}
     counts = Counter(cell.injected for cell in cells)
-    assert set(counts) == set(Limit) - {Limit.UNKNOWN, Limit.ESP_FRAMING}
+    assert set(counts) == set(Limit) - {Limit.UNKNOWN, Limit.FRAMING}
     assert min(counts.values()) >= 4
 
 

@@ -12,7 +12,7 @@ from harness.model import End, IpsecMode
 from harness.network.links import LinkPath
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.witness import Report, Witnesses, received, sent
-from harness.protection.layer import ETHERTYPE_IPV4, Carried, Due, Look, Tally, due_by_number
+from harness.protection.layer import ETHERTYPE_IPV4, HEADER_BYTES, Carried, Due, Look, Tally, due_by_number
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"
@@ -74,6 +74,10 @@ class EspLayer:
     def within(self) -> LinkPath:
         """IPsec protects the addresses that are there."""
         return self.below
+
+    @property
+    def header_bytes(self) -> int:
+        return HEADER_BYTES
 
     def look(self) -> tuple[Look, Look]:
         near, far = self.witnesses.look()

@@ -93,7 +93,7 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
             if not plan.kernels_apart:
                 protected = any(column.protection for column in plan.columns)
-                doctor.require(host, role, protected=protected)
+                doctor.require(host, role, protected=protected, carried_by=plan.transports)
             return host
 
         # The initiators first: a session that a killed run left can be ended only while its target is still

@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.hosts import Host, NamespaceHost, programs, remote
 from harness.hosts import packages as further_packages
 from harness.hosts.packages import Package
+from harness.model import ISCSI, TRANSPORTS
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
@@ -25,21 +26,20 @@ from harness.testbeds import lab, trial
 from harness.testbeds.lab import kernel
 from harness.testbeds.requirements import (
     ALWAYS,
-    BACKEND_MODULES,
     IPSEC,
     IPSEC_PORTS,
-    MODULES,
     Listener,
     MachineFacts,
     install_command,
     look_at,
     look_on,
+    modules,
     packages,
     wanted,
 )
 
 HOST_MODULES = (
-    *(*MODULES["target"], *BACKEND_MODULES["target"], *backing.MODULES, *MODULES["initiator"]),
+    *(*modules("target", ISCSI), *backing.MODULES, *modules("initiator", ISCSI)),
     *(*links.MODULES, *switches.MODULES, *links.HALF_DUPLEX_MODULES, *ipsec.MODULES),
 )
 OLDEST_PYTHON = (3, 9)
@@ -139,7 +139,8 @@ def _kernel_finding() -> Finding:
         return Finding(where="kernel", state=State.NOTE, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
-        text = "the lab's own kernel, for real WiFi, modelled disks and virtual time, is not built"
+        purposes = "real WiFi, WireGuard, NVMe/TCP, modelled disks and virtual time"
+        text = f"the lab's own kernel, for {purposes}, is not built"
         return Finding(where="kernel", state=State.NOTE, text=text, mend=build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
     return Finding(where="kernel", state=State.OK, text=text)
@@ -206,8 +207,8 @@ def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
     for machine in taking_part:
         role = machine.role
         asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
-        modules = (*MODULES[role], *BACKEND_MODULES[role], *ipsec.MODULES)
-        words = [package.word for package in asked] + [f"module:{name}" for name in modules]
+        names = (*(name for each in TRANSPORTS for name in modules(role, each)), *ipsec.MODULES)
+        words = [package.word for package in asked] + [f"module:{name}" for name in names]
         words += IPSEC_PORTS[role]
         try:
             facts, said = look_at(machine.address, machine.name, words)
@@ -305,10 +306,10 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
     if not facts.is_root:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
         yield finding(State.MISSING, f"expected root's rights: {last}", remote.advice(last))
-    needs = {ALWAYS, IPSEC}
+    needs = {ALWAYS, IPSEC, ISCSI}
     optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
     others = list(itertools.chain(*optional.values()))
-    yield from _part_findings(where, role, facts, needs, backends=BACKEND_MODULES[role], others=others)
+    yield from _part_findings(where, role, facts, needs, modules(role, ISCSI), others=others)
     if others:
         # One command for a machine: if anything has to be installed, that command includes it all.
         is_told = any(facts.lacks(package) for package in wanted(role, needs))
@@ -323,6 +324,10 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
             + "; the command above also installs them" * is_told,
             "" if is_told else install_command(facts, others),
         )
+    for transport in TRANSPORTS.keys() - {ISCSI}:
+        if absent := _absent_modules(facts, modules(role, transport)):
+            text = f"without the kernel modules {', '.join(absent)}, --transport {transport} is not possible"
+            yield finding(State.NOTE, f"not needed by every run: {text}")
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(State.NOTE, f"it is in use by {runs}", "wait for it")
@@ -349,17 +354,23 @@ OPTIONAL = {
 """What a run loses without a package that not every run needs, by its word in packages.txt."""
 
 
-def require(host: Host, role: str, *, protected: bool) -> None:
+def require(host: Host, role: str, *, protected: bool, carried_by: Collection[str] = (ISCSI,)) -> None:
     """RequirementError naming all that a host lacks for its role, and how to get it.
 
     If ``protected``, a process that listens on the port of the run's IKE daemon counts as well.
+    ``carried_by`` are the run's transports. The kernel may lack one of several: its columns are skipped.
     """
-    needs = {ALWAYS, IPSEC} if protected else {ALWAYS}
+    needs = {ALWAYS, *carried_by, *([IPSEC] if protected else [])}
+    needed = [name for each in carried_by for name in transports.named(each).modules(role, ())]
+    if len(carried_by) > 1:
+        needed = []
     words = [package.word for package in wanted(role, needs)]
-    words += [f"module:{name}" for name in (*MODULES[role], *ipsec.MODULES)]
+    words += [f"module:{name}" for name in (*needed, *ipsec.MODULES)]
     words += IPSEC_PORTS[role] if protected else ()
     facts = look_on(host, words)
-    problems = [finding for finding in _part_findings(host.name, role, facts, needs) if not finding.ok]
+    problems = [
+        finding for finding in _part_findings(host.name, role, facts, needs, needed) if not finding.ok
+    ]
     if protected and facts.listeners:
         problems.append(_taken_port(host.name, facts.listeners))
     if problems:
@@ -374,11 +385,11 @@ def _part_findings(
     role: str,
     facts: MachineFacts,
     needs: Collection[str],
+    needed: Sequence[str],
     *,
-    backends: Sequence[str] = (),
     others: Sequence[Package] = (),
 ) -> Iterator[Finding]:
-    """Packages, Python, namespaces and modules that a role needs for any of ``needs``.
+    """Packages, Python and namespaces that a role needs for any of ``needs``; ``needed`` are kernel modules.
 
     The command that installs missing packages installs ``others`` with them.
     """
@@ -403,8 +414,7 @@ def _part_findings(
         yield finding(
             State.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
-    modules = (*MODULES[role], *backends, *(ipsec.MODULES if IPSEC in needs else ()))
-    absent = _absent_modules(facts, modules)
+    absent = _absent_modules(facts, (*needed, *(ipsec.MODULES if IPSEC in needs else ())))
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
         yield finding(State.MISSING, text, _modules_advice(facts))
@@ -425,8 +435,8 @@ def _modules_advice(facts: MachineFacts) -> str:
     return "use a kernel that has these modules"
 
 
-def _absent_modules(facts: MachineFacts, modules: Sequence[str]) -> list[str]:
-    return [name for name in modules if f"module:{name}" in facts.absent]
+def _absent_modules(facts: MachineFacts, names: Sequence[str]) -> list[str]:
+    return [name for name in names if f"module:{name}" in facts.absent]
 
 
 def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:

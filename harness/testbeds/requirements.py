@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from harness.hosts import Host, programs, remote
 from harness.hosts.packages import ALL, Package, listed
+from harness.model import BackingKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
 from harness.protection.ipsec import IKE_PORT
-from harness.storage.iscsi import initiator, target
+from harness.storage import transports
 
 LOOK_DEADLINE_S = 60.0
 """Limit for connecting and checking, which takes a second or two."""
@@ -34,11 +35,10 @@ def packages() -> list[Package]:
     return listed(ALL)
 
 
-MODULES = {"target": target.MODULES, "initiator": initiator.MODULES}
-"""The kernel modules that each role always needs, by modprobe(8)'s names."""
+def modules(role: str, transport: str) -> tuple[str, ...]:
+    """The kernel modules of a role for any kind of storage, by modprobe(8)'s names."""
+    return transports.named(transport).modules(role, tuple(BackingKind))
 
-BACKEND_MODULES = {"target": (*target.BLOCK_MODULES, *target.FILE_MODULES), "initiator": ()}
-"""Modules of which the kind of storage decides which one is needed."""
 
 IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
 """Ports that must be free for columns with IPsec, as words for ``facts.sh``."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
-from harness.model import BackingKind
+from harness.model import ISCSI, BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
@@ -22,7 +22,7 @@ from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
 from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
 from harness.storage.transport import NoAnswer
-from harness.testbeds.requirements import BACKEND_MODULES, MODULES
+from harness.testbeds.requirements import modules
 
 LOOPBACK = "127.0.0.1"
 PORT = target.PORT + ipsec.PORTS_COVERED
@@ -78,7 +78,7 @@ def _export(journal: Journal, host: Host, tag: str) -> None:
 @contextlib.contextmanager
 def _target(journal: Journal, host: Host, tag: str, secret: str) -> Iterator[IscsiTarget]:
     """A target of a few MiB of memory, on loopback."""
-    for module in (*MODULES["target"], *BACKEND_MODULES["target"]):
+    for module in modules("target", ISCSI):
         host.run(["modprobe", module])
     target.mount_configfs(host)
     name, image = f"harness-{tag}-0", str(PRIVATE / f"trial-{tag}.img")
@@ -104,7 +104,7 @@ def _target(journal: Journal, host: Host, tag: str, secret: str) -> Iterator[Isc
 
 def _log_in(journal: Journal, host: Host, tag: str, folder: Path) -> str:
     """Log in to a target on the machine itself; without LIO, to nobody, so that iscsid has to refuse."""
-    for module in MODULES["initiator"]:
+    for module in modules("initiator", ISCSI):
         host.run(["modprobe", module])
     secret, name = secrets.token_hex(8), iqn(tag, "initiator")
     session = IscsiSession(iqn(tag, "trial"), LOOPBACK, PORT, name)
@@ -133,8 +133,8 @@ def _be_refused(journal: Journal, host: Host, session: IscsiSession) -> str:
 
 def _has_lio(host: Host) -> bool:
     python = host.run([programs.PYTHON, "-I", "-c", "import rtslib_fb"], check=False)
-    modules = [*MODULES["target"], *BACKEND_MODULES["target"]]
-    kernel = [host.run(["modprobe", "--dry-run", "--quiet", name], check=False) for name in modules]
+    names = modules("target", ISCSI)
+    kernel = [host.run(["modprobe", "--dry-run", "--quiet", name], check=False) for name in names]
     return all(done.status == 0 for done in (python, *kernel))
 
 

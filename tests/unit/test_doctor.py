@@ -40,7 +40,7 @@ interface wlan0 192.168.1.11/24 (WiFi)
 """
 NAS = Machine(role="target", name="target", address=Address("ssh://root@nas"))
 LAPTOP = Machine(role="initiator", name="initiator", address=Address("local"))
-NEEDS = {"", "ipsec", *doctor.OPTIONAL, "several"}
+NEEDS = {"", "iscsi", "ipsec", *doctor.OPTIONAL, "several"}
 ROLES = {"lab", "target", "initiator", "controller", "make"}
 
 
@@ -81,7 +81,7 @@ def test_each_role_has_the_programs_that_it_is_known_to_start() -> None:
         "initiator": {"program:iscsiadm", "program:tcpdump", "program:ip", "program:modprobe", "program:fio"},
     }
     for role, words in known.items():
-        assert words <= {package.word for package in requirements.wanted(role, {""})}
+        assert words <= {package.word for package in requirements.wanted(role, {"", "iscsi"})}
         assert "program:/usr/sbin/charon-systemd" in {p.word for p in requirements.wanted(role, {"ipsec"})}
     assert not {p.name for p in requirements.packages() if "sshd" in p.shown_by}, "it would open a service"
 
@@ -92,7 +92,7 @@ def test_each_role_has_the_programs_that_it_is_known_to_start() -> None:
 def test_a_machine_that_has_everything() -> None:
     assert said(FINE) == [
         "ok: ssh://root@nas: reached as root; Debian GNU/Linux 12 (bookworm), Linux 6.1.0-28-amd64",
-        f"ok: all {len(requirements.wanted('target', {'', 'ipsec'}))} packages are installed",
+        f"ok: all {len(requirements.wanted('target', {'', 'ipsec', 'iscsi'}))} packages are installed",
         "ok: its kernel has all modules",
         "ok: 1 GiB are free in /var/tmp, for --backing file",
         "ok: interfaces: eth0 192.168.1.10/24, wlan0 192.168.1.11/24 (WiFi)",
@@ -279,6 +279,26 @@ def test_a_run_does_not_demand_what_is_only_noted() -> None:
         "absent program:iw\nabsent program:ethtool\nabsent program:pki\nabsent module:target_core_iblock\n"
     )
     require(host_that_says(FINE + notes).host("initiator"), "initiator", protected=True)
+
+
+def test_a_run_is_held_to_what_its_transports_need() -> None:
+    """The kernel may lack one of several; packages are all asked for."""
+    no_lio = host_that_says(FINE + "absent python:rtslib_fb\nabsent module:iscsi_target_mod\n").host("target")
+    require(no_lio, "target", protected=False, carried_by=("nvme-tcp",))
+    with pytest.raises(RequirementError, match=r"python3-rtslib-fb .*lacks iscsi_target_mod"):
+        require(no_lio, "target", protected=False, carried_by=("iscsi",))
+    no_nvme = host_that_says(FINE + "absent module:nvmet_tcp\n").host("target")
+    require(no_nvme, "target", protected=False, carried_by=("iscsi", "nvme-tcp"))
+    with pytest.raises(RequirementError, match="lacks nvmet_tcp"):
+        require(no_nvme, "target", protected=False, carried_by=("nvme-tcp",))
+
+
+def test_a_kernel_without_nvme_tcp_is_a_note() -> None:
+    (note,) = [line for line in said(FINE + "absent module:nvmet_tcp\n") if not line.startswith("ok: ")]
+    assert note == (
+        "note: not needed by every run: without the kernel modules nvmet_tcp, --transport nvme-tcp is not "
+        "possible"
+    )
 
 
 # The look itself, on this machine, some of whose programs are scripts

@@ -455,7 +455,8 @@ def test_whatever_step_fails_other_cells_are_measured(failure: Failure, failing_
         assert all(record.reason for record in bad), where
     # Only what all columns share, and the description of the hosts at the end, may stop a whole run.
     shared = re.compile(
-        r"test -e /sys/module/brd|modprobe|dd |/usr/bin/python3 -c|write .*(/private/chap|/etc/iscsi/)"
+        r"test -e /sys/module/brd|test -d /sys/kernel/config/"
+        r"|modprobe|dd |/usr/bin/python3 -c|write .*(/private/chap|/etc/iscsi/)"
         r"|daemon iscsid|sh -c 'test -d /run/systemd|lscpu$|sh -c .\"\$@\" 2>&1"
     )
     assert stopped

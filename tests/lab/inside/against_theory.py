@@ -14,6 +14,7 @@ import contextlib
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -30,7 +31,8 @@ from harness.storage import disks
 from harness.storage.disks import MIB, FlashDisk
 from harness.storage.iscsi import initiator
 from harness.storage.iscsi.initiator import IscsiSession
-from harness.storage.iscsi.target import PORT, Backstore, IscsiTarget, iqn
+from harness.storage.iscsi.target import Backstore, IscsiTarget, iqn
+from harness.storage.transport import Disk
 
 FOLDER = Path("/run/theory")
 SIZE_BYTES = 64 * MIB
@@ -129,7 +131,8 @@ class Up(msgspec.Struct, frozen=True, kw_only=True):
 
     framing: Framing
     path: links.LinkPath
-    disk: initiator.RemoteDisk
+    disk: Disk
+    session: dict[str, str]
 
 
 class Lab:
@@ -163,7 +166,8 @@ class Lab:
             charon.running(host, FOLDER / name, log=log, plugins=charon.BASE_PLUGINS, port=port)
         )
 
-    def bring_up(self, framing: Framing, index: int) -> Up:
+    def link(self, framing: Framing, index: int) -> links.LinkPath:
+        """A link with its protection, in a steady state."""
         path = self.stack.enter_context(
             links.bring_up(
                 self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
@@ -187,6 +191,10 @@ class Lab:
                     credentials=self.credentials,
                 )
             )
+        return path
+
+    def bring_up(self, framing: Framing, index: int) -> Up:
+        path = self.link(framing, index)
         target = IscsiTarget(
             iqn=iqn(self.tag, framing.name),
             backstore=self.store,
@@ -199,11 +207,8 @@ class Lab:
         self.stack.enter_context(self.journal.hold(path.target, target))
         session = IscsiSession(target.iqn, path.target_address, path.port, self.name)
         self.stack.enter_context(self.journal.hold(self.near, session))
-        return Up(
-            framing=framing,
-            path=path,
-            disk=initiator.await_disk(self.near, session, serial=self.store),
-        )
+        disk = initiator.await_disk(self.near, session, serial=self.store)
+        return Up(framing=framing, path=path, disk=disk, session=initiator.negotiated(disk))
 
 
 def job_file(ups: list[Up]) -> str:
@@ -278,17 +283,25 @@ def cell(short: Section, long: Section) -> Cell:
 
 def connection(path: links.LinkPath) -> tuple[int, int]:
     """The target's MSS and window, as ss(8) tells them."""
-    told = path.target.run(["ss", "-tinH", "sport", f"= :{PORT}"]).stdout
-    values = {name: int(value) for name, value in re.findall(r"\b(mss|cwnd|snd_wnd):(\d+)", told)}
-    return values["mss"], min(values["snd_wnd"], values["cwnd"] * values["mss"])
+    told = path.target.run(["ss", "-tinH", "sport", f"= :{path.port}"]).stdout
+    found = []
+    for line in told.splitlines():
+        names = re.findall(r"\b(mss|cwnd|snd_wnd|bytes_sent):(\d+)", line)
+        if values := {name: int(value) for name, value in names}:
+            window_bytes = min(values["snd_wnd"], values["cwnd"] * values["mss"])
+            found.append((values.get("bytes_sent", 0), values["mss"], window_bytes))
+    # Some transports have a connection for administration as well.
+    _, mss_bytes, window_bytes = max(found)
+    return mss_bytes, window_bytes
 
 
-def main(tag: str) -> None:
+def measure(tag: str, bring_up: Callable[[Lab], list[Up]]) -> None:
+    """Bring columns up, measure all cells, and print what was measured."""
     FOLDER.mkdir()
     inside.mount_private()
     with contextlib.ExitStack() as stack:
         lab = Lab(tag, stack)
-        ups = [lab.bring_up(framing, index) for index, framing in enumerate(FRAMINGS)]
+        ups = bring_up(lab)
         sections = run_fio(lab.near, ups)
         columns = {}
         for up in ups:
@@ -298,7 +311,7 @@ def main(tag: str) -> None:
                 mtu_bytes=up.framing.mtu_bytes,
                 proposal=up.framing.proposal,
                 mode=up.framing.mode.value,
-                session=initiator.negotiated(up.disk),
+                session=up.session,
                 mss_bytes=mss_bytes,
                 window_bytes=window_bytes,
                 cells={
@@ -312,6 +325,10 @@ def main(tag: str) -> None:
         sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
         sys.stdout.flush()
     assert not lab.journal.leaks and not lab.journal.open_entries(), lab.journal.leaks
+
+
+def main(tag: str) -> None:
+    measure(tag, lambda lab: [lab.bring_up(framing, index) for index, framing in enumerate(FRAMINGS)])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""As `against_theory`, over NVMe/TCP.
+
+`python -m tests.lab.inside.nvme_against_theory TAG`, with --virtual-time; prints a `Measured` as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+from harness.model import BackingKind, IpsecMode
+from harness.storage import disks
+from harness.storage.nvme.transport import NvmeTcp
+from harness.storage.transport import Export, Lun, Sides
+from tests.lab.inside.against_theory import FOLDER, MTUS, SIZE_BYTES, Framing, Lab, Up, measure
+from tests.lab.inside.kernel import sh
+
+NVME = NvmeTcp()
+FRAMINGS = (
+    *(Framing(mtu_bytes=mtu) for mtu in MTUS),
+    *(Framing(mtu_bytes=1500, proposal="aes128gcm16", mode=mode) for mode in IpsecMode),
+)
+
+
+def bring_up(lab: Lab) -> list[Up]:
+    for module in {*NVME.modules("target", ()), *NVME.modules("initiator", ())}:
+        sh("modprobe", module)
+    lun = Lun(serial=lab.store, kind=BackingKind.BLOCK, path=disks.FLASH_DEVICE, size_bytes=SIZE_BYTES)
+    sides = Sides(
+        journal=lab.journal,
+        tag=lab.tag,
+        target=lab.near,
+        initiators=(lab.near,),
+        luns=(lun,),
+        logs=FOLDER,
+    )
+    shared = lab.stack.enter_context(NVME.shared(sides))
+    ups = []
+    for index, framing in enumerate(FRAMINGS):
+        path = dataclasses.replace(lab.link(framing, index), port=NVME.port)
+        wanted = Export(
+            name=framing.name,
+            number=0,
+            lun=lun,
+            target=path.target,
+            address=path.target_address,
+            port=path.port,
+            parameters={},
+        )
+        session = lab.stack.enter_context(shared.attach(wanted))
+        ups.append(Up(framing=framing, path=path, disk=session.disk, session=session.agreed))
+    return ups
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1], bring_up)

@@ -1,0 +1,87 @@
+"""iSCSI and NVMe/TCP side by side on the lab's own kernel: plain and protected, proved, gone afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.model import TRANSPORTS, Record, Status
+from tests.lab import machine
+from tests.lab.cli import Measured, measure, run_inside
+
+pytestmark = pytest.mark.lab
+
+PROTECTIONS = ("off", "aes128gcm16", "wireguard", "macsec")
+WORKLOADS = ("rand-read-4k", "seq-write-256k")
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    before = machine.snapshot()
+    found = measure(
+        tmp_path_factory.mktemp("transports"),
+        *("--lab-kernel=own", "--link=local", "--link=wired"),
+        *(f"--transport={name}" for name in TRANSPORTS),
+        *(f"--protect={name}" for name in PROTECTIONS),
+        *(f"--workload={name}" for name in WORKLOADS),
+    )
+    assert machine.snapshot() == before
+    return found
+
+
+def moved(record: Record) -> int:
+    return sum(io.bytes for io in (record.read, record.write) if io is not None)
+
+
+@pytest.mark.own_kernel
+def test_every_cell_is_ok_and_nothing_is_left(matrix: Measured) -> None:
+    bad = {key: r.reason for key, r in matrix.records.items() if r.status is not Status.OK}
+    assert bad == {}, matrix.done
+    assert len(matrix.records) == len(WORKLOADS) * (1 + len(PROTECTIONS) * len(TRANSPORTS))
+    assert matrix.done.status == 0, matrix.done
+    assert "still there" not in matrix.done.err and "not undone" not in matrix.done.err
+
+
+@pytest.mark.own_kernel
+def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> None:
+    words = {"iscsi": "max_burst_len", "nvme-tcp": "in_capsule_bytes", None: None}
+    for record in matrix.records.values():
+        if record.transport is None:
+            assert record.session == {}
+            continue
+        assert words[record.transport] in record.session
+        proof = record.proof
+        assert proof is not None and proof.link_bytes_initiator > moved(record) > 0
+        if record.protection:
+            assert min(proof.protected_bytes_initiator, proof.protected_bytes_target) >= moved(record)
+            assert proof.cleartext_segments == proof.other_frames == 0
+            assert proof.packets_sampled >= proof.packets_due > 0
+
+
+@pytest.mark.own_kernel
+def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
+    told = {(c["link"], c["transport"], tuple(c["protection"]), c["workload"]): c for c in matrix.explain()}
+    assert set(told) == {(r.link, r.transport, r.protection, r.workload) for r in matrix.records.values()}
+    for (link, transport, _, workload), cell in told.items():
+        missing = [words for words in cell["missing"] if "negotiated" in words or "framing" in words]
+        assert not missing, cell
+        if link != "local" and workload == "seq-write-256k":
+            assert cell["waterfall_ns"]["transport"] > 0, (transport, cell)
+
+
+def test_debians_kernel_skips_what_it_lacks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    found = measure(
+        tmp_path_factory.mktemp("lacking"),
+        *("--lab-kernel=debian", "--link=wired", "--protect=off", f"--workload={WORKLOADS[0]}"),
+        *(f"--transport={name}" for name in TRANSPORTS),
+    )
+    by_transport = {record.transport: record for record in found.records.values()}
+    assert by_transport["iscsi"].status is Status.OK, found.done
+    lacking = by_transport["nvme-tcp"]
+    assert lacking.status is Status.SKIPPED
+    assert "harness kernel build" in (lacking.reason or ""), lacking.reason
+
+
+@pytest.mark.own_kernel
+def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
+    done = run_inside("inside.nvme_tcp", kernel="own")
+    assert done.status == 0, done

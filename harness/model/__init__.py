@@ -95,17 +95,17 @@ class Security(enum.StrEnum):
 
 
 PROTECTION_OFF = "off"
-"""What is typed, and shown, where nothing protects a link."""
+"""The word for no protection, as typed and as shown."""
 
 WIREGUARD: Final = "wireguard"
 MACSEC: Final = "macsec"
-"""Protections that are no ESP proposals of ``ipsec/``."""
+"""The protections that are not ESP proposals of ``ipsec/``."""
 
 _PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec"}
 
 
 def protocol(protection: str) -> str:
-    """What a protection's packets are called on the wire."""
+    """The protocol of a protection's packets on the wire."""
     return _PROTECTIONS.get(protection, "ESP")
 
 
@@ -122,7 +122,7 @@ NO_CIPHER = "ecb(cipher_null)"
 LINK_LOCAL = "local"
 
 Agreed = Mapping[str, Mapping[str, str]]
-"""What the two ends agreed on, for each protection by its name, in the words of that kind."""
+"""What the two ends negotiated, for each protection by its name, in that protection's own terms."""
 
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
@@ -313,12 +313,12 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
 
     @property
     def title(self) -> str:
-        """What protects it, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty for nothing."""
+        """Its protections, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty without any."""
         return " + ".join(_PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
 
     @property
     def framed(self) -> str:
-        """Whose framing its packets have: ``ESP``, ``MACsec and WireGuard``."""
+        """The protocols that frame its packets: ``ESP``, ``MACsec and WireGuard``."""
         return " and ".join(protocol(name) for name in self.protection)
 
     def shown(self, *, is_unencrypted: bool) -> str:
@@ -439,12 +439,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """What carries the disks of its columns, in their order."""
+        """The transports of its columns, in the columns' order."""
         found = (column.transport for column in self.columns)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     def parameters_of(self, transport: str) -> dict[str, str]:
-        """What the two ends of every session of a transport are to agree on."""
+        """The parameters on which the ends of every session of a transport must agree."""
         return self.iscsi if transport == ISCSI else {}
 
     @property
@@ -456,7 +456,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Clock.VIRTUAL if self.virtual_time else Clock.REAL
 
     def encrypts(self, column: Column) -> bool | None:
-        """Whether what protects a column encrypts; None without protection."""
+        """Whether a column's protections encrypt; None without any."""
         if not column.protection:
             return None
         return any(p not in self.proposals or self.proposals[p].encrypts for p in column.protection)
@@ -585,8 +585,8 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
-    ``protection`` and ``transport`` are those of its ``Column``; ``agreed`` is what the ends agreed on for
-    each protection, ``session`` what they agreed on for the transport.
+    ``protection`` and ``transport`` are those of its ``Column``; ``agreed`` is what the ends negotiated
+    for each protection, ``session`` what they negotiated for the transport.
     ``encrypts`` says whether the protection encrypts; None without any, and in records of older
     versions.
 

@@ -334,7 +334,7 @@ class _Document(msgspec.Struct):
     client_stats: list[msgspec.Raw] | None = None
 
     def options_of(self, job: _Job) -> dict[str, Any]:
-        """A job's options with the global ones, of which later versions have some for each server."""
+        """A job's options with the global ones. Later versions have global options for each server."""
         found = self.global_options
         if isinstance(found, list):
             its_own = (each for each in found if each.get("hostname") == job.hostname)
@@ -348,7 +348,7 @@ class _Document(msgspec.Struct):
 
 
 _ADDRESS = ("hostname", "port")
-"""What tells whose global options they are (fio 3.37 and later, if there are several servers)."""
+"""These say to which server global options belong (fio 3.37 and later, if there are several servers)."""
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _JOB = msgspec.json.Decoder(_Job)

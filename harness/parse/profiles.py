@@ -158,7 +158,7 @@ def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _stack(word: str) -> str:
-    """One name, or several joined by ``+``. UsageError for what can name none."""
+    """One name, or several joined by ``+``. UsageError for text that cannot be a name."""
     for name in word.split("+"):
         check_name("proposal", name)
     return word

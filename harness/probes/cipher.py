@@ -71,7 +71,7 @@ def of(proposal: Proposal) -> Cipher:
 
 
 def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) -> Cipher | None:
-    """The probe of what encrypts a path; None for nothing, and for several within each other."""
+    """The probe of a path's cipher; None without protection, and for a stack."""
     if len(protection) != 1:
         return None
     (name,) = protection

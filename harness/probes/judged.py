@@ -130,7 +130,7 @@ def _is_protected(record: ProbeRecord) -> bool:
 
 
 def _carried(layers: Sequence[Layer]) -> list[list[int]]:
-    """What each layer has carried so far by the counters of both ends, both ways."""
+    """What each layer has carried so far, in both directions, by the counters of both ends."""
     return [[look.tally.out.bytes + look.tally.into.bytes for look in layer.look()] for layer in layers]
 
 

@@ -58,7 +58,7 @@ _SNIFFED_BYTES = 1 << 20
 
 
 class Versioned(Protocol):
-    """What a version of its own is written with."""
+    """A type whose files have the version in them."""
 
     @property
     def schema(self) -> int: ...
@@ -532,7 +532,7 @@ def _record(file: Path, data: bytes) -> Record:
 
 
 def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, data: bytes) -> V:
-    """What a file has, whatever version wrote it. UsageError if it is damaged, or of a later version."""
+    """Decode a file of this or an earlier version. UsageError if it is damaged, or of a later version."""
     try:
         try:
             found = decoder.decode(data)

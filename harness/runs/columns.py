@@ -135,7 +135,7 @@ class Columns:
         stack: contextlib.ExitStack,
         raw: Path,
     ) -> ColumnPath:
-        """Put a column's protections over a link, the outermost first: each on what the last one left."""
+        """Put a column's protections over a link, the outermost first, each over the one before."""
         path, mtu_bytes = link, link.profile.mtu_bytes
         up: list[tuple[Layer, capture.Capture]] = []
         control: dict[str, bait.Control] = {}

@@ -174,7 +174,7 @@ def over_lanes(
 
 
 def _add_air(part: InitiatorResult, air: AirProof, mtu_bytes: int) -> None:
-    """What was heard of it on the air, judged."""
+    """Add the frames that were heard on the air, judged."""
     moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
     part.reasons += wifi.judge(air, moved, mtu_bytes)
     if part.proof is not None:
@@ -182,7 +182,7 @@ def _add_air(part: InitiatorResult, air: AirProof, mtu_bytes: int) -> None:
 
 
 def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> None:
-    """What a WiFi interface told of its association meanwhile, judged."""
+    """Add a WiFi interface's reports on its association during the measurement, judged."""
     part.wifi = states
     failures, doubts = wireless.judge(states)
     part.reasons += failures

@@ -311,7 +311,8 @@ def _lab_kernel(
     if needing:
         kernel.own_kernel()
         return LabKernel.OWN
-    # Debian's has neither 802.11 nor these: there a radio is emulated, and such a column is skipped.
+    # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
+    # skipped.
     wants_own = any(link.radio is not None for link in links.values()) or any(
         WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
     )
@@ -489,13 +490,13 @@ def _columns(
 
 
 def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
-    """What is to carry the disk over each link."""
+    """The transports over each link."""
     for name in request.transports:
         if name not in TRANSPORTS:
             raise unknown_name("transport", name, TRANSPORTS)
     if request.transports and not links:
         raise UsageError(
-            f"a transport needs a network, and the only link asked for is {LINK_LOCAL}",
+            f"--transport needs a network, but the only link is {LINK_LOCAL}",
             hint="add --link wired, or leave --transport out",
         )
     found = tuple(dict.fromkeys(request.transports)) or (ISCSI,)
@@ -508,7 +509,7 @@ def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
 
 
 def _protections(request: Request) -> tuple[tuple[str, ...], ...]:
-    """What protects columns, each stack once and in the order asked; the empty one is for none."""
+    """The columns' protections: each stack once, in the order asked. The empty stack is for none."""
     words = [*request.ipsec, *request.protect] or ["both"]
     return tuple(dict.fromkeys(stack.split(word) for word in expand_ipsec(words)))
 

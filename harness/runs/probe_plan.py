@@ -43,7 +43,7 @@ from harness.runs.request import KernelChoice, Kernels, Option, Request
 from harness.table.views import View
 
 RUN = Request()
-"""Whose defaults hold for probes as well."""
+"""Its defaults apply to probes as well."""
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
 LOAD_S = 2
@@ -106,7 +106,7 @@ def names() -> list[str]:
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``harness probe`` as typed; empty means the default, or what the profile says."""
+    """The options of ``harness probe`` as typed; empty means the profile's value, or the default."""
 
     links: Annotated[
         tuple[str, ...],

@@ -18,7 +18,7 @@ from harness.model.errors import CommandFailed, DeviceRefused
 from harness.storage import disks, guard
 
 MODULES = ("brd",)
-"""Of the ramdisk, which alone loads it."""
+"""The ramdisk's module. Only the ramdisk itself loads it."""
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -241,7 +241,7 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
     uses = [use for block in blocks for use in _uses(block, blocks)]
     if not uses and any(block.busy for block in blocks):
         uses = [_unseen_holder(signatures)]
-    # LIO has a device to itself; nvmet does not, so it is not who keeps it busy.
+    # LIO opens a device exclusively; nvmet does not, so it is not the one that keeps it busy.
     uses += [
         Use(what=f"{_subject(block)} is exported over NVMe by the subsystem {name}", is_export=True)
         for block in blocks

@@ -109,14 +109,14 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
 
 
 def _options(user: str, iface: str, mtu: int) -> list[str]:
-    """What the client's pppd is told."""
+    """The options of the client's pppd."""
     words = ["plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", iface, "nodetach", "logfd", "2", "debug"]
     words += ["user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
     return words + ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
 
 
 def _install(host: Host, private: Path) -> tuple[Path, Path]:
-    """A pppd and what starts it for a session, both of the run's own."""
+    """Install the run's own copy of pppd, and the script that starts it for a session. Returns both."""
     # The distribution installs it setuid and closed to others; the copy needs neither.
     program = private / "pppd"
     host.run(["install", "-D", "-m", "755", PPPD, str(program)])

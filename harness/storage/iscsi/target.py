@@ -20,7 +20,7 @@ from harness.storage import configfs
 
 MODULES = ("target_core_mod", "iscsi_target_mod")
 FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
-"""What a backstore needs beside these, by what it is made of."""
+"""The further modules of a backstore made of a file or of a block device."""
 
 LEAVES = (
     Leftover(

@@ -182,7 +182,7 @@ def survey(path: str) -> dict[str, Any]:
     exports: dict[str, list[str]] = {}
     for attribute in Path("/sys/kernel/config/target/core").glob("*/*/udev_path"):
         exports.setdefault(_number(_text(attribute)), []).append("/".join(attribute.parts[-3:-1]))
-    # nvmet takes a device without having it to itself, so no other look tells that it is exported.
+    # nvmet does not open a device exclusively, so nothing else shows that it is exported.
     subsystems: dict[str, list[str]] = {}
     for attribute in Path("/sys/kernel/config/nvmet/subsystems").glob("*/namespaces/*/device_path"):
         if _text(attribute.with_name("enable")) == "1":

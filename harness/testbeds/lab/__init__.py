@@ -304,7 +304,7 @@ def boot_apart(
 
 @contextlib.contextmanager
 def _trunks(initiators: Sequence[str]) -> Iterator[dict[str, list[socket.socket]]]:
-    """A wire from the target to each initiator: the ends that each of the kernels has, by its name."""
+    """A wire from the target to each initiator; yields the ends that each kernel has, by its name."""
     with contextlib.ExitStack() as stack:
         # Kept open here as well: a kernel whose peer hangs up does nothing any more except notice that.
         trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in initiators]

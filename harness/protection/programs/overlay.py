@@ -9,8 +9,8 @@ nothing of the harness, and needs no wireguard-tools: it configures and reads th
 ``reach``  sends a packet to the peer through the interface, and receives one
 ``watch``  lives as long as the path, so that a reading costs no process
 
-On SIGUSR1 ``watch`` prints what the interface has carried, and what the one below it has counted, as a line of
-JSON. It prints the first one unasked.
+On SIGUSR1 ``watch`` prints what the interface has carried, and what the one below it has counted, as a line
+of JSON. It prints the first one unasked.
 
 The request is JSON, on standard input, and for ``watch`` the second argument.
 """

@@ -96,6 +96,6 @@ def commands(doctor: Said) -> list[tuple[str, str]]:
     for line in doctor.out.splitlines():
         if match := re.match(r"(?:ok|note|missing) +(\S+)", line):
             where = match[1]
-        if (match := re.match(r" +mend it: (.*)", line)) and where in ROLES:
+        if (match := re.match(r" +fix: (.*)", line)) and where in ROLES:
             found.append((where, match[1]))
     return found

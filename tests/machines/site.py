@@ -142,7 +142,7 @@ class Machine:
         argv = self._qemu(macs, memory) if self.disks.hardware is QEMU else self._uml(macs)
         console = self.console.open("ab")
         with console:
-            # The console has to be a pipe: the kernel cannot poll a regular file.
+            # The console must be a pipe: the kernel cannot poll a regular file.
             copy = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=console)
             self.process = subprocess.Popen(
                 argv,

@@ -23,7 +23,8 @@ from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured
 from tests.lab.inside.protections_against_theory import FRAMINGS, split
 from tests.lab.test_against_theory import DEADLINE_S, wire_bytes
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+# Three minutes of a processor: nothing that CI has time for.
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
 
 BYTES_TOLERANCE = 0.005
 TIME_TOLERANCE = 0.02

@@ -1,6 +1,6 @@
-"""What a volume loses on iSCSI, over which link, with IPsec on, and which layer is to blame.
+"""What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
 
-Each folder is a room, and imports point one way between them: CONTRIBUTING.md has the map.
+Each folder is a room, and imports go one way between them: CONTRIBUTING.md has the map.
 """
 
 __version__ = "0.1.0"

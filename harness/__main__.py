@@ -9,8 +9,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Entry point: the command line, once it is imported, which takes half a second."""
-    # Nothing is up yet that would have to be taken down.
+    """Entry point: import the command line, which takes half a second, and run it."""
+    # So far nothing is up that would have to be taken down.
     signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
     _open_what_is_closed()
     from harness.cli import main
@@ -19,7 +19,7 @@ def main() -> NoReturn:
 
 
 def _open_what_is_closed() -> None:
-    """Where a standard stream is closed, the next file opened would take its number, and its text."""
+    """Open a closed standard stream: otherwise the next file opened would get its number, and its text."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 (for as long as the process lives)

@@ -1,9 +1,9 @@
 #!/bin/sh
 # enter-root.sh FOLDER COMMAND...: run a command as root with FOLDER as its root file system.
 #
-# In namespaces of its own, which end with it: mounts, processes and the host name, but not the network.
-# By pivot_root(2), because in a chroot the kernel refuses user namespaces (user_namespaces(7)), and the
-# lab needs them.
+# It runs in namespaces of its own, which end with it: mounts, processes and the host name, but not the
+# network. It uses pivot_root(2), because in a chroot the kernel refuses user namespaces
+# (user_namespaces(7)), which the lab needs.
 set -eu
 if [ "$1" != --inside ]; then
     exec unshare --mount --uts --ipc --pid --fork --kill-child -- sh "$0" --inside "$@"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs those packages of a list (first word of each line) that are missing. Usage: install-packages.sh LIST
-# Of A|B either will do: the first that this release of Debian has is installed.
+# Installs the missing packages of a list (first word of each line). Usage: install-packages.sh LIST
+# Of A|B one suffices: it installs the first that this release of Debian has.
 set -eu
 
 if ! command -v dpkg-query >/dev/null; then
-    echo 'This is no Debian: install by hand what `harness doctor` will name as missing.' >&2
+    echo 'This is not Debian: install by hand what `harness doctor` names as missing.' >&2
     exit 0
 fi
 

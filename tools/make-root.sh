@@ -3,7 +3,7 @@
 #
 # It is fetched from where this machine's apt fetches Debian, so that it works behind any mirror. SUITE is a
 # release's name (bookworm, trixie, testing, sid); releases get their security updates, too.
-# mmdebstrap(1) chooses by itself whether it needs user namespaces. An unfinished FOLDER is removed.
+# mmdebstrap(1) decides itself whether it needs user namespaces. An unfinished FOLDER is removed.
 set -eu
 if [ $# -lt 2 ]; then
     echo "usage: $0 SUITE FOLDER [MMDEBSTRAP-OPTION...]" >&2
@@ -13,11 +13,11 @@ suite=$1
 folder=$2
 shift 2
 if ! command -v mmdebstrap >/dev/null; then
-    echo 'mmdebstrap was expected and is not installed: apt-get install mmdebstrap' >&2
+    echo 'expected mmdebstrap, but it is not installed: apt-get install mmdebstrap' >&2
     exit 2
 fi
 if [ -e "$folder" ]; then
-    echo "expected a new folder, found that $folder exists: remove it first" >&2
+    echo "expected a new folder, but $folder exists: remove it first" >&2
     exit 2
 fi
 

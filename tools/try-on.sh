@@ -1,12 +1,12 @@
 #!/bin/sh
 # try-on.sh [--as WHO] SUITE [COMMAND...]: do what the README says on a Debian SUITE that has nothing yet.
 #
-# A root with git, make, Python, sudo and what Debian requires is installed once and kept in the user's cache
-# folder (remove it there to have it anew). Each use gets a copy, in which the project is cloned as it was
-# committed last, and COMMAND (`make run`) runs in the clone; the copy goes when it ends. It works in the
-# machine's network, with the machine's settings of apt and pip, and variables of its environment for them.
+# A root file system with git, make, Python, sudo and what Debian requires is installed once and kept in the
+# user's cache folder (remove it there to install it again). Each use gets a copy with a clone of the last
+# commit. COMMAND (default: `make run`) runs in the clone; the copy is removed when it ends. It uses the
+# machine's network, the machine's settings of apt and pip, and its environment variables for them.
 #
-# WHO is root; sudoer, who may use sudo; or user, who may not, for whom root installs the packages first.
+# WHO is root; sudoer, who may use sudo; or user, who may not: then root installs the packages first.
 # Exits with the status of COMMAND.
 set -eu
 

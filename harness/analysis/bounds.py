@@ -21,7 +21,7 @@ _SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
 
 
 class Overheads(Protocol):
-    """What a transport adds at least, by what its two ends agreed on.
+    """The least that a transport adds, by what its two ends negotiated.
 
     A parameter that is unknown counts as if it let everything through.
     """
@@ -36,7 +36,7 @@ class Overheads(Protocol):
         ...
 
     def header_bytes(self, data_bytes: int) -> int:
-        """What goes with this much data, in its direction."""
+        """The transport's headers for this much data, in its direction."""
         ...
 
 

@@ -1,8 +1,8 @@
 """One I/O at a time over a network, in closed form: the frames it takes, and their time.
 
 This is what the matrix shows when processors cost nothing: framing, serialisation, propagation, round trips,
-and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md compares the two. What the
-ends of a transport send for an I/O is the transport's to say (``Dialogue``).
+and the disk. Virtual time (docs/lab-kernel.md) measures the same; docs/theory.md compares the two. Each
+transport defines what its ends send for an I/O (``Dialogue``).
 
 Assumptions: one command is in flight; there is no loss; TCP's windows have reached their final size (RFC
 5681's slow start is over) and hold at least the link's bandwidth times its delay; each direction has the
@@ -51,18 +51,18 @@ CHECK_VALUES = {
 
 
 class Framing(Protocol):
-    """What a protection makes of an IP packet: all that is behind the Ethernet header."""
+    """How a protection frames an IP packet. Lengths are those after the Ethernet header."""
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
-        """What carries an IP packet of that length."""
+        """The length of the protected packet for an IP packet of this length."""
         ...
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
-        """What is encrypted of it, with padding."""
+        """The length of its encrypted part, with padding."""
         ...
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
-        """The longest IP packet that may be sent, if ``mtu_bytes`` may be without protection."""
+        """The longest IP packet that fits, if ``mtu_bytes`` fit without protection."""
         ...
 
     def __hash__(self) -> int: ...
@@ -70,7 +70,7 @@ class Framing(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Stacked:
-    """Protections one within another; the first is the outermost."""
+    """Nested protections; the first is the outermost."""
 
     layers: tuple[Framing, ...]
 
@@ -80,7 +80,7 @@ class Stacked:
         return cleartext_bytes
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
-        """By all of them: what one has encrypted is a packet to the next."""
+        """The sum over all of them: a protected packet is an ordinary packet to the next."""
         sealed = 0
         for layer in reversed(self.layers):
             sealed += layer.sealed_bytes(cleartext_bytes)
@@ -139,7 +139,7 @@ def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
 
 
 class Dialogue(Hashable, Protocol):
-    """How a transport's ends talk: what they have agreed on, and so what each sends for one I/O.
+    """A transport's dialogue: what its ends negotiated, and so what each sends for one I/O.
 
     ``window_bytes`` is what the target may have in flight: the smaller of the initiator's receive window and
     its own congestion window.
@@ -300,7 +300,7 @@ class Burst:
 def sent(
     wire: Wire, dialogue: Dialogue, by: End, writes: Sequence[tuple[int, bool]], *, after_disk: bool = False
 ) -> Burst:
-    """The burst that an end makes of ``writes``, as ``segmented`` takes them."""
+    """The burst that an end sends for ``writes`` (see ``segmented``)."""
     segments = segmented(writes, wire.mss_bytes, dialogue.window_bytes if by == "target" else None)
     short = {n for n, length in enumerate(segments) if length < wire.mss_bytes}
     ends = frozenset(short | {len(segments) - 1})

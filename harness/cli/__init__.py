@@ -24,7 +24,7 @@ from harness.hosts import signals
 from harness.model.errors import HarnessError, Interrupted
 
 INTERRUPTED = 130
-"""Exit status after whatever ends a command early, as shells have it for Ctrl-C."""
+"""Exit status after an interruption, whatever its cause: the one that shells use for Ctrl-C."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -34,9 +34,9 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="""What a volume loses on iSCSI, over which link, with IPsec on, and which layer is to blame.
+    help="""What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
 
-    Everything is measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
+    All figures are measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
     testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
     epilog="""[bold]Examples[/]
 
@@ -48,7 +48,7 @@ app = typer.Typer(
 
     harness table results/
 
-    harness table results/ --ratio local [dim](each figure's part of the local one)[/]
+    harness table results/ --ratio local [dim](each figure as a ratio to the local one)[/]
 
     harness table results/ --reference document-003
 
@@ -92,7 +92,8 @@ def _main(
 
 
 def main() -> NoReturn:
-    """The command as it was typed, to its exit status: errors become one sentence, never a traceback."""
+    """Run the command that was typed, and exit with its status. Errors become a sentence, never a
+    traceback."""
     signals.unwind()
     prepare_streams()
     try:
@@ -118,12 +119,12 @@ def _carry_out() -> int:
         tell_error(error)
         return error.exit_code
     except UnicodeEncodeError as error:
-        # A name of a file may be any bytes; what is written into results is UTF-8.
-        tell(f"harness: expected a name that is UTF-8, found {error.object}")
+        # A file name may be any bytes; the harness writes UTF-8 into its results.
+        tell(f"harness: expected a name in UTF-8, found {error.object}")
         hint("rename the file or folder")
         return HarnessError.exit_code
     except BrokenPipeError:
-        # The reader of a table has gone (`| head`): nothing left to say, and nowhere to say it.
+        # The reader of the output has gone (`| head`): nothing more can be printed.
         silence(sys.stdout)
         return 1
     except OSError as error:
@@ -137,13 +138,13 @@ def _tell_os_error(error: OSError) -> None:
     where = f"{error.filename}: " if error.filename else ""
     tell(f"harness: {where}{error.strerror or error}")
     if error.errno in NO_ROOM:
-        hint("is the disk full, or has it no inodes left? df and df -i tell")
+        hint("is the disk full, or out of inodes? See df and df -i")
     elif not _here():
-        hint("the folder that this was started in has been removed: go to another")
+        hint("the current folder has been removed: change to another one")
 
 
 def _here() -> bool:
-    """Whether the working directory is still there."""
+    """Whether the working directory still exists."""
     try:
         Path.cwd()
     except OSError:

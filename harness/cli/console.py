@@ -1,4 +1,4 @@
-"""What all commands that measure have in common: where they print, how a run is followed, how it is ended."""
+"""What all measuring commands share: where they print, how they show a run, and how they end it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
 
 LEAST_FREE_BYTES = 64 << 20
-"""What the results folder has to have free before a run starts: a matrix needs about 10 MB."""
+"""The space that the results folder must have before a run starts: a matrix needs about 10 MB."""
 
 LEAST_FREE_FILES = 1000
-"""The same of files: a matrix has some 500, and most file systems a limit to them."""
+"""The number of files, likewise: a matrix has some 500, and most file systems limit them."""
 
 
 class _Watched(io.TextIOWrapper):
-    """Standard error. That nobody watches any more is no reason to end what goes on."""
+    """Standard error. If nobody reads it any more, the run still goes on."""
 
     def write(self, text: str) -> int:
         try:
@@ -65,18 +65,18 @@ class _Watched(io.TextIOWrapper):
             silence(self)
 
 
-# Most of what is printed holds names that others chose: no markup, and no pictures for `:x:`.
+# Most of what is printed has names that others chose: no markup, and no emoji for `:x:`.
 out = Console(markup=False, highlight=False, emoji=False)
 err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
-    """Print a line of what was asked for."""
+    """Print a line of the answer to standard output."""
     out.print(printable(text), soft_wrap=True)
 
 
 def tell(text: str) -> None:
-    """Print a line for whoever watches."""
+    """Print a line for people to standard error."""
     err.print(printable(text), soft_wrap=True)
 
 
@@ -86,44 +86,44 @@ def hint(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Have standard output take any text, whatever its encoding, and standard error never fail."""
+    """Make standard output take any text, whatever its encoding, and make standard error never fail."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
     sys.stderr = _Watched(
         io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
     )
-    # Named, so that rich knows its encoding.
+    # With a name, so that rich knows its encoding.
     err.file = sys.stderr
 
 
 def silence(stream: TextIO) -> None:
-    """Have a stream that takes nothing any more lead nowhere: what Python still holds for it must not fail
-    again at exit."""
+    """Redirect a stream that takes nothing any more to nowhere. Otherwise what Python still buffers for it
+    would fail again at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def prepare_results(folder: Path) -> None:
-    """Make the run's folder and be sure that it takes a run's records, before anything starts."""
+    """Make the run's folder, and check that it can take a run's records before anything starts."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"\0" * 4096)
     except OSError as error:
         raise UsageError(
-            f"the results folder {folder} was expected to take files, but: {error.strerror}",
+            f"expected a results folder that takes files, found {folder}: {error.strerror}",
             hint="choose another with --results",
         ) from error
     lacking = ""
     room = Room.of(folder)
     if room.free_bytes < LEAST_FREE_BYTES:
-        lacking = f"{format_size(LEAST_FREE_BYTES)} were expected to be free in {folder}, but there are "
+        lacking = f"expected {format_size(LEAST_FREE_BYTES)} of free space in {folder}, found "
         lacking += format_size(room.free_bytes)
     elif room.files is not None and room.files < LEAST_FREE_FILES:
-        lacking = f"room for {LEAST_FREE_FILES} files was expected in {folder}, but there are "
-        lacking += f"{room.files} inodes left"
+        lacking = f"expected room for {LEAST_FREE_FILES} files in {folder}, found "
+        lacking += f"{room.files} free inodes"
     if lacking:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -132,7 +132,7 @@ def prepare_results(folder: Path) -> None:
 
 @contextlib.contextmanager
 def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None]:
-    """The folder of a run, with its plan. A new one goes again if the run is refused before any record."""
+    """The folder of a run, with its plan. A new folder is removed if the run is refused before any record."""
     is_the_first = not folder.path.parent.exists()
     if resumed:
         folder.require_plain()
@@ -160,19 +160,19 @@ def tell_recovery(removed: list[str], failed: list[str]) -> None:
 def print_view(
     paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.PLAIN
 ) -> None:
-    """Print a view of the probes in ``paths``, with published figures of that view beside."""
+    """Print a view of the probes in ``paths``, with the published figures of that view."""
     published = None
     if reference is not None:
         if references.view_of(reference) != view:
             raise UsageError(
-                f"the reference {reference} is not for the view {view}",
+                f"the reference {reference} does not fit the view {view}",
                 hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
             )
         published = references.load_path_reference(reference)
     found = build_view(view, probe_store.open_probes(paths), published)
     if not any(not row.is_published for row in found.rows):
         raise UsageError(
-            f"{', '.join(map(str, paths))}: there are no probes that the view {view} could show",
+            f"expected probes that the view {view} can show, found none in {', '.join(map(str, paths))}",
             hint=f"make some with: harness probe --probe {PROBES_OF[view]}",
         )
     sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
@@ -189,7 +189,7 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
 
 
 def machines_of(machines: Machines) -> str:
-    """Who takes part, each with the role."""
+    """The machines of a run, each with its role."""
     initiators = (f"initiator {name}" for name in machines.initiators)
     return ", ".join([f"target {machines.target}", *initiators])
 
@@ -217,7 +217,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
     times = [plan.estimate_s(made, repeats) for repeats in counts]
     if rule is not None and rule.max_s is not None:
-        # No cell is begun after that, and each is measured once.
+        # No cell begins after that time, and each cell is measured at least once.
         least = plan.estimate_s(made, 1)
         times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
     to(
@@ -234,10 +234,10 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
 def carry_out(
     made: Plan, folder: RunFolder, state: Path, started_s: float, *, cells: int, cell_estimate_s: float
 ) -> Outcome:
-    """Run a plan in its testbed to its end, shown as it goes on. HarnessError if it cannot go on."""
+    """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
-        # Closed, which ends the testbed, before anything is said of its end.
+        # Closing it ends the testbed, before the end is reported.
         with contextlib.closing(testbed.events(made, folder.path.resolve(), journal, state)) as events:
             outcome = follow(
                 events,
@@ -266,7 +266,8 @@ def carry_out(
 
 @contextlib.contextmanager
 def holding(run_id: str) -> Iterator[Path]:
-    """Hold the testbed for one run or command; yields the state folder. An interruption says what is left."""
+    """Hold the testbed for one run or command; yields the state folder. An interruption reports what is
+    left."""
     with exclusive(run_id) as state:
         try:
             yield state
@@ -287,10 +288,10 @@ def tell_error(error: HarnessError) -> None:
 
 
 def tell_interruption(interruption: Interrupted) -> None:
-    """Say that all has been taken down, or what has not; and how to go on."""
+    """Say that everything has been taken down, or what has not; and how to go on."""
     if interruption.left:
         tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
-        hint("`harness clean` takes it away (of machines: with the run's --target and --initiator)")
+        hint("`harness clean` removes them (on machines: with the run's --target and --initiator)")
     else:
         tell("harness: interrupted; everything has been taken down")
     if interruption.hint:

@@ -35,13 +35,13 @@ InitiatorsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--initiator",
-        help="A run's initiator: local, ssh://… Again for more. [dim]default: local, if there is a target[/]",
+        help="A run's initiator: local, ssh://… Repeatable. [dim]default: local, if there is a target[/]",
         show_default=False,
     ),
 ]
 HopsOption = Annotated[
     list[str] | None,
-    typer.Option("--hop", help="A run's hop: ssh://… Again for more.", show_default=False),
+    typer.Option("--hop", help="A run's hop: ssh://… Repeatable.", show_default=False),
 ]
 MARKS = {
     doctor.State.OK: ("ok     ", "green"),
@@ -53,10 +53,10 @@ MARKS = {
 def doctor_command(
     target: TargetOption = None, initiators: InitiatorsOption = None, hops: HopsOption = None
 ) -> None:
-    """Say what each testbed can do here, all that is missing, and the command that mends it.
+    """Say what each testbed can do here, what is missing, and which command installs it.
 
-    With --target, --initiator and --hop, say so of those machines instead. A target, a session, IPsec and a
-    capture are tried on them, which takes seconds, and undone again.
+    With --target, --initiator and --hop, say so for those machines. A machine that lacks nothing is tried
+    with a target, a session, IPsec and a capture, which takes seconds. Doctor undoes all of it.
     """
     taking_part = _machines(target, initiators)
     between = [remote.parse_address(text, "hop") for text in hops or ()]
@@ -70,12 +70,12 @@ def doctor_command(
         line = f" {finding.where:{width}} {printable(finding.text)}"
         out.print(Text.assemble(MARKS[finding.state], line), soft_wrap=True)
         if finding.mend:
-            say(f"{'':{width + 9}}mend it: {finding.mend}")
+            say(f"{'':{width + 9}}fix: {finding.mend}")
         healthy = healthy and (finding.ok or finding.where == "host")
         if finding.tried:
             untried.discard(finding.where)
     if healthy and untried:
-        say(f"nothing is missing, but it was not tried on the {' and the '.join(sorted(untried))}")
+        say(f"nothing is missing, but doctor could not try the {' and the '.join(sorted(untried))}")
     elif taking_part or between:
         say("the machines are ready: harness run" if healthy else "the machines are not ready")
     else:
@@ -87,7 +87,7 @@ def doctor_command(
 def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
     """Remove what a killed run left behind: exactly what its journal names.
 
-    With --target and --initiator, on those machines instead, by their own journals.
+    With --target and --initiator, do so on those machines, by their own journals.
     """
     taking_part = _machines(target, initiators)
     if not taking_part:
@@ -100,7 +100,7 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
             say("nothing was left behind")
         return
     status = 0
-    # The target last: a session can be logged out for as long as its target is there.
+    # The target last: a session can be logged out only as long as its target is there.
     for machine in reversed(taking_part):
         try:
             removed, failed = _recover_on(machine)
@@ -119,7 +119,8 @@ def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> N
 
 
 def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
-    """What a machine's agent, which begins with that, removed of a killed one's, and what it could not."""
+    """Start a machine's agent, which first undoes what a killed one left: what it removed, and what it could
+    not."""
     with (
         tempfile.TemporaryDirectory(prefix="harness-") as folder,
         remote.connect(
@@ -135,16 +136,17 @@ def _recover_on(machine: doctor.Machine) -> tuple[list[str], list[str]]:
 
 
 def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.Machine]:
-    """Those that `harness run` would use with the same options."""
+    """The machines that `harness run` would use with the same options."""
     return doctor.machines(target, initiators or (["local"] if target else []))
 
 
 def build_kernel() -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
-    It is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME) by all that went into it.
+    The kernel is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME), under a key made of all build
+    inputs.
     """
-    with bar("looking for what it needs", err) as report:
+    with bar("checking what the build needs", err) as report:
         found, new = kernel.build(report)
     built = found.built
     source, _ = kernel.installed_source()
@@ -166,7 +168,7 @@ def lab_exec(
     ] = LabKernel.DEBIAN,
     virtual_time: Annotated[
         bool,
-        typer.Option("--virtual-time", help="Its clock passes only while all wait; with --kernel own."),
+        typer.Option("--virtual-time", help="The lab in virtual time; needs --kernel own."),
     ] = False,
     apart: Annotated[
         int,
@@ -174,18 +176,18 @@ def lab_exec(
             min=0,
             max=lab.MOST_INITIATORS,
             metavar="N",
-            help="Boot a kernel for the target and one for each of N initiators, and run the command in the "
-            "first initiator's, where `ssh target` and `ssh initiator2` reach the others.",
+            help="Boot a kernel for the target and one for each of N initiators, and run the command on the "
+            "first initiator. `ssh target` and `ssh initiator2` reach the others.",
             show_default="one kernel for all",
         ),
     ] = 0,
 ) -> None:
-    """Boot the lab's kernel, run a command in it as root, and print what it says."""
+    """Boot the lab's kernel, run a command in it as root, and print its output."""
     chosen = kernel.own_kernel() if kernel_name is LabKernel.OWN else None
     if virtual_time:
         if chosen is None:
             raise UsageError(
-                "virtual time needs the lab's own kernel, but Debian's was chosen", hint="add --kernel own"
+                "expected the lab's own kernel for virtual time, found Debian's", hint="add --kernel own"
             )
         chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     with holding("harness lab exec") as state:
@@ -218,9 +220,9 @@ def lab_exec(
 
 
 def _copy(booted: lab.Lab, start: int) -> int:
-    """Print what a lab says from ``start`` up to its own last words; returns how far that was."""
+    """Print the lab's output from ``start`` up to its own last words; returns how far that was."""
     said = booted.said().split(lab.EXIT_MARK.encode())[0]
-    # The mark stands on a line of its own: the newline before it is the lab's.
+    # The mark is on a line of its own: the newline before it is the lab's.
     whole = said[: max(said.rfind(b"\n"), 0)]
     sys.stdout.buffer.write(whole[start:])
     sys.stdout.buffer.flush()

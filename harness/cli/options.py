@@ -1,4 +1,4 @@
-"""The options of a command, out of the struct that declares them (``runs.request``)."""
+"""The options of a command, from the struct that declares them (``runs.request``)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def taking(request: type[msgspec.Struct]) -> Callable[[Command], Command]:
-    """Have a command take the options that ``request`` declares, before those of its own.
+    """Make a command take the options that ``request`` declares, before its own.
 
-    They come to it as keywords: None for what was not typed, a list for what may be typed again.
+    It gets them as keywords: None for options that were not typed, a list for repeatable ones.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(request)}
 
@@ -34,12 +34,12 @@ def taking(request: type[msgspec.Struct]) -> Callable[[Command], Command]:
 
 
 def given(typed: Mapping[str, object]) -> dict[str, Any]:
-    """What was typed, as the fields of a request have it."""
+    """The typed options, as the fields of a request."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in typed.items() if v is not None}
 
 
 def leading_out(request: msgspec.Struct) -> list[tuple[str, str]]:
-    """What was typed of a request that leads out of the lab, an option and its value each."""
+    """The typed options that reach outside the lab, each with its value."""
     defaults = type(request)()
     found: list[tuple[str, str]] = []
     for name, _, option in _fields(type(request)):
@@ -51,7 +51,7 @@ def leading_out(request: msgspec.Struct) -> list[tuple[str, str]]:
 
 
 def that_lead_out(request: type[msgspec.Struct]) -> set[str]:
-    """The fields that do."""
+    """The fields whose options reach outside the lab."""
     return {name for name, _, option in _fields(request) if option.leads_out}
 
 
@@ -68,7 +68,7 @@ def _fields(request: type[msgspec.Struct]) -> Iterator[tuple[str, Any, Option]]:
 
 
 def _parameter(name: str, kind: Any, option: Option, default: object) -> inspect.Parameter:
-    # A tuple holds what may be typed again.
+    # A tuple is for a repeatable option.
     kind = list[get_args(kind)[0]] if get_origin(kind) is tuple else kind  # type: ignore[misc]
     shown = option.default
     if shown is None and default not in (None, (), False):

@@ -14,7 +14,7 @@ import typer
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.parse.files import read_bytes
 
-parse_app = typer.Typer(no_args_is_help=True, help="Print what is understood of a tool's output, as JSON.")
+parse_app = typer.Typer(no_args_is_help=True, help="Print a tool's output as parsed, in JSON.")
 
 PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
     "fio": (lambda text: fio.as_json(fio.parse(text)), "fio: JSON of any version since 2.1"),
@@ -26,7 +26,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
 
 
 def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> None:
-    @parse_app.command(tool, help=f"Print what is understood of the output of {what}.")
+    @parse_app.command(tool, help=f"Print the output of {what}, as parsed.")
     def parse_file(file: Annotated[Path, typer.Argument(help="A file with the output.")]) -> None:
         text = read_bytes(file, kind=f"{tool}'s output,")
         sys.stdout.write(json.dumps(msgspec.to_builtins(understand(text)), indent=2) + "\n")

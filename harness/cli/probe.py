@@ -52,7 +52,7 @@ def probe(
     request = ProbeRequest(**options.given(typed))
     asked = None if request.profile is None else probe_plan.load_profile(request.profile)
     if asked is not None and request.probes:
-        raise UsageError("a profile has its own probes, and --probe was given as well", hint="leave one out")
+        raise UsageError("--profile has its own probes, but --probe was given as well", hint="leave one out")
     if resume is None:
         name = request.profile or probe_plan.NO_PROFILE
         made = probe_plan.make_plan(request.on(asked), request.asked(asked), name)
@@ -78,11 +78,14 @@ def probe(
 
 
 def _resumed(name: str, request: ProbeRequest) -> tuple[RunFolder, Plan]:
-    """The run of that name and its plan; all of it that leads out of the lab has to be typed again."""
+    """The run of that name and its plan. Options that reach outside the lab must be typed again."""
     folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
     made = folder.load_plan()
     if not made.probing:
-        raise UsageError(f"{folder.path} is a run of cells", hint="finish it with harness run --resume")
+        raise UsageError(
+            f"expected a run of probes, found a run of cells: {folder.path}",
+            hint="finish it with harness run --resume",
+        )
     planned.require_typed(made, name, options.leading_out(request))
     return folder, made
 
@@ -112,8 +115,9 @@ def _run(
 
 
 def _views(made: Plan, asked: probe_plan.ProbeProfile | None) -> list[tuple[View, str | None]]:
-    """The view of the run's profile with its reference; of one without, those that its probes are for."""
-    # A resumed run's may have been a file: which one is read is not for a folder of results to say.
+    """The view of the run's profile, with its reference; without a profile, the views of its probes."""
+    # A resumed run's profile may have been a file, and a folder of results must not choose which file is
+    # read.
     if asked is None and made.profile in probe_plan.names():
         asked = probe_plan.load_profile(made.profile)
     if asked is not None:

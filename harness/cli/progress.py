@@ -1,4 +1,4 @@
-"""How a run looks while it goes on, and its summary at the end."""
+"""How a run is shown while it goes on, and its summary at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", St
 
 
 def process_started_s() -> float:
-    """When this process began (proc(5), stat, field 22), so that Python's own start counts too; monotonic."""
+    """When this process started (proc(5), stat, field 22), so that Python's own start counts too;
+    monotonic."""
     ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - age_s
@@ -40,7 +41,7 @@ def process_started_s() -> float:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a run, gathered from its events. Times are of the monotonic clock, which nobody sets."""
+    """The result of a run, gathered from its events. Times are of the monotonic clock, which nobody sets."""
 
     started_s: float
     first_fio_s: float | None = None
@@ -53,17 +54,17 @@ class Outcome:
 
     @property
     def counts(self) -> dict[Status, int]:
-        """Cells by status; of one that was measured again, what came of it in the end."""
+        """Cells by status. A cell that was measured again counts with its last status."""
         return Counter(cell.status for cell in self.cells.values())
 
     @property
     def disturbed(self) -> list[tuple[Disturbed, str]]:
-        """What disturbed a cell to the end, with its key."""
+        """The cells that stayed disturbed: what disturbed each, with its key."""
         return [(cell.disturbed, cell.key) for cell in self.cells.values() if cell.disturbed is not None]
 
     @property
     def exit_code(self) -> int:
-        """0: every cell ok; 1: some cell is not, or something was left behind; 2 and more: see Failed."""
+        """0: every cell is ok. 1: some cell is not, or something was left behind. 2 and more: see Failed."""
         if self.failure is not None:
             return self.failure.exit_code
         return 0 if set(self.counts) <= {Status.OK} and not self.leaks else 1
@@ -85,7 +86,7 @@ class Outcome:
                 self.leaks = event.leaks
 
     def summary(self, what: str = "cells") -> list[str]:
-        """The lines printed at the end: cells by status, time, and how much of it fio was measuring."""
+        """The lines printed at the end: cells by status, the time, and fio's part of it."""
         wall_s = self.ended_s - self.started_s
         total = sum(self.counts.values())
         cells = ", ".join(f"{count} {status}" for status, count in sorted(self.counts.items()))
@@ -108,9 +109,9 @@ class Outcome:
 
 @contextlib.contextmanager
 def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
-    """Show one piece of work; yields what is to be told of it: what is being done, and which part is behind.
+    """Show one piece of work; yields a function that takes what is being done, and which part of it is done.
 
-    A console that is no terminal gets a line for each new thing done.
+    A console that is not a terminal gets a line for each new step.
     """
     shown = Progress(
         TextColumn("{task.description}", markup=False),
@@ -144,7 +145,7 @@ def follow(
     started_s: float,
     virtual_time: bool = False,
 ) -> Outcome:
-    """Show the events as they come; returns what they add up to."""
+    """Show the events as they come; returns their result."""
     outcome = Outcome(started_s=started_s, virtual_time=virtual_time)
     progress = Progress(
         TextColumn("{task.fields[now]}", markup=False),
@@ -167,7 +168,7 @@ def follow(
                         console.print(printable(event.text), markup=False, highlight=False)
                 case CellStarted():
                     left_s = (event.of - event.number + 1) * cell_estimate_s
-                    # With a stopping rule, how many cells there will be is only known in the end.
+                    # With a stopping rule, the number of cells is known only at the end.
                     progress.update(
                         task,
                         total=event.of,
@@ -184,7 +185,7 @@ def follow(
 
 
 def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
-    """A terminal has the bar, and is only told of trouble; a log gets a line for each cell."""
+    """A terminal has the bar, so it only gets trouble. A log gets a line for each cell."""
     if event.status is Status.OK and event.disturbed is None and is_terminal:
         return
     words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []

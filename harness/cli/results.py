@@ -55,23 +55,24 @@ def table(
     format: Annotated[str, typer.Option(help="plain, github, html, csv, latex or json.")] = "plain",
     ratio: Annotated[
         str,
-        typer.Option(help="none, local (each figure's part of the local one) or ipsec (of the one without)."),
+        typer.Option(help="none, local (ratio to the local column) or ipsec (to the column without IPsec)."),
     ] = "none",
     view: Annotated[
         str | None,
-        typer.Option(help=f"Of probes, in place of the matrix: {', '.join(View)}.", show_default=False),
+        typer.Option(help=f"Show probes instead of the matrix: {', '.join(View)}.", show_default=False),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help=f"Published figures beside: {', '.join(references.names())}.", show_default=False),
+        typer.Option(help=f"Add published figures: {', '.join(references.names())}.", show_default=False),
     ] = None,
 ) -> None:
-    """Print the matrix of a run, of several, or of fio outputs that you already have; or a view of probes."""
+    """Print the matrix of one run, of several, or of fio outputs that you already have; or a view of
+    probes."""
     if view is None and reference is not None:
         view = references.view_of(reference)
     if view is not None:
         if (Metric(metric), Ratio(ratio)) != (Metric.MB_S, Ratio.NONE):
-            raise UsageError("--metric and --ratio are of the matrix, but a view was asked for")
+            raise UsageError("--metric and --ratio apply to the matrix, but --view was given as well")
         print_view(paths or [Path(DEFAULTS.results)], View(view), reference, TableFormat(format))
         return
     options = Options(
@@ -84,12 +85,12 @@ def table(
 
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="Results: what `harness table` takes.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Results to hold against A.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Results to compare with A.")],
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Exit with 1 if a cell is shown to be slower, and by so much or more: 5%.",
+            help="Exit with 1 if a cell is shown to be slower by this much or more, e.g. 5%.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +99,7 @@ def compare(
     ] = "MB/s",
     format: Annotated[str, typer.Option(help="plain, json or github.")] = "plain",
 ) -> None:
-    """Say of each cell whether B is faster or slower than A, and by how much, or that it cannot be told."""
+    """Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive."""
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
     found = comparison.compare(_side(a), _side(b), chosen, margin or comparison.MARGIN)
@@ -110,7 +111,7 @@ def compare(
         tell(f"slower by {fail_if_slower} or more: {names}")
     if margin and found.disturbed:
         names = ", ".join(cell.name for cell in found.disturbed)
-        tell(f"not judged, for it was disturbed: {names}")
+        tell(f"not judged, because disturbed: {names}")
     if slower:
         raise typer.Exit(1)
 
@@ -125,20 +126,20 @@ def explain_command(
         bool,
         typer.Option(
             "--twin",
-            help="Measure each run's digital twin first, in virtual time, if it has none: the rest is "
-            "the processors'.",
+            help="First measure the digital twin of each run that has none, in virtual time. The difference "
+            "is the processors' cost.",
         ),
     ] = False,
     reference: Annotated[
         str | None,
-        typer.Option(help="A published matrix, in place of results: what can be concluded from it."),
+        typer.Option(help="A published matrix instead of results: what its figures show."),
     ] = None,
 ) -> None:
-    """Say of each cell what limits it, how sure that is, where the time goes, and what would help."""
+    """Say for each cell what limits it, how sure that is, where the time goes, and what would help."""
     shape = explain.ExplainFormat(format)
     if reference is not None:
         if paths:
-            raise UsageError("results and a published matrix were both named", hint="leave one out")
+            raise UsageError("expected results or --reference, found both", hint="leave one out")
         sys.stdout.write(_concluded(reference, shape) + "\n")
         return
     files = paths or [Path(DEFAULTS.results)]
@@ -153,7 +154,7 @@ def explain_command(
 
 
 def _measure_twin(run: RunFolder) -> None:
-    """Measure a run's twin, unless it has one, or is in virtual time itself."""
+    """Measure a run's twin, unless it has one or is in virtual time itself."""
     run.require_plain()
     plan_of_run = run.load_plan()
     evidence = collect(run.load_records(), {plan_of_run.run_id: plan_of_run}, probe_store.load(run))
@@ -179,7 +180,7 @@ def _measure_twin(run: RunFolder) -> None:
 def _concluded(name: str, shape: explain.ExplainFormat) -> str:
     if references.view_of(name) is not None:
         raise UsageError(
-            f"{shown(name)} has figures of paths, and to explain takes a matrix of storage",
+            f"expected a published matrix of storage, but {shown(name)} has figures of paths",
             hint="try --reference document-003",
         )
     matrix = references.load_reference(name)
@@ -224,10 +225,10 @@ def export_command(
         typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default="standard output"),
     ] = None,
 ) -> None:
-    """Print all records, a row for each direction, for programs that draw or store them."""
+    """Print all records, a row for each direction, for other programs to draw or store."""
     format = export.ExportFormat(to)
     if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
-        raise UsageError("Parquet is not for a terminal", hint="name a file with -o")
+        raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")
     files = paths or [Path(DEFAULTS.results)]
     data = export.encode(open_results(files), format, open_environments(files))
     if output is None:
@@ -237,13 +238,13 @@ def export_command(
 
 
 def _write(file: Path, data: bytes) -> None:
-    """What a user named with -o: a file whole or not at all, or a device or a pipe that is there."""
+    """Write what a user named with -o: a file, whole or not at all, or an existing device or pipe."""
     try:
         write_out(file, data)
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
-            f"{shown_path(file)} was expected to take the output, but: {said}",
+            f"expected {shown_path(file)} to take the output: {said}",
             hint="name another file with -o",
         ) from error
 

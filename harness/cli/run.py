@@ -44,29 +44,29 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="These options, written down (TOML); what is typed as well goes before what is written.",
+            help="A TOML file with these options; options that are typed override it.",
         ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Finish a run: measure what it lacks, and what was disturbed."),
+        typer.Option(metavar="RUN", help="Finish a run: measure what is missing, and what was disturbed."),
     ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
     ] = False,
     **typed: object,
 ) -> None:
-    """Measure: every workload on every column, repeated, in a random order that is kept."""
+    """Measure every workload on every column, repeatedly, in a random order that is stored."""
     started_s = process_started_s()
     request = DEFAULTS if config is None else load_request(config)
     given = options.given(typed)
-    # What was typed goes before what the file says.
+    # Typed options override the file's.
     request = msgspec.structs.replace(request, **given)
     if resume is not None and (
         config is not None or given.keys() - {"results", *options.that_lead_out(Request)}
     ):
         raise UsageError(
-            "a resumed run goes on as it was planned, but other options were given as well",
+            "expected no other options with --resume, because a resumed run follows its plan",
             hint="leave them out, or begin a new run without --resume",
         )
     if resume is None:
@@ -94,17 +94,20 @@ def run(
 
 
 def _resumed(name: str, request: Request) -> tuple[RunFolder, Plan]:
-    """The run of that name and its plan; all of it that leads out of the lab has to be typed again."""
+    """The run of that name and its plan. Options that reach outside the lab must be typed again."""
     folder = RunFolder(Path(name) if "/" in name else Path(request.results) / check_name("run", name))
     made = folder.load_plan()
     if made.probing:
-        raise UsageError(f"{folder.path} is a run of probes", hint="finish it with harness probe --resume")
+        raise UsageError(
+            f"expected a run of cells, found a run of probes: {folder.path}",
+            hint="finish it with harness probe --resume",
+        )
     planned.require_typed(made, name, options.leading_out(request))
     return folder, made
 
 
 def _require_device(made: Plan) -> None:
-    """Ask the guard here as well as inside, whence the machine's other mount namespaces are out of sight."""
+    """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
     if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
         require_device(NamespaceHost(name="machine"), made.backing)
 

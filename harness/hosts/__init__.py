@@ -1,6 +1,5 @@
 """Where commands run. What is brought up asks only this of a host, so a host may be anything:
-
-a network namespace of this machine today, another machine or another kernel tomorrow.
+a network namespace of this machine, another kernel, another machine.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.hosts.undo import Entry
 
 PRIVATE = Path("/run/harness/private")
-"""On every host: a folder in memory for sockets and secrets, seen by the run's processes alone."""
+"""On every host: a folder in memory for sockets and secrets, which only the run's processes see."""
 
 CLOCK_READINGS = 20
 
@@ -34,7 +33,8 @@ _HEADING = re.compile(r"\n==> (.*) <==\n")
 
 
 class Ledger(Protocol):
-    """Where what is brought up on a host is written down before, and crossed out after."""
+    """Where it is written down before something is brought up on a host, and crossed out after it is
+    undone."""
 
     def open(self, entry: Entry) -> int: ...
 
@@ -42,60 +42,61 @@ class Ledger(Protocol):
 
 
 class Watched(Protocol):
-    """A machine, or part of one, that can be looked at: its files, and what its programs print."""
+    """A machine, or part of one, whose files and program outputs can be read."""
 
     @property
     def name(self) -> str:
-        """How people know it: ``initiator``, ``target``, ``hop``."""
+        """Its name for people: ``initiator``, ``target``, ``hop``."""
         ...
 
     @property
     def kernel(self) -> object:
-        """Equal for two hosts that are one kernel."""
+        """Equal for two hosts that share a kernel."""
         ...
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float = DEFAULT_TIMEOUT_S, check: bool = True
     ) -> Completed:
-        """Run a program to its end; see ``harness.hosts.runner.run`` for what is raised."""
+        """Run a program to its end; see ``harness.hosts.runner.run`` for what it raises."""
         ...
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
-        """The text of small files (procfs, sysfs), as this host sees them; "" for one that is absent."""
+        """The text of small files (procfs, sysfs), as this host sees them; "" for an absent file."""
         ...
 
 
 class Daemon(Protocol):
-    """A program that keeps running, as the one who started it sees it."""
+    """A program that keeps running, as seen by its starter."""
 
     def ended(self) -> bool:
         """Whether it has ended. HostLost if its host is gone."""
         ...
 
     def signal(self, number: int) -> None:
-        """Send it a signal (signal(7)); nothing if it has ended."""
+        """Send it a signal (signal(7)); do nothing if it has ended."""
         ...
 
 
 class Host(Watched, Protocol):
-    """One that takes part: commands run on it, and things are brought up there."""
+    """A host of a run: commands run on it, and things are brought up there."""
 
     @property
     def netns(self) -> str | None:
-        """The network namespace of its kernel that it is, None for all else."""
+        """The network namespace of its kernel, None for anything else."""
         ...
 
     @property
     def ledger(self) -> Ledger | None:
-        """Its own, if it can be cut off and has to undo things by itself; else the run's journal serves."""
+        """Its own ledger, if it can be cut off and has to undo things by itself; else None: the run's
+        journal."""
         ...
 
     def kernel_messages(self) -> list[str]:
-        """The kernel log's lines since the last call, oldest first; none where it may not be read."""
+        """The kernel log's lines since the last call, oldest first; none if it may not be read."""
         ...
 
     def clock_offset_ns(self) -> int:
-        """Its time of day less its monotonic clock: what only setting the clock, or sleeping, changes."""
+        """Its time of day minus its monotonic clock. Only setting the clock, or sleeping, changes this."""
         ...
 
     def run(
@@ -107,7 +108,7 @@ class Host(Watched, Protocol):
         check: bool = True,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run a program to its end; see ``harness.hosts.runner.run`` for what is raised."""
+        """Run a program to its end; see ``harness.hosts.runner.run`` for what it raises."""
         ...
 
     def daemon(
@@ -120,15 +121,15 @@ class Host(Watched, Protocol):
         env: Mapping[str, str] | None = None,
         output: Path | None = None,
     ) -> contextlib.AbstractContextManager[Daemon]:
-        """Keep a program running for the length of the context, unless it ends by itself."""
+        """Keep a program running while the context lasts, unless it ends by itself."""
         ...
 
     def write_secret(self, path: Path, text: str) -> None:
-        """Make a file that only its owner may read; its folder is made as well."""
+        """Make a file that only its owner may read, and its folder if necessary."""
         ...
 
     def reach(self, path: Path) -> contextlib.AbstractContextManager[Path]:
-        """A unix socket here that leads to the unix socket ``path`` there, for the length of the context."""
+        """A unix socket here that leads to the unix socket ``path`` there, while the context lasts."""
         ...
 
 
@@ -149,7 +150,7 @@ class _Child:
 class NamespaceHost:
     """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
 
-    ``ip netns exec`` would remount /sys and hide configfs; nsenter(1) changes the network alone.
+    ``ip netns exec`` would remount /sys and hide configfs; nsenter(1) changes only the network.
     """
 
     name: str
@@ -167,7 +168,7 @@ class NamespaceHost:
         return _kernel_log().read()
 
     def clock_offset_ns(self) -> int:
-        # Of many readings the one that took least: on a busy machine ms may pass in the middle of one.
+        # Of many readings the fastest one: on a busy machine ms may pass in the middle of a reading.
         readings = []
         for _ in range(CLOCK_READINGS):
             before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
@@ -207,8 +208,8 @@ class NamespaceHost:
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
         if self.netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
-            # These belong to the namespace of the reader. One program for all: a process costs 15 ms in the
-            # lab. tail(1) puts a heading before each file that is there, and a blank line between two.
+            # These files belong to the reader's namespace. One program for all, because a process costs 15 ms
+            # in the lab. tail(1) puts a heading before each existing file, and a blank line between two.
             text = "\n" + self.run(["tail", "-v", "-n", "+1", *paths], check=False).stdout
             found = dict(zip(*[iter(_HEADING.split(text)[1:])] * 2, strict=True))
             return [found.get(path, "") for path in paths]
@@ -250,7 +251,7 @@ class _KernelLog:
 
 @cache
 def _kernel_log() -> _KernelLog:
-    """One for the process: there is one kernel below it."""
+    """One log for the process, because it runs on one kernel."""
     return _KernelLog()
 
 

@@ -1,7 +1,7 @@
-"""What a kind of thing says of itself to those who look after it: what it leaves, which messages tell of it.
+"""What each kind of resource declares about itself: what it may leave, and which kernel messages concern it.
 
-Each module that brings something up has what concerns it: ``LEAVES``, ``TROUBLES``, and as ``MODULES`` the
-kernel's that it needs, by modprobe(8)'s names. Nobody has a list of everybody's.
+Each module that brings something up has its own ``LEAVES``, ``TROUBLES``, and ``MODULES`` (the kernel modules
+that it needs, by modprobe(8)'s names). There is no central list.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 Trouble = tuple[re.Pattern[str], str]
-"""A line of the kernel's log that makes a measurement invalid, and what it is called in the reason."""
+"""A line of the kernel's log that makes a measurement invalid, and its name in the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
     """``what`` may be left of a run, and the pipeline of sh that prints the names of such things.
 
-    There ``$1`` is the run's tag.
+    In it ``$1`` is the run's tag.
     """
 
     what: str
@@ -26,6 +26,6 @@ class Leftover:
 
 
 def search(leftovers: Iterable[Leftover]) -> str:
-    """The script that prints a phrase for each thing that is left; its argument is the run's tag."""
+    """The script that prints a phrase for each leftover; its argument is the run's tag."""
     lines = [f"{each.names} | tell '{each.what}'" for each in leftovers]
     return "\n".join(['tell() { while read -r line; do echo "$1 $line"; done; }', *lines, "exit 0", ""])

@@ -1,8 +1,8 @@
-"""Written down before it is done, crossed out once it is undone.
+"""The journal: written down before it is done, crossed out once it is undone.
 
-Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that knows
-how to acquire itself on a host, and what would undo that (``hosts.undo``). ``Journal.hold`` is the only
-way to bring one up, so after a SIGKILL the journal says exactly what may be left, and how to remove it.
+Whatever the harness brings up outside its own processes is a *resource*: a small frozen struct that knows how
+to acquire itself on a host, and what would undo that (``hosts.undo``). ``Journal.hold`` is the only way to
+bring one up. So after a SIGKILL the journal says exactly what may be left, and how to remove it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from harness.model.units import format_size
 class Resource(Protocol):
     """Something with a lifetime in the kernel or on disk.
 
-    ``acquire`` raises DeviceRefused if it finds something of somebody else's in its place, and has then
-    changed nothing: it will not be undone. The steps of ``undo`` name what they remove by its own name or
-    the run's, and tolerate that it is absent. A class variable ``lasting`` that is true says that it lies on
-    a disk, and outlives a reboot: then somebody else's may have come in its place, which stays.
+    ``acquire`` raises DeviceRefused if it finds something of somebody else's in its place. It has then
+    changed nothing, and is not undone. The steps of ``undo`` identify what they remove by its own name or the
+    run's, and tolerate that it is absent. A class variable ``lasting`` that is true says that the resource
+    lies on a disk and survives a reboot. Something of somebody else's may have taken its place by then, and
+    is kept.
     """
 
     __struct_fields__: ClassVar[tuple[str, ...]]
@@ -54,21 +55,21 @@ LARGEST_BYTES = 16 << 20
 
 
 class Unreadable(HarnessError):
-    """A journal that is damaged, of another version or no journal: what it names is not known."""
+    """A journal that is damaged, of another version or not a journal: what it names is unknown."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
-            f"{path} was expected to be a journal of what is up, but {why}",
-            hint="`harness clean` sets it aside, for you to look at",
+            f"expected {path} to be a journal of what is up, but {why}",
+            hint="`harness clean` renames it, so that you can look at it",
         )
 
 
 class Journal:
     """An append-only file, one JSON object a line: ``{"id", "entry"}``, and ``{"id"}`` once it is undone.
 
-    It is of this kernel. A host that can be cut off keeps a ledger of its own, which is then used instead.
-    What outlives a reboot is written down in the folder ``lasting``, on a disk; without it, or where nothing
-    can be written there, with all else.
+    It is for this kernel. A host that can be cut off keeps a ledger of its own, which is then used instead.
+    What survives a reboot is written down in the folder ``lasting``, on a disk. Without that folder, or if
+    nothing can be written there, it goes with all the rest.
     """
 
     def __init__(self, path: Path, *, lasting: Path | None = None) -> None:
@@ -77,11 +78,11 @@ class Journal:
         self._last: int | None = None
         self._torn: bool | None = None
         self.leaks: list[str] = []
-        """One sentence for each resource that could not be undone; a run with any has failed."""
+        """One sentence for each resource that could not be undone. A run with any has failed."""
 
     @contextlib.contextmanager
     def hold(self, host: Host, resource: R) -> Iterator[R]:
-        """Acquire a resource for the length of the context, written down before the first act."""
+        """Acquire a resource while the context lasts; it is written down before the first act."""
         what = f"{type(resource).__name__} {getattr(resource, resource.__struct_fields__[0])}"
         lasting: bool = getattr(resource, "lasting", False)
         entry = Entry(what=what, steps=resource.undo(), netns=host.netns, lasting=lasting)
@@ -91,14 +92,14 @@ class Journal:
             try:
                 resource.acquire(host)
             except DeviceRefused:
-                # What is there is not ours to remove.
+                # What is there belongs to somebody else.
                 stack.pop_all()
                 ledger.close(number)
                 raise
             yield resource
 
     def _write_down(self, host: Host, entry: Entry) -> tuple[Ledger, int]:
-        """Where it was written down, and under which number."""
+        """Write an entry down; returns where, and under which number."""
         if host.ledger is None and entry.lasting and self._lasting is not None:
             with contextlib.suppress(OSError):
                 return self._lasting, self._lasting.open(entry)
@@ -116,7 +117,7 @@ class Journal:
                 ledger.close(number)
             self.leaks += [f"{type(resource).__name__} was not undone: {problem}" for problem in problems]
         except HostLost:
-            # It undoes everything by itself; the composer says so, once for the host.
+            # A lost host undoes everything by itself; the composer says so, once for the host.
             return
         except (HarnessError, OSError) as error:
             self.leaks.append(f"{type(resource).__name__} was not undone: {error}")
@@ -124,7 +125,7 @@ class Journal:
     def open(self, entry: Entry) -> int:
         """Write down what is about to be brought up; returns its number."""
         if self._last is None:
-            # A journal is gone on with if a killed run is: what it names must not be taken for undone.
+            # A journal is continued if a killed run is: what it names must not count as undone.
             self._last = max((line.id for line in self._lines()), default=0)
         self._last += 1
         self._append(_Line(self._last, entry))
@@ -135,7 +136,7 @@ class Journal:
         self._append(_Line(number))
 
     def end(self) -> None:
-        """Remove the file if all that it names is undone; what is still open stays written down."""
+        """Remove the file if all that it names is undone; otherwise what is still open stays written down."""
         if not self.open_entries():
             self.path.unlink(missing_ok=True)
         if self._lasting is not None:
@@ -151,11 +152,11 @@ class Journal:
             os.fsync(file.fileno())
 
     def _read(self) -> bytes:
-        """What was written. Unreadable if it is what no journal can be: a folder, a FIFO, a disk image."""
+        """What was written. Unreadable if it cannot be a journal: a folder, a FIFO, a disk image."""
         try:
             found = self.path.lstat()
             if not stat.S_ISREG(found.st_mode):
-                raise Unreadable(self.path, "it is no regular file")
+                raise Unreadable(self.path, "it is not a regular file")
             if found.st_size > LARGEST_BYTES:
                 raise Unreadable(self.path, f"it is larger than {format_size(LARGEST_BYTES)}")
             return self.path.read_bytes()
@@ -167,7 +168,7 @@ class Journal:
     def _lines(self) -> Iterator[_Line]:
         for number, text in enumerate(self._read().split(b"\n"), 1):
             try:
-                if text.strip(b"\0"):  # which a power cut may leave of a last line
+                if text.strip(b"\0"):  # a power cut may leave these of a last line
                     yield msgspec.json.decode(text, type=_Line)
             except (ValueError, RecursionError) as error:
                 # Only the last line of a run can be torn, and what it names was not yet acted on.
@@ -177,7 +178,7 @@ class Journal:
                     raise Unreadable(self.path, f"its line {number} {words}") from error
 
     def set_aside(self) -> Path:
-        """Rename it, so that it is in nobody's way any more; its new name."""
+        """Rename it, so that it stops nobody any more; returns its new name."""
         aside = self.path.with_name(f"{self.path.name}.{time.time_ns()}.unreadable")
         return self.path.rename(aside)
 
@@ -195,7 +196,7 @@ class Journal:
 class _OnDisk(Journal):
     """A journal with a name of its own in a folder that a reboot does not empty.
 
-    It is locked from its first line on: whoever finds one that is not may undo what it says.
+    It is locked from its first line on: whoever finds an unlocked one may undo what it says.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -220,7 +221,7 @@ class _OnDisk(Journal):
 
 
 def left_on_disk(folder: Path) -> Iterator[Journal]:
-    """The journals in ``Journal``'s folder on disk whose writers are gone, each locked meanwhile."""
+    """The journals in ``Journal``'s folder on disk whose writers are gone, each locked in the meantime."""
     if not folder.exists():
         return
     for path in sorted(state.own_folder(folder).glob("journal-*.jsonl"), reverse=True):
@@ -228,7 +229,7 @@ def left_on_disk(folder: Path) -> Iterator[Journal]:
             lock: contextlib.AbstractContextManager[object] = state.locked(path)
         except BusyError:
             continue
-        except OSError:  # a folder, say, which its reader will say
+        except OSError:  # for example a folder, which its reader will report
             lock = contextlib.nullcontext()
         with lock:
             yield Journal(path)

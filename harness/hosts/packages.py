@@ -1,6 +1,6 @@
-"""The lists of system packages: what is missing of them here, and what installs it.
+"""The lists of system packages: which are missing here, and the command that installs them.
 
-packages.txt says who needs each; the others are on top of it, each for a purpose of its own.
+packages.txt says who needs each package. The other lists add to it, each for its own purpose.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from harness.parse.profiles import data_folder
 
 ALL = "packages.txt"
 KERNEL = "packages-kernel.txt"
-"""What building and using the lab's own kernel needs."""
+"""The packages for building and using the lab's own kernel."""
 
 PATHS = "packages-paths.txt"
-"""What links with hops of some kinds need, whose word begins what is said of a package."""
+"""The packages for links with some kinds of hops; each package's text begins with the kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A line of a list: what shows that the package is there, who needs it when, and what for.
+    """A line of a list: what shows that the package is installed, who needs it for what, and its
+    purpose.
 
-    Any one of ``names`` will do; of those that this release of Debian has, the first is to be installed.
-    ``needed_by``, of packages.txt alone, has what needs it (``ipsec``, ``wifi``, …, "" for every run) by role
+    Any one of ``names`` suffices. Of those that this release of Debian has, the first gets installed.
+    ``needed_by``, only in packages.txt, has the needs (``ipsec``, ``wifi``, …, "" for every run) by role
     (``lab``, ``target``, …).
     """
 
@@ -45,7 +46,7 @@ class Package:
 
     @property
     def word(self) -> str:
-        """What ``facts.sh`` is asked for it: the program or module that it brings, or itself."""
+        """The word that ``facts.sh`` checks for it: the program or module that it brings, or its own name."""
         if self.shown_by == "-":
             return f"package:{self.name}"
         kind, _, module = self.shown_by.partition(":")
@@ -53,11 +54,11 @@ class Package:
 
     @property
     def installed(self) -> bool:
-        """By the program or module that it brings; by dpkg only where it brings neither."""
+        """By the program or module that it brings; by dpkg only if it brings neither."""
         kind, _, module = self.shown_by.partition(":")
         if self.shown_by == "-":
             if shutil.which("dpkg-query") is None:
-                return True  # not Debian: its programs are looked for by the other packages' lines
+                return True  # not Debian: the other packages' lines check for its programs
             return installed_version(self.names) is not None
         if module:
             return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
@@ -73,7 +74,7 @@ def _is_offered(name: str) -> bool:
 
 
 def installed_version(names: Sequence[str]) -> tuple[str, str] | None:
-    """The first of ``names`` that is installed, by dpkg, and its version; None if none is."""
+    """The first of ``names`` that is installed, by dpkg, with its version; None if none is."""
     for name in names:
         done = runner.run(["dpkg-query", "-W", "-f=${Status} ${Version}", name], check=False)
         status, _, version = done.stdout.rpartition(" ")

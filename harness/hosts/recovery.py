@@ -12,7 +12,8 @@ from harness.hosts.undo import Entry, undone
 def recover(journal: Journal) -> tuple[list[str], list[str]]:
     """Undo what a journal names; returns (what was removed, what could not be), and deletes it if all was.
 
-    One that cannot be read is set aside, so that it stops nobody, and told of with what could not be removed.
+    A journal that cannot be read is renamed, so that it stops nobody, and is listed with what could not be
+    removed.
     """
     removed: list[str] = []
     failed: list[str] = []
@@ -26,7 +27,7 @@ def recover(journal: Journal) -> tuple[list[str], list[str]]:
             failed.append(f"{entry.what}: {'; '.join(problems)}")
         else:
             removed += [entry.what] * found
-            # It could be somebody else's when the rest is tried again: a file of the same name, say.
+            # By the next try it could be somebody else's: a file of the same name, say.
             journal.close(number)
     journal.end()
     return removed, failed
@@ -36,13 +37,13 @@ def _aside(journal: Journal) -> str:
     try:
         return f"it is {journal.set_aside()} now, and what it names may still be there"
     except OSError as error:
-        return f"remove it by hand, for it could not be renamed: {error.strerror}"
+        return f"remove it by hand, because it could not be renamed: {error.strerror}"
 
 
 def reachable(entry: Entry) -> Host:
-    """Where to undo it: in its namespace, or this machine if that went with the processes that were in it.
+    """Where to undo it: in its namespace, or on this machine if the namespace ended with its processes.
 
-    LIO's objects are not of a namespace, and what was of one has gone with it.
+    LIO's objects belong to no namespace, and whatever belonged to one has gone with it.
     """
     gone = entry.netns is not None and not Path(f"/run/netns/{entry.netns}").exists()
     return NamespaceHost(name="machine", netns=None if gone else entry.netns)

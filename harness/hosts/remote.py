@@ -1,7 +1,7 @@
 """Hosts that are other machines (or this one, as root): an agent there does what a ``Host`` is asked.
 
-The agent (``programs/agent.py``) is sent through the connection and nothing is installed. The connection is
-the system's OpenSSH, so the user's configuration, keys, agent, known hosts and jump hosts count; one channel
+The agent (``programs/agent.py``) is sent through the connection, and nothing is installed. The connection is
+the system's OpenSSH, so the user's configuration, keys, agent, known hosts and jump hosts count. One channel
 carries everything. If it breaks, the agent undoes by itself what was brought up there.
 """
 
@@ -43,25 +43,26 @@ from harness.model.units import format_size
 LOCAL = "local"
 BEAT_S = 4.0
 DEADMAN_S = 20.0
-"""The agent undoes everything if it hears nothing for so long; ssh notices a dead peer within 15 s."""
+"""The agent undoes everything if it hears nothing for this long; ssh notices a dead peer within 15 s."""
 
 HELLO_DEADLINE_S = 30.0
 ANSWER_GRACE_S = 15.0
 RELAY_WINDOW = 8
-"""Chunks of a relayed connection that may be under way to one end before that end has taken them."""
+"""How many chunks of a relayed connection may be on their way to one end before that end has read them."""
 
 RELAY_CHUNK_BYTES = 1 << 16
 RELAY_END_S = 5.0
 LARGEST_GREETING_BYTES = 1 << 16
-"""What a login shell may print before the agent speaks."""
+"""How much a login shell may print before the agent's first message."""
 
 LARGEST_ANSWER_BYTES = 32 << 20
-"""A line of the agent's, and all that may wait for one who asked: the longest are outputs of programs."""
+"""Limit of a line of the agent's, and of the answers that wait for a request. Outputs of programs are
+longest."""
 
 LARGEST_LOOK_BYTES = 1 << 20
-"""What is listened to of a machine that is asked once what it is."""
+"""How much of a machine's answer to a single question is read."""
 
-NONSENSE = "it sent something else than the agent does"
+NONSENSE = "it sent something that the agent does not send"
 
 _URL = re.compile(
     r"ssh://(?:(?P<user>\w[\w.+-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)(?::(?P<port>\d{1,5}))?/?",
@@ -70,7 +71,7 @@ _URL = re.compile(
 
 
 class Answers(queue.Queue[bytes | None]):
-    """What comes for one request, as it came; None once the host is lost. ``held`` bytes of it wait."""
+    """The answers to one request, in order; None once the host is lost. ``held`` bytes of them wait."""
 
     held = 0
 
@@ -85,7 +86,7 @@ class Answers(queue.Queue[bytes | None]):
 
 
 class _Message(msgspec.Struct):
-    """What each message of an agent's has: the number of the request, or a daemon's output."""
+    """The fields of every message of an agent: the number of the request, or a daemon's output."""
 
     id: int = 0
     out: bytes | None = None
@@ -97,7 +98,7 @@ class _Hello(msgspec.Struct):
 
 
 class _Done(msgspec.Struct):
-    """An answer that says no more than that it was done, or why not."""
+    """An answer that only says that it was done, or why not."""
 
     error: str | None = None
     missing: str | None = None
@@ -148,7 +149,7 @@ class Address(msgspec.Struct, frozen=True):
         return self.text == LOCAL
 
     def ssh_words(self) -> list[str]:
-        """What ssh(1) is told of it."""
+        """The words for ssh(1)."""
         match = _URL.fullmatch(self.text)
         if match is None:
             raise UsageError(f"expected ssh://[USER@]HOST[:PORT], found {printable(self.text)}")
@@ -160,7 +161,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(text: str, what: str) -> Address:
-    """UsageError unless it is ``local`` or an ssh URL."""
+    """An address; UsageError unless it is ``local`` or an ssh URL."""
     match = _URL.fullmatch(text)
     if text != LOCAL and (match is None or not 0 < int(match["port"] or 22) < 65536):
         raise UsageError(
@@ -171,13 +172,13 @@ def parse_address(text: str, what: str) -> Address:
 
 
 SSH_OPTIONS = {
-    # A run has nobody to ask, and an unknown host is never taken on trust.
+    # A run has nobody to ask, and an unknown host is never trusted.
     "BatchMode": "yes",
     "StrictHostKeyChecking": "yes",
     "ServerAliveInterval": "5",
     "ServerAliveCountMax": "3",
     "ConnectTimeout": "15",
-    # A connection of our own, whatever the user shares or forwards otherwise.
+    # A connection of the run's own, whatever the user shares or forwards otherwise.
     "ControlMaster": "no",
     "ControlPath": "none",
     "ClearAllForwardings": "yes",
@@ -188,7 +189,7 @@ SSH_OPTIONS = {
     "RequestTTY": "no",
 }
 
-# One line without an apostrophe, backslash or exclamation mark: the login shell may be any.
+# One line without an apostrophe, backslash or exclamation mark, because the login shell may be any.
 _BOOTSTRAP = (
     "import sys; i = sys.stdin.buffer.raw; n = int(sys.argv[1]); b = bytearray(); "
     "[b.extend(part) for part in iter(lambda: i.read(n - len(b)), bytes())]; "
@@ -204,21 +205,22 @@ _LAUNCH = (
 def launch_command(program_bytes: int) -> list[str]:
     """Starts the agent as root, in a mount and a process namespace; its program follows on standard input.
 
-    /proc stays the machine's, so that the device guard sees who holds what.
+    /proc stays the machine's, so that the device guard sees which processes hold what.
     """
     return ["sh", "-c", _LAUNCH, _BOOTSTRAP, str(program_bytes)]
 
 
 def ssh_command(address: Address, command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """An ssh(1) command line. The one place where words are quoted for another machine's shell."""
+    """An ssh(1) command line. This is the one place where words are quoted for another machine's shell."""
     words = [f"-o{name}={value}" for name, value in {**SSH_OPTIONS, **options}.items()]
     return ["ssh", "-T", *words, *address.ssh_words(), "--", shlex.join(command)]
 
 
 def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str, str] | None:
-    """What a program, perhaps on another machine, prints to a short ``text``: standard output and error.
+    """The output of a program, perhaps on another machine, for a short ``text``: standard output and error.
 
-    Neither is kept without end. None if it has not ended within ``within_s``. RequirementError as for ssh(1).
+    Both are limited in size. None if the program has not ended within ``within_s``. RequirementError as for
+    ssh(1).
     """
     end = time.monotonic() + within_s
     data = b""
@@ -242,7 +244,7 @@ def asked_once(argv: Sequence[str], text: str, *, within_s: float) -> tuple[str,
 
 
 class Connection:
-    """A running agent: requests go in, answers come out, daemons' outputs go to files."""
+    """A running agent: requests go in, answers come out, and daemons' outputs go to files."""
 
     def __init__(self, name: str, argv: Sequence[str], log: Path) -> None:
         self.name = name
@@ -250,7 +252,7 @@ class Connection:
         self._waiting: dict[int, Answers] = {}
         self._streams: dict[tuple[int, str], Callable[[bytes], object]] = {}
         self._lock = threading.Lock()
-        # Apart: to write may take long, and what comes must be taken meanwhile.
+        # A lock of its own: writing may take long, and meanwhile messages must be read.
         self._sending = threading.Lock()
         self.lost: str | None = None
         """Why it is gone, once it is."""
@@ -264,7 +266,8 @@ class Connection:
             self.dialogue.input.flush()
 
     def await_hello(self) -> None:
-        """The agent's first words; HarnessError with ssh's or the shell's if they do not come."""
+        """The agent's first message; HarnessError with the message of ssh or the shell if it does not
+        come."""
         try:
             hello = self._hello.get(timeout=HELLO_DEADLINE_S)
         except queue.Empty:
@@ -283,10 +286,10 @@ class Connection:
                     self._take(line, _decode(line, _Message))
         except _Nonsense as nonsense:
             self.lost = self.lost or str(nonsense)
-            self.dialogue.process.kill()  # or it goes on
+            self.dialogue.process.kill()  # otherwise it would go on
         except OSError as error:
-            # A capture that is not whole must not be taken for one.
-            self.lost = self.lost or f"what it sent could not be written: {error.strerror}"
+            # An incomplete capture must not count as a complete one.
+            self.lost = self.lost or f"its output could not be written: {error.strerror}"
         finally:
             self.lost = self.lost or "the connection ended"
             self._ended.set()
@@ -298,7 +301,7 @@ class Connection:
     def _take(self, line: bytes, message: _Message) -> None:
         for name, data in (("out", message.out), ("err", message.err)):
             if data is not None:
-                with self._lock:  # so that nobody closes its file meanwhile
+                with self._lock:  # so that nobody closes its file in the meantime
                     if take := self._streams.get((message.id, name)):
                         take(data)
                 return
@@ -337,9 +340,9 @@ class Connection:
     def request(
         self, do: str, *, streams: Mapping[str, Callable[[bytes], object]] | None = None, **fields: Any
     ) -> Iterator[tuple[int, Answers]]:
-        """Send a request; yields its number and where its answers come (None: the host was lost).
+        """Send a request; yields its number and the queue of its answers (None: the host was lost).
 
-        ``streams`` take what a daemon prints, by ``out`` and ``err``.
+        ``streams`` take a daemon's output, by ``out`` and ``err``.
         """
         number = next(self._numbers)
         answers = Answers()
@@ -368,7 +371,7 @@ class Connection:
                 raise
 
     def answer(self, answers: Answers, kind: type[A], timeout_s: float) -> A:
-        """The next answer. HostLost if there is none, or it is of another kind; else see ``Host.run``."""
+        """The next answer. HostLost if there is none, or if it is of another kind; else see ``Host.run``."""
         try:
             line = answers.get(timeout=timeout_s + ANSWER_GRACE_S)
         except queue.Empty:
@@ -382,48 +385,48 @@ class Connection:
         if answer.missing is not None:
             program = printable(runner.last_lines(answer.missing))
             raise RequirementError(
-                f"the program {program} was needed on the {self.name} and is not installed, "
-                "or may not be executed",
+                f"expected the program {program} on the {self.name}, but it is not installed or may not be "
+                "executed",
                 hint="`harness doctor` with the same --target and --initiator lists all that is missing",
             )
         return answer
 
     def understand(self, line: bytes, kind: type[A]) -> A:
-        """A message that came, as a ``kind``; HostLost if it is something else."""
+        """A message as a ``kind``; HostLost if it is something else."""
         try:
             return _decode(line, kind)
         except _Nonsense as nonsense:
             raise self.given_up(str(nonsense)) from nonsense
 
     def given_up(self, why: str) -> HostLost:
-        """End the connection to a host that cannot be talked with."""
+        """End the connection to a host that does not communicate properly."""
         self.lost = self.lost or why
         self.dialogue.kill()
         return self.gone()
 
     def tell(self, do: str, **fields: Any) -> None:
-        """Send what has no answer."""
+        """Send a request that has no answer."""
         self._send({"id": 0, "do": do, **fields})
 
     def close(self) -> None:
-        """Have the agent take down what is left and end; it is killed if it does not."""
+        """Make the agent take down what is left and end; it is killed if it does not."""
         signals.surely(self._close)
 
     def _close(self) -> None:
         with contextlib.suppress(HostLost):
             self.tell("end")
-            # Its last words come once it has taken everything down.
+            # Its last message comes once it has taken everything down.
             self._ended.wait(60)
         self.lost = self.lost or "it was closed"
         self.dialogue.end(10)
 
 
 class _Nonsense(Exception):
-    """Something came that no agent sends; says what."""
+    """A message that no agent sends; says what it is."""
 
 
 def _lines(out: IO[bytes], largest_bytes: int) -> Iterator[bytes]:
-    """The lines that come, none of them without end."""
+    """The lines that come, with a limit on their length."""
     while line := out.readline(largest_bytes + 1):
         if len(line) > largest_bytes:
             raise _Nonsense(f"it sent a line that did not end within {format_size(largest_bytes)}")
@@ -441,7 +444,7 @@ def _decode(line: bytes, kind: type[K]) -> K:
 
 
 def _greeting(out: IO[bytes]) -> bytes | None:
-    """The agent's hello, past whatever a login shell prints before it; None if it does not come."""
+    """The agent's hello, after whatever a login shell prints before it; None if it does not come."""
     read = 0
     for line in _lines(out, LARGEST_GREETING_BYTES):
         read += len(line)
@@ -478,16 +481,16 @@ FAILURES: tuple[tuple[str, str], ...] = (
     ("unshare: ", "the agent needs root's full rights there (CAP_SYS_ADMIN), which a container may lack"),
     ("not found", "the machine needs sh, util-linux and python3"),
 )
-"""What ssh, sudo or the shell say, and what to try. The first that is found holds."""
+"""Messages of ssh, sudo or the shell, and what to try. The first match counts."""
 
 
 def advice(said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> str:
-    """What to try, by what ssh, sudo or the shell said."""
+    """What to try after this message of ssh, sudo or the shell."""
     return next((hint for words, hint in failures if words in said), "try the same with ssh by hand")
 
 
 def explain(name: str, said: str, failures: Sequence[tuple[str, str]] = FAILURES) -> HarnessError:
-    """An error for a host on which something else was said than what was started there would say."""
+    """The error for a host that printed something other than the agent would."""
     last = runner.last_lines(said, 4)
     hint = advice(said, failures)
     return RequirementError(f"the {name} could not be reached: {printable(last)}", hint=hint)
@@ -508,7 +511,7 @@ class _AgentLedger:
 
 @dataclass(frozen=True, eq=False)
 class _Spawned:
-    """A daemon that an agent has started on a request of this number."""
+    """A daemon that an agent started for the request of this number."""
 
     connection: Connection
     number: int
@@ -526,7 +529,7 @@ class AgentHost:
     connection: Connection
     address: str
     ssh_peer: str = ""
-    """The address that sshd there was reached at, "" if the host is local."""
+    """The address at which sshd was reached there, "" if the host is local."""
     recovered: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """What killed runs had left there: removed, not removed."""
 
@@ -613,7 +616,8 @@ class AgentHost:
 
     @contextlib.contextmanager
     def _stopping(self, number: int, answers: Answers) -> Iterator[Callable[[], bool]]:
-        """Yields whether the program has ended; stops it when the context ends."""
+        """Yields a function that says whether the program has ended; stops the program when the context
+        ends."""
         last: list[bytes | None] = []
 
         def ended() -> bool:
@@ -626,7 +630,7 @@ class AgentHost:
         try:
             yield ended
         finally:
-            # A host that is lost ends its daemons by itself.
+            # A lost host ends its daemons by itself.
             with contextlib.suppress(HostLost):
                 if not ended():
                     self.connection.tell("stop", of=number)
@@ -645,7 +649,7 @@ class AgentHost:
     @contextlib.contextmanager
     def reach(self, path: Path) -> Iterator[Path]:
         with contextlib.ExitStack() as stack:
-            # Its mode is 0700: nobody else reaches what listens on the host.
+            # Its mode is 0700, so nobody else reaches what listens on the host.
             near = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harness-")), path.name)
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             try:
@@ -667,7 +671,7 @@ class AgentHost:
             try:
                 yield near
             finally:
-                listener.shutdown(socket.SHUT_RDWR)  # which wakes accept()
+                listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
                 accepting.join()
                 for relay in relays:
                     relay.end()
@@ -676,8 +680,8 @@ class AgentHost:
 class _Relay:
     """A connection made here, carried through the agent to a unix socket there.
 
-    Each end sends ``RELAY_WINDOW`` chunks, then one for each that the other has taken. So what waits is
-    bounded, and an end that does not read holds up its own connection alone.
+    Each end sends ``RELAY_WINDOW`` chunks, and then one for each that the other has read. So the waiting data
+    is bounded, and an end that does not read delays only its own connection.
     """
 
     def __init__(self, connection: Connection, near: socket.socket, far: Path) -> None:
@@ -691,7 +695,7 @@ class _Relay:
         self._carrying.start()
 
     def end(self) -> None:
-        """Close it at this end. It is not waited for long: the connection to the host may hang."""
+        """Close it at this end. This waits only briefly, because the connection to the host may hang."""
         self._shut()
         self._carrying.join(RELAY_END_S)
 
@@ -733,7 +737,7 @@ class _Relay:
                 self._window.acquire()
                 self._tell("relayed", of=number, data=base64.b64encode(data).decode())
         self._tell("relayed", of=number, data="")
-        # What still comes has nobody to go to.
+        # Nobody reads what still comes.
         answers.put(None)
 
     def _write(self, number: int) -> None:
@@ -759,11 +763,11 @@ def connect(
     private: Sequence[str] = (),
     ssh_options: Mapping[str, str] | None = None,
 ) -> Iterator[AgentHost]:
-    """A host, for the length of the context; all that is still up there is taken down at the end.
+    """A host while the context lasts; all that is still up there is taken down at the end.
 
-    ``role`` (target, initiator) decides which runs exclude each other: one machine can have both. Each of the
-    folders ``private`` that the machine has is an empty one in memory, for what is run there.
-    Raises RequirementError if it cannot be reached or lacks rights, BusyError if another run has it.
+    ``role`` (target, initiator) decides which runs exclude each other: one machine can have both. For each of
+    the folders ``private`` that exists there, programs run there see an empty folder in memory instead.
+    RequirementError if the host cannot be reached or lacks rights, BusyError if another run has it.
     """
     command = launch_command(len(programs.source(__package__, "agent").encode()))
     argv = command if address.is_local else ssh_command(address, command, ssh_options or {})

@@ -21,7 +21,7 @@ DEFAULT_TIMEOUT_S = 30.0
 LONGEST_WORD_SHOWN = 300
 LONGEST_LINE_SHOWN = 500
 LARGEST_LOG_BYTES = 16 << 20
-"""What is kept of what a program says that comes from another machine, which may never stop."""
+"""How much is kept of the output of a program that comes from another machine, because it may never stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Completed:
     seconds: float
 
     def require_success(self) -> Completed:
-        """Return itself, or raise CommandFailed with the replayable command line and its last words."""
+        """Return itself, or raise CommandFailed with a command line to copy and the program's last lines."""
         if self.status == 0:
             return self
         words = last_lines(self.stderr.strip() or self.stdout.strip() or "it printed nothing")
@@ -43,12 +43,12 @@ class Completed:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """A command as a person would type it; a whole program among its arguments is cut short."""
+    """A command as a person would type it; a whole program among its arguments is shortened."""
     return shlex.join(word if len(word) <= LONGEST_WORD_SHOWN else f"{word[:20]}..." for word in argv)
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment every program gets: the caller's, with the C locale so that output parses."""
+    """The environment of every program: the caller's, with the C locale so that output can be parsed."""
     env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
     env["PATH"] = f"{env.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
     return {**env, **(extra or {})}
@@ -64,8 +64,8 @@ def run(
 ) -> Completed:
     """Run a program to its end.
 
-    Raises CommandFailed if it fails (with ``check``) or outlives ``timeout_s``, RequirementError if
-    it does not exist or may not be executed. What is interrupted is killed with all that it started.
+    CommandFailed if it fails (with ``check``) or outlives ``timeout_s``; RequirementError if it does not
+    exist or may not be executed. If interrupted, it is killed with all that it started.
     """
     started = time.monotonic()
     try:
@@ -111,9 +111,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def missing(program: str) -> RequirementError:
-    """What to say of a program that could not be started."""
+    """The error for a program that could not be started."""
     return RequirementError(
-        f"the program {program} was needed and is not installed, or may not be executed",
+        f"expected the program {program}, but it is not installed or may not be executed",
         hint="`harness doctor` lists all that is missing and the command that installs it",
     )
 
@@ -128,12 +128,12 @@ def daemon(
     env: Mapping[str, str] | None = None,
     output: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a program running for the length of the context; what it prints is appended to ``log``.
+    """Keep a program running while the context lasts; its output is appended to ``log``.
 
-    ``output`` takes its standard output apart from its standard error.
+    ``output`` takes its standard output, separate from its standard error.
 
-    It is entered when ``ready()`` first answers true; CommandFailed if the program ends before
-    that or ``deadline_s`` passes. On exit it is asked to stop, then killed.
+    The context is entered when ``ready()`` is true for the first time; CommandFailed if the program ends
+    before that or ``deadline_s`` passes. At the end the program is asked to stop, and then killed.
     """
     with log.open("ab") as errors, (output or log).open("ab") as out:
         try:
@@ -167,7 +167,7 @@ def daemon(
 def piped(
     argv: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program in a session of its own, all it prints led through a pipe and appended to ``output``.
+    """Run a program in a session of its own; its output goes through a pipe and is appended to ``output``.
 
     Leaving the context kills it, if it has not ended by itself.
     """
@@ -181,7 +181,7 @@ def piped(
             pass_fds=pass_fds,
             start_new_session=True,
         )
-        # cat(1) copies while we do other things, and lives to see the last words of a killed program.
+        # cat(1) copies in the background, and lives on to copy the last output of a killed program.
         copier = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
         if process.stdout is not None:
             process.stdout.close()
@@ -198,10 +198,10 @@ def piped(
 
 
 class Dialogue:
-    """A program that is talked with, in a session of its own: ``input`` and ``output`` are pipes.
+    """A dialogue with a program in a session of its own: ``input`` and ``output`` are pipes.
 
-    What it says on standard error is appended to ``log``, up to LARGEST_LOG_BYTES. RequirementError if it
-    cannot be started.
+    Its standard error is appended to ``log``, up to LARGEST_LOG_BYTES. RequirementError if it cannot be
+    started.
     """
 
     def __init__(self, argv: Sequence[str], log: Path) -> None:
@@ -230,7 +230,7 @@ class Dialogue:
         return self._log.read_bytes()[self._log_begins :].decode("utf-8", "replace").strip()
 
     def end(self, within_s: float) -> None:
-        """End what it reads, and kill it if it has not ended by then."""
+        """Close its input, and kill it if it has not ended in time."""
         with contextlib.suppress(OSError):
             self.input.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -240,12 +240,12 @@ class Dialogue:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        # Its last words may still be under way; but what it started may hold the pipe for ever.
+        # Its last output may still be on its way; but a program that it started may hold the pipe for ever.
         self._logging.join(1)
 
 
 class Bounded:
-    """A log that grows no further than LARGEST_LOG_BYTES from where it ``begins``: the rest is left out."""
+    """A log that grows by at most LARGEST_LOG_BYTES from where it ``begins``: the rest is left out."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -265,13 +265,13 @@ class Bounded:
 def _log_all(says: IO[bytes], log: Bounded) -> None:
     with says, contextlib.closing(log):
         while data := os.read(says.fileno(), 1 << 16):
-            # What finds no room has to be taken all the same, or who says it hangs.
+            # Output beyond the limit must still be read, or the program that prints it hangs.
             with contextlib.suppress(OSError):
                 log.write(data)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask a child of ours to end, and kill it if it has not after 5 s."""
+    """Ask a child process to end, and kill it if it has not after 5 s."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -301,7 +301,7 @@ def tail(log: Path) -> str:
 
 
 def last_lines(text: str, count: int = 3) -> str:
-    """The last lines of what was said on one line, none of them endless, for an error message."""
+    """The last lines of an output on one line, each limited in length, for an error message."""
     lines = [line.strip() for line in text.strip().splitlines()[-count:]]
     shown = (f"{line[:LONGEST_LINE_SHOWN]}..." if len(line) > LONGEST_LINE_SHOWN else line for line in lines)
     return " / ".join(shown) or "its log is empty"

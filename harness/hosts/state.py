@@ -1,6 +1,6 @@
 """Where the harness keeps what must outlive a killed run: the lock with its owner, and the journals.
 
-One folder for each user, on a file system that a reboot empties, and one on a disk for what a reboot leaves.
+Each user has one folder on a file system that a reboot empties, and one on a disk for what survives a reboot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.model.errors import BusyError, RequirementError
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who holds the testbed."""
+    """The holder of the testbed."""
 
     pid: int
     run_id: str
@@ -28,12 +28,13 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def state_folder() -> Path:
-    """The user's folder, made if absent: /run/harness for root, else one in /tmp, or where none can be made
-    there in /dev/shm or $TMPDIR.
+    """The user's folder, made if absent: /run/harness for root, else one in /tmp; if none can be made there,
+    in /dev/shm or $TMPDIR.
 
-    Raises RequirementError if somebody else owns a folder of that name: it could name anything for removal.
+    RequirementError if somebody else owns a folder of that name: its journals could name anything for
+    removal.
     """
-    # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron have to find each other.
+    # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron must find each other.
     uid = os.geteuid()
     own = f"harness-{uid}"
     places = [Path("/run/harness")] if uid == 0 else []
@@ -49,14 +50,15 @@ def state_folder() -> Path:
         except OSError as error:
             refused.append(f"{place} ({error.strerror})")
     raise RequirementError(
-        f"a folder for the lock and the journals was expected, but none could be made: {', '.join(refused)}",
+        f"expected a folder for the lock and the journals, but none could be made: {', '.join(refused)}",
         hint="make room in one of them, or set TMPDIR to a folder that you may write to",
     )
 
 
 def lasting_folder() -> Path:
-    """The user's folder on a disk, perhaps not made yet: /var/lib/harness for root, else one in /var/tmp."""
-    # Root of a user namespace may not write there either.
+    """The user's folder on a disk, which may not exist yet: /var/lib/harness for root, else one in
+    /var/tmp."""
+    # Root of a user namespace may not write to /var/lib either.
     is_root = os.access("/var/lib", os.W_OK)
     return Path("/var/lib/harness" if is_root else f"/var/tmp/harness-{os.geteuid()}")  # noqa: S108
 
@@ -68,7 +70,7 @@ def own_folder(folder: Path) -> Path:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise RequirementError(
-            f"{folder} was expected to be a folder that only its owner, uid {os.geteuid()}, may write to",
+            f"expected {folder} to be a folder that only its owner, uid {os.geteuid()}, may write to",
             hint=f"look at what it is, then remove it: rm -r {folder}",
         )
     return folder
@@ -78,8 +80,8 @@ def own_folder(folder: Path) -> Path:
 def exclusive(run_id: str) -> Iterator[Path]:
     """Hold the testbed for one run; yields the state folder. BusyError names the holder.
 
-    The kernel drops the lock with its process, so a killed run never blocks the next. Afterwards the
-    folder goes, unless a journal in it still names something.
+    The kernel drops the lock with its process, so a killed run never blocks the next one. Afterwards the
+    folder is removed, unless a journal in it still names something.
     """
     folder = state_folder()
     path = folder / "lock"
@@ -92,8 +94,8 @@ def exclusive(run_id: str) -> Iterator[Path]:
             yield folder
         finally:
             path.unlink()
-            # What is left may be places that a testbed mounted something on. Journals keep the folder. To
-            # remove a place would also take away what an agent has mounted there in its own namespace.
+            # Folders may be left on which a testbed had mounted something. Journals keep the folder. Removing
+            # such a place would also remove what an agent has mounted there in its own namespace.
             if not any(folder.glob("*.lock")):
                 for place in (*folder.iterdir(), folder):
                     with contextlib.suppress(OSError):
@@ -101,7 +103,7 @@ def exclusive(run_id: str) -> Iterator[Path]:
 
 
 def locked(path: Path) -> BinaryIO:
-    """A file, open and locked; made if absent. BusyError if somebody else has it."""
+    """A file, open and locked; made if absent. BusyError if somebody else has locked it."""
     while True:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -116,7 +118,7 @@ def locked(path: Path) -> BinaryIO:
                 f"the testbed is in use by {_describe_owner(path)}",
                 hint="wait for it, or end that process; two runs at once would measure each other",
             ) from None
-        # Its holder may have removed the file between our open and our lock: then it locks nobody out.
+        # Its holder may have removed the file between the open and the lock here: then it locks nobody out.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return file
@@ -132,7 +134,7 @@ def _describe_owner(path: Path) -> str:
 
 
 def sync(folder: Path) -> None:
-    """Have the names in a folder written to its disk: fsync(2) of a file does not do that."""
+    """Write the names in a folder to its disk: fsync(2) of a file does not do that."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)

@@ -1,7 +1,8 @@
-"""How what was brought up is taken down: as data, so that it can be written down, sent, and done by others.
+"""How what was brought up is taken down: as data, so that it can be written down, sent, and carried out by
+others.
 
-A host that is cut off has nobody of ours to ask. So a resource says beforehand what would undo it, and the
-host itself, or a later run, can carry that out without knowing what it was.
+A host that is cut off has no harness to ask. So a resource says beforehand what would undo it. The host
+itself, or a later run, can carry that out without knowing what it is for.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from harness.model.errors import HarnessError, HostLost
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One command that undoes something. It is right if it ends with status 0.
+    """One command that undoes something. It succeeds if it ends with status 0.
 
-    It is right as well if its standard error holds one of ``absent``: there was nothing to undo.
+    It also succeeds if its standard error contains one of ``absent``: then there was nothing to undo.
     """
 
     argv: tuple[str, ...]
@@ -27,9 +28,9 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that was brought up: what it is for people, in which network namespace, and its undoing.
+    """Something that was brought up: what it is for people, its network namespace, and its undoing.
 
-    What is ``lasting`` lies on a disk, and a reboot does not end it.
+    A ``lasting`` entry lies on a disk, and a reboot does not end it.
     """
 
     what: str
@@ -39,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 STEP_TIMEOUT_S = 60.0
-"""A session to a target that has gone takes its time to end; see ``programs/logout.py``."""
+"""Logging out of a target that has gone takes time; see ``programs/logout.py``."""
 
 
 class Run(Protocol):
@@ -51,16 +52,16 @@ class Run(Protocol):
 
 
 class Undone(NamedTuple):
-    """What came of steps: a phrase for each that went wrong, and whether there was anything to undo."""
+    """The result of steps: a phrase for each that failed, and whether there was anything to undo."""
 
     problems: list[str]
     found: bool
 
 
 def carry_out(steps: Iterable[Step], run: Run) -> list[str]:
-    """Do all steps, whatever becomes of the others; one phrase for each that went wrong.
+    """Carry out all steps, whatever happens to the others; returns a phrase for each that failed.
 
-    HostLost passes: no step can be done on a host that is out of reach.
+    HostLost passes: no step can be carried out on a host that is out of reach.
     """
     return undone(steps, run).problems
 

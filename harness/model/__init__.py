@@ -1,7 +1,7 @@
-"""The types that every other module speaks in, and the schema of all that is written to ``results/``.
+"""The types that all other modules use, and the schema of everything that is written to ``results/``.
 
-Every field that carries a quantity has its unit in its name. Bandwidths are derived from
-``bytes`` and ``runtime_ns`` and never stored rounded. ``docs/results.md`` describes the files.
+Every field with a quantity has its unit in its name. Bandwidths are derived from ``bytes`` and ``runtime_ns``
+and never stored rounded. ``docs/results.md`` describes the files.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SCHEMA_VERSION = 2
 
 End = Literal["initiator", "target"]
 ENDS: tuple[End, End] = ("initiator", "target")
-"""Of a link, the initiator's first."""
+"""The ends of a link, the initiator's first."""
 
 
 class Status(enum.StrEnum):
-    """What came of a cell. The four stay distinct everywhere; only ``OK`` has a number."""
+    """The result of a cell. The four stay distinct everywhere; only ``OK`` has a figure that counts."""
 
     OK = "ok"
     FAILED = "failed"
@@ -65,28 +65,29 @@ class IpsecMode(enum.StrEnum):
 
 
 class IkeAuth(enum.StrEnum):
-    """How the two charons prove themselves: a secret or certificates, both made fresh for the run."""
+    """How the two charons authenticate: by a secret or by certificates, both made for the run."""
 
     PSK = "psk"
     CERT = "cert"
 
 
 class LabKernel(enum.StrEnum):
-    """Which kernel the lab boots: of the package user-mode-linux, or built by ``testbeds.lab.kernel``."""
+    """Which kernel the lab boots: that of the package user-mode-linux, or the one of
+    ``testbeds.lab.kernel``."""
 
     DEBIAN = "debian"
     OWN = "own"
 
 
 class Clock(enum.StrEnum):
-    """``virtual``: time passes only while everything waits; the processor costs nothing."""
+    """``virtual``: time passes only while everything waits, so processor work takes no time."""
 
     REAL = "real"
     VIRTUAL = "virtual"
 
 
 class Security(enum.StrEnum):
-    """What protects the air: WPA2 with a pre-shared key, WPA3 (SAE, management frames protected), nothing."""
+    """WiFi security: WPA2 with a pre-shared key, WPA3 (SAE, management frames protected), or none."""
 
     WPA2 = "wpa2"
     WPA3 = "wpa3"
@@ -94,17 +95,17 @@ class Security(enum.StrEnum):
 
 
 PROTECTION_OFF = "off"
-"""What is typed, and shown, where nothing protects a link."""
+"""The word for no protection, as typed and as shown."""
 
 WIREGUARD: Final = "wireguard"
 MACSEC: Final = "macsec"
-"""Protections that are no ESP proposals of ``ipsec/``."""
+"""The protections that are not ESP proposals of ``ipsec/``."""
 
 _PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec"}
 
 
 def protocol(protection: str) -> str:
-    """What a protection's packets are called on the wire."""
+    """The protocol of a protection's packets on the wire."""
     return _PROTECTIONS.get(protection, "ESP")
 
 
@@ -113,15 +114,15 @@ NVME_TCP = "nvme-tcp"
 TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP"}
 """Each with its title for people."""
 UNENCRYPTED = "not encrypted"
-"""What every table says of ESP whose proposal does not encrypt, in place of "IPsec"."""
+"""What every table says instead of "IPsec" if the ESP proposal does not encrypt."""
 
 NO_CIPHER = "ecb(cipher_null)"
-"""What /proc/crypto calls the cipher that is none (RFC 2410)."""
+"""/proc/crypto's name of the null cipher (RFC 2410)."""
 
 LINK_LOCAL = "local"
 
 Agreed = Mapping[str, Mapping[str, str]]
-"""What the two ends agreed on, for each protection by its name, in the words of that kind."""
+"""What the two ends negotiated, for each protection by its name, in that protection's own terms."""
 
 Standard = Literal["802.11n", "802.11ac", "802.11ax"]
 
@@ -132,15 +133,15 @@ class HopKind(enum.StrEnum):
     SWITCH = "switch"
     ROUTER = "router"
     PPPOE = "pppoe"
-    """Two routers, the one a PPPoE client of the other."""
+    """Two routers; one is a PPPoE client of the other."""
     OPENFLOW = "openflow"
 
 
 class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How an OpenFlow switch decides: by flows that its controller installs, or by asking for each packet.
 
-    ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are of the controller's own link, the profile
-    ``controller``; ``cpu_percent`` is the switch's share of one processor, None: all that it can get.
+    ``rate_bit_s`` (None: unshaped) and ``delay_us`` (each way) are those of the controller's own link, the
+    profile ``controller``. ``cpu_percent`` is the switch's share of one processor, None: no limit.
     """
 
     controller: str
@@ -152,7 +153,7 @@ class OpenFlow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class PppAuth(enum.StrEnum):
-    """How a PPPoE client proves who it is: RFC 1994, or RFC 1334, which sends the secret itself."""
+    """How a PPPoE client authenticates: RFC 1994, or RFC 1334, which sends the secret itself."""
 
     CHAP = "chap"
     PAP = "pap"
@@ -161,8 +162,8 @@ class PppAuth(enum.StrEnum):
 class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is between the ends of a link: ``count`` hops, of which there may be ``least`` to ``most``.
 
-    Each takes a packet in whole before it sends it on at the link's rate, and ``delay_us`` beside that.
-    ``auth`` is of PPPoE alone, None for CHAP.
+    Each receives a whole packet before it sends it on at the link's rate, and takes ``delay_us`` besides
+    that. ``auth`` is for PPPoE only; None means CHAP.
     """
 
     kind: HopKind
@@ -177,16 +178,16 @@ class Hops(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A link as data (``profiles/links/*.toml``).
 
-    ``rate_bit_s`` is the rate on the medium, shared by both directions if ``duplex`` is half;
-    None means unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
-    ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and
-    payload (24 for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12).
-    ``tcp_window_bytes`` is the most that TCP may have under way in each direction; None: the hosts decide.
-    ``radio``: real 802.11 of that standard (``harness.network.wifi``) where the lab has its own kernel.
-    ``hops``: the link is a path of several such segments in a row (``harness.network.paths``); delay, jitter
-    and loss are then of the whole path, and each hop adds its own delay.
+    ``rate_bit_s`` is the rate on the medium, shared by both directions if ``duplex`` is half; None means
+    unshaped. ``delay_us``, ``jitter_us`` and ``loss_percent`` apply to each direction.
+    ``frame_overhead_bytes`` is what a frame occupies on the medium beyond its Ethernet header and payload (24
+    for Ethernet: FCS 4, preamble and SFD 8, inter-frame gap 12). ``tcp_window_bytes`` is the most that TCP
+    may have in flight in each direction; None: the hosts decide. ``radio``: real 802.11 of that standard
+    (``harness.network.wifi``) if the lab has its own kernel. ``hops``: the link is a row of such segments
+    (``harness.network.paths``); delay, jitter and loss then apply to the whole row, and each hop adds its own
+    delay.
 
-    With ``interface`` it is no profile but a real link: the initiator's network interface of that name, as
+    With ``interface`` it is not a profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).
     """
 
@@ -210,15 +211,15 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def path_delay_us(self) -> float:
-        """From end to end, each way, without the time that sending takes."""
+        """The delay from end to end, each way, without the time to send."""
         return self.delay_us + (self.hops.count * self.hops.delay_us if self.hops is not None else 0.0)
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's words.
 
-    ``kernel_algorithms`` are the names by which /proc/crypto knows what the kernel must use;
-    ``charon_plugins`` what charon needs beyond its base list to negotiate it.
+    ``kernel_algorithms`` are /proc/crypto's names of what the kernel must use. ``charon_plugins`` is what
+    charon needs beyond its base list to negotiate it.
     """
 
     name: str
@@ -245,8 +246,8 @@ class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class MovingParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An arm and a platter. ``average_seek_us`` is the mean over all pairs of places on the disk.
 
-    ``rate_bytes_s`` is what passes below the head, in the zone where the volume lies, which is at the
-    beginning of the disk; ``capacity_bytes`` is that of the disk, of which the volume is a part.
+    ``rate_bytes_s`` is what passes below the head in the zone of the volume, which is at the beginning of the
+    disk. ``capacity_bytes`` is that of the disk, of which the volume is a part.
     """
 
     rpm: int
@@ -273,17 +274,17 @@ class DiskProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """One section of a fio job file: its name, and the options of [global] and section merged."""
+    """One section of a fio job file: its name, and the merged options of [global] and section."""
 
     name: str
     options: tuple[tuple[str, str | None], ...]
 
 
 class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """One column of the matrix: a link, what protects it, what carries the disk, and how many initiators use
-    it at once.
+    """One column of the matrix: a link, its protections, its transport, and how many initiators use it at
+    once.
 
-    ``protection`` names what protects the link, the outermost on the wire first; empty for nothing.
+    ``protection`` names the protections, the outermost on the wire first; it is empty without any.
     ``transport`` is how the target's storage becomes a disk of the initiator's; None for the local disk,
     which needs none.
     """
@@ -312,26 +313,27 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
 
     @property
     def title(self) -> str:
-        """What protects it, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty for nothing."""
+        """Its protections, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty without any."""
         return " + ".join(_PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
 
     @property
     def framed(self) -> str:
-        """Whose framing its packets have: ``ESP``, ``MACsec and WireGuard``."""
+        """The protocols that frame its packets: ``ESP``, ``MACsec and WireGuard``."""
         return " and ".join(protocol(name) for name in self.protection)
 
     def shown(self, *, is_unencrypted: bool) -> str:
-        """The label for people, who are to know if ESP leaves the data readable."""
+        """The label for people; it says if ESP leaves the data readable."""
         return f"{self.label} ({UNENCRYPTED})" if is_unencrypted else self.label
 
 
 def drivers(agreed: Agreed) -> str:
-    """The kernel's drivers of all that encrypts; empty where they are not known."""
+    """The kernel's drivers of all protections that encrypt; empty if they are unknown."""
     return ", ".join(each["drivers"] for each in agreed.values() if each.get("drivers"))
 
 
 def is_unencrypted(encrypts: bool | None, agreed: Agreed) -> bool:
-    """Whether protection leaves data readable, by a record's ``encrypts``, or else by what was agreed on."""
+    """Whether protection leaves data readable, by a record's ``encrypts``, or else by the negotiated
+    algorithms."""
     algorithms = (each.get("algorithm", "").split(" + ") for each in agreed.values())
     return encrypts is False or (
         encrypts is None and bool(agreed) and all(NO_CIPHER in names for names in algorithms)
@@ -341,7 +343,7 @@ def is_unencrypted(encrypts: bool | None, agreed: Agreed) -> bool:
 class Backing(msgspec.Struct, frozen=True, kw_only=True):
     """The storage behind the target. ``path`` is the user's file or device; None: made for the run.
 
-    ``destroy`` is what the user typed in consent to losing what a device bears.
+    ``destroy`` is what the user typed as consent to lose what is on a device.
     """
 
     kind: BackingKind
@@ -358,7 +360,7 @@ class Machines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
-    """One measurement to be made: a workload on a column, for the repeat-th time (from 1)."""
+    """One measurement to make: a workload on a column, in its ``repeat``-th repeat (from 1)."""
 
     column: Column
     workload: str
@@ -373,8 +375,8 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
     """When a cell has been measured often enough.
 
-    ``width``: the largest ``stats.Summary.spread`` that will do (0.05: 5 % of the median to either side).
-    ``max_s`` is the time of all cells of the run together, by the clock that they are measured by.
+    ``width``: the largest ``stats.Summary.spread`` that suffices (0.05: 5 % of the median to either side).
+    ``max_s`` is the time of all cells of the run together, by the clock that they are measured with.
     """
 
     width: float
@@ -385,18 +387,18 @@ class StoppingRule(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run needs, resolved: nothing is looked up again inside the testbed.
 
-    Each cell is measured ``repeats`` times; with ``stop`` that is the fewest, and it is repeated until the
-    rule is met. One that others disturbed is measured again up to ``retries`` times.
-    ``runtime_s`` overrides how long each job of the profile measures. ``kernels_apart`` gives
-    the lab's hosts a kernel each. ``local_device`` is a disk of the initiator's, measured in the column
-    ``local`` in place of the target's storage. With ``shared_lun`` all initiators read one LUN.
+    Each cell is measured ``repeats`` times; with ``stop`` that is the least, and it is repeated until the
+    rule is met. A disturbed cell is measured again up to ``retries`` times. ``runtime_s`` overrides how long
+    each job of the profile measures. ``kernels_apart`` gives each of the lab's hosts a kernel.
+    ``local_device`` is a disk of the initiator's, which the column ``local`` measures instead of the target's
+    storage. With ``shared_lun`` all initiators read one LUN.
 
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
-    With ``probing`` it is these that are made, each on every column, and no workload is.
-    ``lab_kernel`` is None outside of the lab. ``disk`` is what the storage is made of in place of
-    ``backing``, which then only has the size. ``wifi_security`` protects links whose radio is simulated.
-    ``iscsi`` are parameters that both ends of an iSCSI session are to agree on (``harness.storage.iscsi``).
-    ``hops`` are the addresses, as of ``machines``, of what is between the ends and only looked at.
+    With ``probing`` the run makes these probes, each on every column, and measures no workload.
+    ``lab_kernel`` is None outside the lab. ``disk`` is the modelled disk that replaces ``backing``, which
+    then only has the size. ``wifi_security`` protects links with simulated radios. ``iscsi`` are parameters
+    that both ends of an iSCSI session must agree on (``harness.storage.iscsi``). ``hops`` are the addresses,
+    as in ``machines``, of machines between the ends whose counters the run reads.
     """
 
     run_id: str
@@ -432,17 +434,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """The run's short id: it is in the name of all that a run brings up."""
+        """The run's short id: it is part of the name of everything that a run brings up."""
         return self.run_id.rpartition("-")[2]
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """What carries the disks of its columns, in their order."""
+        """The transports of its columns, in the columns' order."""
         found = (column.transport for column in self.columns)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     def parameters_of(self, transport: str) -> dict[str, str]:
-        """What the two ends of every session of a transport are to agree on."""
+        """The parameters on which the ends of every session of a transport must agree."""
         return self.iscsi if transport == ISCSI else {}
 
     @property
@@ -454,7 +456,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Clock.VIRTUAL if self.virtual_time else Clock.REAL
 
     def encrypts(self, column: Column) -> bool | None:
-        """Whether what protects a column encrypts; None without protection."""
+        """Whether a column's protections encrypt; None without any."""
         if not column.protection:
             return None
         return any(p not in self.proposals or self.proposals[p].encrypts for p in column.protection)
@@ -464,7 +466,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return column.shown(is_unencrypted=self.encrypts(column) is False)
 
     def has_radio(self, link: LinkProfile) -> bool:
-        """Whether a link is 802.11 over simulated radios: its own kernel has them, Debian's has none."""
+        """Whether a link is 802.11 over simulated radios: only the lab's own kernel has them."""
         return link.radio is not None and self.lab_kernel is LabKernel.OWN
 
 
@@ -501,8 +503,8 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes went through the air, protected as its network says.
 
     Station bytes are what the 802.11 stack counted for the other end, both directions added up. A radio that
-    takes no part heard ``protected_frames_sampled`` encrypted data frames (one in ``sampling`` is looked at)
-    and ``clear_frames`` others (of all).
+    only listens heard ``protected_frames_sampled`` encrypted data frames (it keeps one in ``sampling``) and
+    ``clear_frames`` others (it looks at all).
     """
 
     key_management: str
@@ -517,14 +519,14 @@ class AirProof(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a cell's bytes took the path its column names.
 
-    ``protected_bytes`` is what the protection carried by the counters of the end that counted less, both
-    directions added up; of several protections, that which carried least. ``cleartext_segments`` counts TCP
-    segments of the portal that a capture on the link saw outside of it; ``packets_sampled`` the protected
-    packets in that capture (one in ``sampling``), of which ``packets_due`` had to be there.
-    ``control_frames`` is IKE, ARP and their like in the captures, ``other_frames`` what is neither.
-    ``unaccounted_frames`` and ``unaccounted_bytes`` are what an interface carried beyond all of that, at the
-    end and in the direction where it was most.
-    Interface counters are of the link, both directions added up.
+    ``protected_bytes`` is what the protection carried in both directions, by the counters of the end that
+    counted less. With several protections, it is that of the one that carried least. ``cleartext_segments``
+    counts TCP segments of the portal that a capture on the link saw outside the protection.
+    ``packets_sampled`` counts the protected packets in that capture (one in ``sampling``), of which
+    ``packets_due`` had to be there. ``control_frames`` counts IKE, ARP and the like in the captures,
+    ``other_frames`` frames that are neither. ``unaccounted_frames`` and ``unaccounted_bytes`` are what an
+    interface carried beyond all of that, at the end and in the direction with the most. Interface counters
+    are those of the link, both directions added up.
     """
 
     link_bytes_initiator: Count
@@ -546,9 +548,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WifiState(msgspec.Struct, frozen=True, kw_only=True):
-    """A station's association at one moment, as iw(8) tells it; what it does not tell is None.
+    """A station's association at one moment, as reported by iw(8); what it does not report is None.
 
-    Rates are the PHY's of the last frame each way; ``unix_s`` is when it was looked at.
+    Rates are the PHY's for the last frame each way; ``unix_s`` is the time of the report.
     """
 
     unix_s: Amount
@@ -583,16 +585,17 @@ class ClientPart(msgspec.Struct, frozen=True, kw_only=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One cell and repeat: ``results/<run id>/cells/<key>.json``.
 
-    ``protection`` and ``transport`` are those of its ``Column``; ``agreed`` is what the ends agreed on for
-    each protection, ``session`` what they agreed on for the transport.
-    ``encrypts`` says whether the protection encrypts; None without any, and in records of before.
+    ``protection`` and ``transport`` are those of its ``Column``; ``agreed`` is what the ends negotiated
+    for each protection, ``session`` what they negotiated for the transport.
+    ``encrypts`` says whether the protection encrypts; None without any, and in records of older
+    versions.
 
-    With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their total,
-    its percentiles from the merged histograms. ``wifi`` is the association before, during and after.
-    ``fio_ns`` is the time fio says it measured, ``wall_ns`` what the whole cell took.
-    ``order`` is the cell's place in the randomised sequence of its run, from 0.
-    ``disk`` is the modelled disk below the target, "" if it is none. In virtual time all times are virtual.
-    ``beside`` is what was measured beside it, None where nothing was.
+    With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
+    with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
+    ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell. ``order`` is the cell's
+    place in the random sequence of its run, from 0. ``disk`` is the modelled disk below the target, "" if
+    there is none. In virtual time all times are virtual. ``beside`` is what was measured beside the cell,
+    None if nothing was.
     """
 
     run_id: str
@@ -637,5 +640,5 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def others(self) -> tuple[Others, ...]:
-        """What others took meanwhile; empty where that is not known."""
+        """What other programs took during the cell; empty if that is unknown."""
         return self.beside.others if self.beside is not None else ()

@@ -1,8 +1,9 @@
-"""What is measured beside a cell or a probe: round trips, processors, interfaces, and what others took.
+"""What is measured beside a cell or a probe: round trips, processors, interfaces, and what other programs
+took.
 
-Types alone, no work.
+Only types, no work.
 
-What a machine lacks, or a kernel cannot tell, is None here and "n/a" in every table, never 0.
+What a machine lacks, or a kernel does not report, is None here and "n/a" in every table, never 0.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from harness.model.ranges import Amount, Count
 
 
 class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
-    """Echo requests (RFC 792), one every ``interval_ns``; times of those that were answered.
+    """Echo requests (RFC 792), one every ``interval_ns``, and the times of those that were answered.
 
-    ``payload_bytes`` is what each carried behind its ICMP header. Percentiles are of the single replies,
-    None where the tool printed a summary alone; all times are None if nothing came back.
+    ``payload_bytes`` is what each carried after its ICMP header. Percentiles are over the single replies,
+    None if the tool printed only a summary. All times are None if nothing came back.
     """
 
     interval_ns: Count
@@ -38,10 +39,10 @@ class RoundTrips(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     """What the processors of one kernel did for ``wall_ns`` (proc(5), stat), as parts of their time: 0 to 1.
 
-    ``hosts`` are all hosts of the run that are this kernel: what each of them used is not to be had.
-    ``hottest`` is the busy part of the busiest core. ``user`` has nice in it, ``interrupt`` is of hardware,
-    ``stolen`` what a hypervisor gave to others. A user-mode kernel counts all busy time as one, so that
-    ``user``, ``system``, ``softirq`` and ``interrupt`` are None there. ``energy_j`` is the machine's, by RAPL
+    ``hosts`` are all hosts of the run that share this kernel; each one's own use is unknown. ``hottest`` is
+    the busy part of the busiest core. ``user`` includes nice, ``interrupt`` is that of hardware, ``stolen``
+    is what a hypervisor gave to others. A user-mode kernel counts all busy time as one, so ``user``,
+    ``system``, ``softirq`` and ``interrupt`` are None there. ``energy_j`` is the machine's, from RAPL
     (Documentation/power/powercap) or an energy counter of hwmon.
     """
 
@@ -62,14 +63,15 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whose(self) -> str:
-        """For people: all hosts that are this kernel."""
+        """For people: all hosts that share this kernel."""
         return " and ".join(self.hosts)
 
 
 class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What an interface's counters (/proc/net/dev) grew by, of which drops and errors of both directions.
+    """By how much an interface's counters (/proc/net/dev) grew; drops and errors are those of both
+    directions.
 
-    Of initiators and target they are those that the path has; of hops all that counted anything meanwhile.
+    For initiators and target these are the path's interfaces, for hops all interfaces that counted anything.
     """
 
     host: str
@@ -83,16 +85,17 @@ class InterfaceUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Others(msgspec.Struct, frozen=True, kw_only=True):
-    """What others had of one machine's processors for ``wall_ns``, as parts of that time: 0 to 1.
+    """How much of one machine's processors other programs used for ``wall_ns``, as parts of that time: 0 to
+    1.
 
     ``hosts`` are all hosts of the run on that machine, which has ``cores`` processors. ``taken`` is the most
-    that the run can have lost (``analysis.disturbance``); None: not known. The rest is what it comes from,
-    None where the machine does not say: ``waited`` is the time in which the run's programs were ready and did
-    not run, ``stolen`` what a hypervisor gave to other machines, ``throttled`` the time in which a limit of
-    the run's control group held it back, ``beside`` the time in which others kept the second hyperthreads of
-    its cores busy, ``slowed`` by how much its core worked slower than at its best. ``processors`` is what
-    other processes had of all processors together, ``pressure`` the time in which anybody on the machine
-    waited for a processor (/proc/pressure/cpu).
+    that the run can have lost (``analysis.disturbance``); None: unknown. The other fields are what ``taken``
+    is made of, None if the machine does not report them. ``waited`` is the time in which the run's programs
+    were ready and did not run. ``stolen`` is what a hypervisor gave to other machines. ``throttled`` is the
+    time in which a limit of the run's control group held it back. ``beside`` is the time in which other
+    programs kept the second hyperthreads of its cores busy. ``slowed`` is by how much its core worked slower
+    than at its best. ``processors`` is what other processes used of all processors together. ``pressure`` is
+    the time in which any program on the machine waited for a processor (/proc/pressure/cpu).
     """
 
     hosts: tuple[str, ...]
@@ -111,10 +114,10 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured beside one cell.
 
-    ``round_trips`` were made just before it on its own path, which was idle then and as protected as it was
-    for the cell; ``no_round_trips`` says why there are none. ``processors`` and ``interfaces`` are of the
-    time that fio ran, its start and end included, and so is ``others``, one for each machine. ``unseen`` are
-    hops of which they are not known, each with the reason. A run without probes has ``others`` alone.
+    ``round_trips`` were measured just before it on its own path, idle and with its protection;
+    ``no_round_trips`` says why there are none. ``processors`` and ``interfaces`` cover the time that fio ran,
+    including its start and end, and so does ``others``, one for each machine. ``unseen`` are hops for which
+    they are unknown, each with the reason. A run without probes has only ``others``.
     """
 
     round_trips: RoundTrips | None = None

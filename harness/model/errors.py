@@ -1,13 +1,13 @@
-"""The few kinds of errors a user can meet. Each message is one sentence and ends with what to try."""
+"""The few kinds of errors that a user can meet. Each message is one sentence and ends with what to try."""
 
 from __future__ import annotations
 
 
 class HarnessError(Exception):
-    """Something a user can cause or mend.
+    """Something that a user can cause or fix.
 
-    ``message`` says what was expected and what was found, ``hint`` what to try; the command line
-    prints both and exits with ``exit_code``, never with a traceback.
+    ``message`` says what was expected and what was found, ``hint`` what to try. The command line prints both
+    and exits with ``exit_code``, never with a traceback.
     """
 
     exit_code = 2
@@ -38,7 +38,7 @@ class DeviceRefused(HarnessError):
 
 
 class CommandFailed(HarnessError):
-    """A program that the harness started ended with an error; the message replays its command line."""
+    """A program that the harness started ended with an error; the message has its command line to copy."""
 
     exit_code = 1
 
@@ -57,21 +57,22 @@ class HostLost(HarnessError):
 
 
 class HopLost(HarnessError):
-    """A machine between the ends does not answer any more: what it counted is not known, and that is all."""
+    """A machine between the ends does not answer any more: its counters are unknown, and nothing else is
+    lost."""
 
     exit_code = 1
 
 
 class CellInvalid(HarnessError):
-    """A measurement was made, but something shows that its number must not be used."""
+    """A measurement was made, but something shows that its figure must not be used."""
 
     exit_code = 1
 
 
 class Interrupted(BaseException):
-    """The user, his terminal or the machine wants the command to end; see ``harness.hosts.signals``.
+    """The user, the terminal or the machine wants the command to end; see ``harness.hosts.signals``.
 
-    Not KeyboardInterrupt, which click would take for its own and say nothing of. ``hint`` says how to go on,
+    Not KeyboardInterrupt, which click would handle itself, without a message. ``hint`` says how to go on,
     ``left`` what could not be taken down: a phrase for each.
     """
 

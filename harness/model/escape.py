@@ -1,7 +1,7 @@
-"""Names that others chose, made harmless for the place they are shown in.
+"""Names that others chose, made harmless for the place where they are shown.
 
-A job, link or host name comes out of files that anybody may have written. Shown as it is, it could
-drive a terminal, open a tag, start a spreadsheet's formula or break a table.
+A job, link or host name comes from files that anybody may have written. Unescaped, it could drive a terminal,
+open a tag, start a spreadsheet's formula or break a table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LATEX = {
     "µ": r"$\mu$",
     "\N{EN DASH}": "--",
     "\N{EM DASH}": "---",
-    # \\ at the end of a row takes a following [ for its optional argument.
+    # \\ at the end of a row would take a following [ for its optional argument.
     "[": "{[}",
     "]": "{]}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -41,8 +41,8 @@ _LATEX_TABLE = str.maketrans(_LATEX)
 def printable(text: str) -> str:
     """``text`` with everything that is not a visible character or a plain space as ``\\x1b`` and the like.
 
-    That covers control characters of both sets, line and paragraph separators, the marks that turn
-    the direction of writing, and unpaired surrogates.
+    That includes control characters of both sets, line and paragraph separators, the marks that reverse the
+    direction of writing, and unpaired surrogates.
     """
     if text.isprintable():
         return text
@@ -65,7 +65,7 @@ def for_latex(text: str) -> str:
 
 
 def for_csv(text: str) -> str:
-    """For a spreadsheet: what it would take for a formula gets an apostrophe (OWASP, "CSV Injection")."""
+    """For a spreadsheet: a text that looks like a formula gets an apostrophe (OWASP, "CSV Injection")."""
     text = printable(text)
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 

@@ -1,4 +1,4 @@
-"""What can be asked of a path: a struct of parameters for each kind of probe."""
+"""The parameters of probes: a struct for each kind of probe."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Udp(msgspec.Struct, frozen=True, kw_only=True, tag="udp", forbid_unknown_f
 
 
 class PacketRate(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate", forbid_unknown_fields=True):
-    """Floods of echo requests, one process and more at once, until their sum grows no more."""
+    """Floods of echo requests, by one process and by more at once, until their sum stops growing."""
 
     tool: Flood = Flood.PING
     duration_s: int = 3
@@ -80,7 +80,7 @@ class PacketRate(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate", f
 
 
 class Forwarding(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding", forbid_unknown_fields=True):
-    """A flood that nobody answers, and what the far side of each hop let through of it."""
+    """A flood that nobody answers, and how much of it each hop lets through."""
 
     duration_s: int = 3
 
@@ -102,9 +102,11 @@ class UdpLatency(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency", f
 
 
 class Cipher(msgspec.Struct, frozen=True, kw_only=True, tag="cipher", forbid_unknown_fields=True):
-    """The cipher and the check of an ESP proposal by themselves, in each kernel of the path; nothing is sent.
+    """The cipher and integrity check of an ESP proposal, stand-alone, in each kernel of the path; nothing is
+    sent.
 
-    ``algorithms`` are the kernel's names, ``key_bits`` the cipher's key, None if its keys have one length.
+    ``algorithms`` are the kernel's names. ``key_bits`` is the length of the cipher's key, None if its keys
+    have one length.
     """
 
     algorithms: tuple[str, ...]
@@ -123,9 +125,12 @@ def _milliseconds(seconds: float) -> str:
 
 
 def check(probe: Probe) -> None:
-    """UsageError for parameters that no tool could act upon."""
+    """UsageError for parameters that no tool could use."""
     if isinstance(probe, Cipher):
-        raise UsageError("ciphers are of no path", hint="harness run measures them beside its cells")
+        raise UsageError(
+            "the cipher probe sends no packets, so it cannot be part of a probe profile",
+            hint="harness run measures ciphers beside its cells",
+        )
     if isinstance(probe, Ping | UdpLatency):
         _within("count", probe.count, 1, MOST_COUNT)
     if isinstance(probe, Ping):
@@ -147,6 +152,6 @@ def check(probe: Probe) -> None:
 
 
 def _within(what: str, value: float, least: float, most: float) -> None:
-    # Written so that a NaN, which TOML has, is refused as well.
+    # Written so that NaN, which TOML has, is also refused.
     if not least <= value <= most:
         raise UsageError(f"a probe's {what}: expected {least:g} to {most:g}, found {shown(str(value))}")

@@ -1,4 +1,4 @@
-"""Protections within each other: which may stand where, and how a stack is typed."""
+"""Nested protections: which orders are possible, and how a stack is typed."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ SEPARATOR = "+"
 
 
 class Place(enum.IntEnum):
-    """Where in a stack a protection may stand: each further one within the ones before it."""
+    """The place of a protection in a stack, from the outside to the inside."""
 
     LINK = 0
     """Over Ethernet, so outermost."""
     NETWORK = 1
     """Over IP, as an interface of its own."""
     INNERMOST = 2
-    """It keeps the addresses that are there, so nothing can tell what is within it."""
+    """It keeps the path's addresses, so a protection within it could not be recognised."""
 
 
 _PLACES = {MACSEC: Place.LINK, WIREGUARD: Place.NETWORK}
 
 
 def place_of(name: str) -> Place:
-    """All but those with interfaces of their own are ESP proposals."""
+    """A name that is not an interface's kind is an ESP proposal."""
     return _PLACES.get(name, Place.INNERMOST)
 
 
 def check(protection: Sequence[str]) -> None:
-    """UsageError for an order that cannot be: what is on the link comes first, IPsec last, each once."""
+    """UsageError for an impossible order: the link's comes first, IPsec last, each once at most."""
     places = [place_of(name) for name in protection]
     if places != sorted(set(places)):
         raise UsageError(
@@ -43,7 +43,7 @@ def check(protection: Sequence[str]) -> None:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """A stack as typed, ``macsec+aes128gcm16``; empty for ``off``. UsageError for an order that cannot be."""
+    """A stack as typed, ``macsec+aes128gcm16``; empty for ``off``. UsageError for an impossible order."""
     names = () if text == PROTECTION_OFF else tuple(text.split(SEPARATOR))
     check(names)
     return names

@@ -1,4 +1,4 @@
-"""Sizes, times and names as people type them, and the sentences that refuse what they cannot mean."""
+"""Sizes, times and names as people type them, and the sentences that refuse impossible ones."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def shown(text: str) -> str:
 
 
 def parse_size(text: str, *, what: str = "size") -> int:
-    """Bytes meant by ``128M``, ``4k``, ``1.5G``, ``64MiB`` or ``4096``.
+    """Bytes for ``128M``, ``4k``, ``1.5G``, ``64MiB`` or ``4096``.
 
-    K, M, G, T and P are powers of 1024, as fio reads them; ``KiB`` and so on say the same. ``KB`` is
-    refused: fio takes it for 1024 bytes and the SI for 1000. UsageError for that, for what is not a
-    positive whole number of bytes, and above 2**63 - 1; ``what`` names the quantity in its sentence.
+    K, M, G, T and P are powers of 1024, as in fio; ``KiB`` and so on mean the same. ``KB`` is refused: fio
+    takes it for 1024 bytes and the SI for 1000. UsageError for that, for anything that is not a positive
+    whole number of bytes, and above 2**63 - 1; ``what`` names the quantity in its sentence.
     """
     if decimal := _DECIMAL_SIZE.fullmatch(text.strip(" ")):
         number, prefix = decimal[1], decimal[2].upper()
@@ -68,7 +68,7 @@ def parse_size(text: str, *, what: str = "size") -> int:
 
 
 def parse_duration_s(text: str, *, what: str = "time") -> float:
-    """Seconds meant by ``1.5s``, ``250ms``, ``2m``, ``1h``, ``1d``, ``20us`` or ``90`` (seconds).
+    """Seconds for ``1.5s``, ``250ms``, ``2m``, ``1h``, ``1d``, ``20us`` or ``90`` (seconds).
 
     UsageError for anything else, for zero, and above 2**63 - 1 nanoseconds (292 years).
     """
@@ -87,7 +87,7 @@ def parse_duration_s(text: str, *, what: str = "time") -> float:
 
 
 def parse_percent(text: str, *, what: str = "part") -> float:
-    """The part meant by ``5%``: 0.05. UsageError for anything else, for 0 % and from 100 % on."""
+    """The part for ``5%``: 0.05. UsageError for anything else, for 0 % and from 100 % on."""
     match = re.fullmatch(_NUMBER + r" ?%", text.strip(" "), re.ASCII)
     part = Fraction(match[1]) / 100 if match else None
     if part is None or not 0 < part < 1:
@@ -101,7 +101,7 @@ def format_size(size_bytes: float) -> str:
     """``128 MiB``, ``1.5 GiB``, ``512 B``; four significant digits. ValueError if negative or not finite."""
     value = _finite(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        # What would round up to 1024 of this unit is 1 of the next.
+        # A value that would round up to 1024 of this unit is 1 of the next.
         if value < 1023.5:
             return f"{value:.4g} {unit}"
         value /= 1024
@@ -127,17 +127,17 @@ def format_duration(seconds: float) -> str:
 
 
 def _finite(value: float) -> float:
-    """Quantities to be shown come from the program, not from the user: a bad one is a defect."""
+    """Quantities to show come from the program, not from the user: a bad one is a defect."""
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"cannot show {value!r} as a quantity")
     return float(value)
 
 
 def check_name(kind: str, text: str) -> str:
-    """``text`` if it is fit to be a name of runs, links, workloads and so on; else UsageError.
+    """``text`` if it is a valid name for runs, links, workloads and so on; else UsageError.
 
-    Names become parts of file names, job files and command lines, so they are 1 to 64 characters of
-    a-z, 0-9, ``.``, ``_`` and ``-``, and begin with a letter or digit.
+    Names become parts of file names, job files and command lines. So they have 1 to 64 characters of a-z,
+    0-9, ``.``, ``_`` and ``-``, and begin with a letter or digit.
     """
     if _NAME.fullmatch(text):
         return text
@@ -149,18 +149,19 @@ def check_name(kind: str, text: str) -> str:
 
 
 def slug(text: str, *, fallback: str) -> str:
-    """The nearest thing to ``text`` that ``check_name`` takes, or ``fallback`` if nothing is left of it."""
+    """The nearest valid name to ``text``, or ``fallback`` if nothing is left of it."""
     words = re.sub(r"[^a-z0-9._-]+", "-", text.lower())
     return words.strip("-._")[:64] or fallback
 
 
 def closest(text: str, known: Iterable[str]) -> str | None:
-    """The one of ``known`` that ``text`` may be a slip of; None if nothing is near."""
+    """The one of ``known`` that ``text`` may be a typo of; None if none is near."""
     return next(iter(difflib.get_close_matches(text, sorted(known), n=1, cutoff=0.5)), None)
 
 
 def unknown_name(kind: str, text: str, known: Iterable[str]) -> UsageError:
-    """The error for a ``kind`` called ``text`` that is none of ``known``: what there is, and the closest."""
+    """The error for a ``kind`` called ``text`` that is not in ``known``: the known names, and the closest
+    one."""
     names = sorted(known)
     there = f"there are {', '.join(names)}" if names else "there are none at all"
     near = closest(text, names)

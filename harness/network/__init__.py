@@ -1,1 +1,1 @@
-"""What is between the ends: links of every kind, and paths with hops."""
+"""What is between the ends: links of every kind, with and without hops."""

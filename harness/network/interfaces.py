@@ -1,10 +1,10 @@
-"""Real links: interfaces of the user's, found and used as they are. Nothing is taken up, down or renumbered.
+"""Real links: the user's interfaces, found and used as they are. Nothing is taken up or down or renumbered.
 
-Where a host has several interfaces in one network, the kernel would answer for any address on any of them
-and send through whichever route comes first. For as long as a link is up, two things then hold the traffic
-between its two addresses to the interfaces that were named: a routing rule for just these two addresses
-(ip-rule(8)), and ARP that keeps to its interface (arp_ignore and arp_announce in
-Documentation/networking/ip-sysctl.rst). The rule lets strict reverse path filtering pass as well.
+Where a host has several interfaces in one network, the kernel would answer for any address on any of them and
+send by whichever route comes first. While a link is up, two things keep the traffic between its two addresses
+on the named interfaces: a routing rule for just these two addresses (ip-rule(8)), and ARP that stays on its
+interface (arp_ignore and arp_announce in Documentation/networking/ip-sysctl.rst). The rule also satisfies
+strict reverse path filtering.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ LEAVES = (
 )
 
 TABLE = 48_000
-"""The first of our routing tables; a path has two, one for each side."""
+"""The first of the harness's routing tables; a path has two, one for each side."""
 
 PRIORITY = 1_000
-"""Of the first of our routing rules: behind strongSwan's (220), before those of VPNs (5210, 32764)."""
+"""Priority of the harness's first routing rule: after strongSwan's (220), before those of VPNs (5210,
+32764)."""
 
 ARP = {"arp_ignore": (1, "1"), "arp_announce": (2, "2")}
-"""The least effective value that will do, and what is set where it is less."""
+"""The least effective value that suffices, and the value that is set where it is less."""
 
 UNCHANGED = "the harness brings no interface up and changes no address: have it ready before the run"
 
@@ -68,7 +69,7 @@ class _Counters(msgspec.Struct):
 
 
 class _Device(msgspec.Struct):
-    """What ``ip -d -s -j address`` and ``link`` say of a device; old versions leave some of it out."""
+    """A device in the output of ``ip -d -s -j address`` and ``link``; old versions leave some of it out."""
 
     ifname: str = ""
     flags: list[str] = []
@@ -116,7 +117,7 @@ class Interface:
     addresses: tuple[Address, ...]
 
     def address_in(self, other: str) -> Address | None:
-        """Its address whose network ``other`` is in."""
+        """The interface's address whose network contains ``other``."""
         there = ipaddress.IPv4Address(other)
         return next((address for address in self.addresses if there in address.network), None)
 
@@ -129,7 +130,8 @@ def _interface(device: _Device) -> Interface:
         kind=device.linkinfo.info_kind,
         is_loopback="LOOPBACK" in device.flags,
         is_up="UP" in device.flags,
-        # DORMANT: a station that is associated but not let in yet (Documentation/networking/operstates.rst).
+        # DORMANT: a station that is associated but not yet admitted
+        # (Documentation/networking/operstates.rst).
         has_carrier="LOWER_UP" in device.flags and device.operstate != "DORMANT",
         port_of=device.master if is_port else None,
         addresses=tuple(
@@ -147,7 +149,7 @@ T = TypeVar("T")
 
 
 def _ask_ip(host: Host, words: Sequence[str], type_: type[T], *, check: bool = True) -> list[T]:
-    """What ``ip -j`` answers; without ``check`` an error counts as an empty answer."""
+    """The answer of ``ip -j``; without ``check`` an error counts as an empty answer."""
     done = host.run(["ip", "-d", "-j", *words], check=check)
     if done.status != 0:
         return []
@@ -161,7 +163,7 @@ def _ask_ip(host: Host, words: Sequence[str], type_: type[T], *, check: bool = T
 
 
 def read_interfaces(host: Host) -> list[Interface]:
-    """All interfaces of a host. Of several addresses in a network the first counts, which the kernel uses."""
+    """All interfaces of a host. Of several addresses in a network the first counts, like in the kernel."""
     return [_interface(device) for device in _ask_ip(host, ["address"], _Device) if device.ifname]
 
 
@@ -170,10 +172,10 @@ def read_interfaces(host: Host) -> list[Interface]:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """One side of a link: what is sent from ``address`` to ``peer`` goes out through ``iface``.
+    """One side of a link: packets from ``address`` to ``peer`` leave through ``iface``.
 
-    ``siblings`` are other interfaces of the host in the same network. ``is_routed`` is whether the
-    kernel's own routing chooses ``iface`` already.
+    ``siblings`` are other interfaces of the host in the same network. ``is_routed``: the kernel's own routing
+    already chooses ``iface``.
     """
 
     host: Host
@@ -186,7 +188,7 @@ class End:
 
 
 def check(initiator: Host, target: Host, profile: LinkProfile) -> None:
-    """UsageError or RequirementError if a link cannot be brought up, and why. Nothing is changed."""
+    """UsageError or RequirementError if a link cannot be brought up, with the reason. Nothing is changed."""
     _find_ends(initiator, target, profile)
 
 
@@ -196,7 +198,7 @@ def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End
     iface = next((one for one in near if one.name == name), None)
     if iface is None:
         raise UsageError(
-            f"the {initiator.name} has no interface {name}, but {', '.join(one.name for one in near)}",
+            f"the {initiator.name} has no interface {name}, only {', '.join(one.name for one in near)}",
             hint=f"choose one of them: --link {profile.name}=IFACE",
         )
     _require_usable(initiator, iface, profile)
@@ -259,13 +261,13 @@ def _require_usable(host: Host, iface: Interface, profile: LinkProfile) -> None:
 
 
 def _require_different(host: Host, interfaces: Sequence[Interface], other: Host, address: str) -> None:
-    """What one side sends to the other's address must not stay inside it."""
+    """Check that what one side sends to the other's address does not stay inside it."""
     own = next((one for one in interfaces if _has(one, address)), None)
     if own is not None:
         raise UsageError(
-            f"{address} of the {other.name} is an address of the {host.name} too ({own.name}), "
-            "so nothing sent to it would leave by an interface",
-            hint="initiator and target have to be two machines (or network namespaces)",
+            f"{address} of the {other.name} is also an address of the {host.name} ({own.name}), so nothing "
+            "sent to it would leave by an interface",
+            hint="initiator and target must be two machines (or network namespaces)",
         )
 
 
@@ -277,7 +279,7 @@ def _portal(
     far: Sequence[Interface],
     profile: LinkProfile,
 ) -> str:
-    """The one address of the target in a network of the initiator's interface."""
+    """The only address of the target in a network of the initiator's interface."""
     found = {
         address.local: one.name
         for one in far
@@ -285,7 +287,7 @@ def _portal(
         for address in one.addresses
         if iface.address_in(address.local) is not None
     }
-    # One that both have, such as Docker's, leads nowhere; it is told of only if there is no other.
+    # A network that both have, such as Docker's, leads nowhere; it is named only if there is no other.
     own = {address.local for one in near for address in one.addresses}
     others = {address: name for address, name in found.items() if address not in own}
     if not found:
@@ -305,8 +307,8 @@ def _portal(
 
 def _route_through(host: Host, iface: str, destination: str) -> _Route:
     """The route to an address through one interface; RequirementError if there is none."""
-    # Of an interface that was asked for, the kernel assumes that everything is on its link
-    # (ip_route_output_key_hash_rcu() in net/ipv4/route.c). Only fibmatch tells whether a route says so.
+    # If an interface is given, the kernel assumes that everything is on its link
+    # (ip_route_output_key_hash_rcu() in net/ipv4/route.c). Only fibmatch shows whether there is such a route.
     asked = [destination, "oif", iface]
     if not _ask_ip(host, ["route", "get", "fibmatch", *asked], _Route, check=False):
         raise RequirementError(
@@ -317,7 +319,7 @@ def _route_through(host: Host, iface: str, destination: str) -> _Route:
 
 
 def _chosen(host: Host, address: str, peer: str) -> str:
-    """The interface through which the kernel sends from one address to another, "" if through none."""
+    """The interface through which the kernel sends from one address to another; "" if there is none."""
     routes = _ask_ip(host, ["route", "get", peer, "from", address], _Route, check=False)
     return routes[0].dev if routes else ""
 
@@ -353,7 +355,7 @@ def _end(
 
 
 class SourceRoute(msgspec.Struct, frozen=True):
-    """A rule and a table of its own for what goes from ``address`` to ``peer``, and for nothing else."""
+    """A rule and a table of its own for packets from ``address`` to ``peer``, and for nothing else."""
 
     address: str
     peer: str
@@ -389,7 +391,7 @@ class SourceRoute(msgspec.Struct, frozen=True):
 
 
 class Sysctl(msgspec.Struct, frozen=True):
-    """A file below /proc/sys that has another value meanwhile; ``old`` is what it had before."""
+    """A file below /proc/sys that has another value for a while; ``old`` is its previous value."""
 
     path: str
     value: str
@@ -410,8 +412,8 @@ class _Shared:
 
 
 _shared: dict[tuple[object, str | None, str], _Shared] = {}
-"""Sysctls that are held now, by kernel, network namespace and path. Columns of a run come and go in any
-order: the first that needs a value sets it, the last puts the old one back."""
+"""The sysctls in use, by kernel, network namespace and path. Columns of a run come and go in any order: the
+first that needs a value sets it, the last restores the old one."""
 
 
 @contextlib.contextmanager
@@ -433,7 +435,7 @@ def _sysctl(journal: Journal, host: Host, sysctl: Sysctl) -> Iterator[None]:
 
 
 def _arp_sysctls(end: End) -> list[Sysctl]:
-    """What keeps ARP to its interface, for each that does not do so already."""
+    """What keeps ARP on its interface, for each interface where it does not do so already."""
     wanted = []
     for name, (least, value) in ARP.items():
         folders = ["all", end.iface, *end.siblings]
@@ -454,8 +456,8 @@ def _require_free(host: Host, table: int, priority: int) -> None:
     routes = _ask_ip(host, ["route", "show", "table", str(table)], _Route, check=False)
     if taken or routes:
         raise RequirementError(
-            f"routing table {table} and rule {priority} of the {host.name} were expected to be free, "
-            "but are in use",
+            f"expected routing table {table} and rule {priority} of the {host.name} to be free, "
+            "but they are in use",
             hint="if a killed run left them, `harness clean` or the next run removes them; see `ip rule`",
         )
 
@@ -464,9 +466,9 @@ def _require_free(host: Host, table: int, priority: int) -> None:
 def bring_up(
     journal: Journal, initiator: Host, target: Host, profile: LinkProfile, *, index: int, port: int
 ) -> Iterator[LinkPath]:
-    """Find the ``index``-th link of a run and hold its traffic to it; yields it, ready for traffic.
+    """Find the ``index``-th link of a run and keep its traffic on it; yields it, ready for traffic.
 
-    Raises what ``check`` raises, and RequirementError if the traffic cannot be held to the interfaces.
+    Raises what ``check`` raises, and RequirementError if the traffic cannot be kept on the interfaces.
     """
     ends = _find_ends(initiator, target, profile)
     near, far = ends
@@ -482,8 +484,8 @@ def bring_up(
                 stack.enter_context(_sysctl(journal, end.host, sysctl))
         if near.siblings or far.siblings:
             for end in ends:
-                # An entry from before may name the wrong interface. Asking anew also tells the one asked
-                # (RFC 826: who receives a request updates what he knows of its sender).
+                # An earlier entry may name the wrong interface. A new request also informs the peer (RFC 826:
+                # the receiver of a request updates what it knows of the sender).
                 end.host.run(["ip", "neigh", "flush", "to", end.gateway or end.peer, "dev", end.iface])
         yield LinkPath(
             profile=profile,
@@ -503,9 +505,9 @@ def _require_chosen(end: End) -> None:
     chosen = _chosen(end.host, end.address, end.peer)
     if chosen != end.iface:
         raise RequirementError(
-            f"what the {end.host.name} sends from {end.address} to {end.peer} was expected to leave through "
-            f"{end.iface}, but goes {f'through {chosen}' if chosen else 'nowhere'}",
-            hint="a routing rule in front of the harness's sends it there; see `ip rule`, and stop that VPN",
+            f"expected packets of the {end.host.name} from {end.address} to {end.peer} to leave through "
+            f"{end.iface}, but they go {f'through {chosen}' if chosen else 'nowhere'}",
+            hint="a routing rule before the harness's sends them there; see `ip rule`, and stop that VPN",
         )
 
 
@@ -516,11 +518,11 @@ KINDS = ("bridge", "bond", "vlan")
 
 
 def describe(host: Host, iface: str) -> dict[str, object]:
-    """An interface as the kernel, and ethtool(8) where it is installed, have it now.
+    """An interface as the kernel, and ethtool(8) if it is installed, report it now.
 
     ``kind`` (ethernet, wifi, bridge, bond, vlan, virtual), ``mtu_bytes``, ``errors`` (counters since the
-    interface exists), ``speed_mbit_s``, ``duplex`` (full, half), ``driver``, ``firmware``, ``offloads`` (by
-    name: on, off). What is not told is left out. Raises CommandFailed if there is no such interface.
+    interface was made), ``speed_mbit_s``, ``duplex`` (full, half), ``driver``, ``firmware``, ``offloads`` (by
+    name: on, off). What is not reported is left out. CommandFailed if there is no such interface.
     """
     found: dict[str, object] = {}
     for device in _ask_ip(host, ["-s", "link", "show", "dev", iface], _Device):
@@ -551,7 +553,7 @@ def _errors(counters: _Counters) -> dict[str, int]:
 
 
 def _ethtool(host: Host, *words: str) -> str:
-    """What it prints; nothing if it is not installed, or cannot tell."""
+    """ethtool's output; empty if it is not installed, or fails."""
     with contextlib.suppress(RequirementError):
         return host.run(["ethtool", *words], check=False).stdout
     return ""

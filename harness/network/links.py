@@ -1,9 +1,9 @@
 """Links: how initiator and target reach each other. One context manager yields one ``LinkPath``.
 
-A link of the lab or of this machine is a veth pair into a namespace of its own for the target, shaped
-by netem (tc-netem(8)) as its profile says. Full duplex shapes each end's egress, as a NIC does. Half
-duplex leads what the target's end sends and receives through one ifb, so that both directions share one
-airtime budget.
+A link of the lab or of this machine is a veth pair into a namespace of its own for the target. netem
+(tc-netem(8)) shapes it as its profile says. Full duplex shapes each end's egress, as a NIC does. Half duplex
+leads what the target's end sends and receives through one ifb, so that both directions share one airtime
+budget.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ LEAVES = (
 )
 
 NETWORK = "198.18"
-"""First half of all addresses used: RFC 2544's block for benchmarks between isolated networks."""
+"""First half of all addresses: RFC 2544's block for benchmarks between isolated networks."""
 
 BENCHMARK_BLOCK = "198.18.0.0/15"
 
 ETHERNET_HEADER_BYTES = 14
 
 QUEUE_PACKETS = 10_000
-"""Depth of netem's queue: deeper than any window used here, so that only ``loss_percent`` drops."""
+"""Depth of netem's queue: deeper than any window used here, so that only ``loss_percent`` drops packets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkPath:
     """A link that is up: the interface and address at both ends, and the host behind each.
 
-    ``index`` tells the paths of a run apart. The portal listens on the target's ``port``. Where
-    ``is_shared``, other traffic has the same addresses, and only the portal's may be touched.
-    ``hops`` are the routers and switches between the ends, from the initiator's side on, and ``agreed`` what
-    these negotiated among themselves, for the record.
+    ``index`` identifies the path within a run. The portal listens on the target's ``port``. If ``is_shared``,
+    other traffic uses the same addresses, and only the portal's may be touched. ``hops`` are the routers and
+    switches between the ends, starting at the initiator's side. ``agreed`` is what they negotiated among
+    themselves, for the record.
     """
 
     profile: LinkProfile
@@ -101,12 +101,13 @@ class VethPair(msgspec.Struct, frozen=True):
 def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
     """The netem parameters of a profile, or None if it shapes nothing.
 
-    netem takes a GSO super-packet of up to 64 KB for one frame and would charge the overhead of one for
-    44 frames, 1.6 % too little on Ethernet. So the overhead is taken off the rate, in the proportion it
-    has to a full frame: exact for full frames, whether they come alone or as a super-packet; a small
-    frame is charged up to ``frame_overhead_bytes`` too little, 0.2 us at 1 Gbit/s. (Forbidding
-    super-packets would be exact for all, but costs the lab's processor a fifth of the throughput it is
-    to measure.) Where the processor costs nothing, in virtual time, they are forbidden: ``frame_by_frame``.
+    netem takes a GSO super-packet of up to 64 KB for one frame, so it would charge the overhead of one frame
+    for 44, which is 1.6 % too little on Ethernet. So the overhead is taken off the rate instead, in its
+    proportion to a full frame. That is exact for full frames, whether they come alone or as a super-packet; a
+    small frame is charged up to ``frame_overhead_bytes`` too little, 0.2 us at 1 Gbit/s. (Forbidding
+    super-packets would be exact for all frames, but costs the lab's processor a fifth of the throughput to be
+    measured.) In virtual time, where the processor costs nothing, super-packets are forbidden:
+    ``frame_by_frame``.
     """
     words: list[str] = []
     if profile.delay_us or profile.jitter_us:
@@ -126,14 +127,14 @@ def netem(profile: LinkProfile, *, frame_by_frame: bool = False) -> str | None:
 
 
 def shape(host: Host, iface: str, parameters: str) -> None:
-    """Have an interface send as ``netem`` says."""
+    """Make an interface send as ``netem`` says."""
     host.run(["tc", "qdisc", "add", "dev", iface, "root", "netem", *parameters.split()])
 
 
 class Airtime(msgspec.Struct, frozen=True):
     """The medium of a half-duplex link: an ifb in which all packets wait that ``end`` sends or receives.
 
-    What redirects them goes with the interface ``end``, which is the link's own.
+    The filters that redirect them are removed with the interface ``end``, which is the link's own.
     """
 
     iface: str
@@ -155,7 +156,7 @@ class Airtime(msgspec.Struct, frozen=True):
 def ready(
     journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = False, prefix_bits: int = 24
 ) -> Iterator[LinkPath]:
-    """Give both ends of a link that is there their addresses, and shape it as its profile says."""
+    """Give both ends of an existing link their addresses, and shape it as its profile says."""
     ends = (
         (path.initiator, path.initiator_iface, path.initiator_address),
         (path.target, path.target_iface, path.target_address),
@@ -168,8 +169,9 @@ def ready(
             + _window(path.profile, iface, f"{address}/{prefix_bits}"),
         )
     if path.profile.tcp_window_bytes is not None:
-        # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows lifts the route's.
-        # The initiator's does not grow: open-iscsi sets its size. The target's host is the run's own.
+        # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows raises the route's
+        # window. The initiator's buffer does not grow, because open-iscsi sets its size. The target's host is
+        # the run's own.
         room = 2 * path.profile.tcp_window_bytes
         path.target.run(
             ["sh", "-euc", 'echo "$1" > /proc/sys/net/ipv4/tcp_rmem', "sh", f"4096 {room} {room}"]
@@ -187,7 +189,8 @@ def ready(
 
 
 def _window(profile: LinkProfile, iface: str, end: str) -> str:
-    """What holds the window down that this end tells its peer (RTAX_WINDOW); the route goes with the link."""
+    """Limits the window that this end announces to its peer (RTAX_WINDOW); the route vanishes with the
+    link."""
     if profile.tcp_window_bytes is None:
         return ""
     of_end = ipaddress.ip_interface(end)
@@ -209,7 +212,7 @@ def bring_up(
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
 
-    ``tag`` is the run's short id; every name and address made here carries it or ``index``.
+    ``tag`` is the run's short id; every name and address made here contains it or ``index``.
     """
     near, far = f"h{tag}i{index}", f"h{tag}t{index}"
     path = LinkPath(
@@ -232,21 +235,20 @@ def bring_up(
 def refuse_used_network(host: Host, index: int) -> None:
     """RequirementError if the host has a route into the network of the ``index``-th link."""
     ours = ipaddress.ip_network(f"{NETWORK}.{index}.0/24")
-    # Of the whole block, because some VPNs use all of it: their route is wider than our network.
+    # For the whole block, because some VPNs use all of it: their route is wider than the link's network.
     routes = host.run(["ip", "route", "show", "root", BENCHMARK_BLOCK]).stdout.splitlines()
     for route in routes:
         # "198.18.0.0/16 dev tun0 …", or "blackhole 198.18.0.0/16"
         found = re.search(r"198\.1[89]\.[\d./]+", route)
         if found is not None and ours.overlaps(ipaddress.ip_network(found[0])):
             raise RequirementError(
-                f"the benchmark network {ours} was expected to be free, "
-                f"but there is a route: {route.strip()}",
+                f"expected no route into the benchmark network {ours}, found: {route.strip()}",
                 hint="remove that route, or run in the lab with --testbed lab",
             )
 
 
 def describe(path: LinkPath) -> dict[str, str]:
-    """The link as the kernel has it, its ends and its hops: what ip(8) and tc(8) print of them."""
+    """The link as the kernel has it, its ends and its hops: the output of ip(8) and tc(8)."""
     ends = {
         f"{end}_{what}": host.run(argv).stdout
         for end, host, iface in (

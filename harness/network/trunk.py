@@ -1,12 +1,12 @@
-"""Links between kernels of the lab that stand apart: a macvlan at each end of the trunk that joins the two.
+"""Links between separate kernels of the lab: a macvlan at each end of the trunk that connects the two.
 
-Like those of ``links`` they are emulated: netem (tc-netem(8)) at both ends as the profile says, and for
-half duplex one queue for both directions, at the target's end. Each initiator has a trunk of its own, so
-the same profile for several is several links, each with a rate of its own.
+Like those of ``links`` they are emulated: netem (tc-netem(8)) at both ends as the profile says, and for half
+duplex one queue for both directions, at the target's end. Each initiator has a trunk of its own, so the same
+profile for several initiators makes several links, each with a rate of its own.
 
-A VLAN would do as well, but hands GSO super-packets to the trunk frame by frame, each of which costs it a
+A VLAN would work as well, but hands GSO super-packets to the trunk frame by frame, and each frame costs a
 system call: 29 % more processor time for 500 MB by TCP, where a macvlan costs none. The kernels answer ARP
-on no interface but the address's own (``lab/init.sh``), so the links of one trunk cannot be confused.
+only on the interface of the address (``lab/init.sh``), so the links of one trunk cannot be confused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODULES = ("macvlan", *links.SHAPING_MODULES)
 
 
 class Macvlan(msgspec.Struct, frozen=True):
-    """An interface on a trunk, with a MAC address of its own (ip-link(8)). Its qdiscs end with it."""
+    """An interface on a trunk, with a MAC address of its own (ip-link(8)). Its qdiscs are removed with it."""
 
     iface: str
     trunk: str
@@ -57,8 +57,8 @@ def bring_up(
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
 
-    ``tag`` is the run's short id; every name and address made here carries it or ``index``. The trunks are
-    the names of the two interfaces that are joined, each as its own host knows it.
+    ``tag`` is the run's short id; every name and address made here contains it or ``index``. The trunks are
+    the names of the two connected interfaces, each as its own host knows it.
     """
     path = LinkPath(
         profile=profile,

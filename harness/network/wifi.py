@@ -1,8 +1,8 @@
-"""802.11 for real: mac80211 over simulated radios, hostapd as access point, wpa_supplicant as station.
+"""Real 802.11: mac80211 over simulated radios, hostapd as access point, wpa_supplicant as station.
 
 mac80211_hwsim hands frames from radio to radio. All above the radio is the kernel's own: beacons, scanning,
-authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to nl80211. What
-it does not have is airtime: a frame takes none, at whatever rate. So the link profile says how much air there
+authentication, association, the four-way handshake, CCMP on every frame, acknowledgements to nl80211. It does
+not model airtime: a frame takes no time, at whatever rate. So the link profile says how much airtime there
 is, and ``share_airtime`` makes both directions wait for it. It needs the lab's own kernel.
 """
 
@@ -28,19 +28,19 @@ from harness.network.links import LinkPath, NetworkNamespace
 
 MODULE = "mac80211_hwsim"
 DEADLINE_S = 20
-"""How long an access point may take to send beacons, and a station to be associated."""
+"""How long an access point may take to send beacons, and a station to associate."""
 
 REGULATORY_DOMAIN = "US"
-"""Where the simulated radios are: where the 5 GHz channels below may be used without radar detection."""
+"""Where the simulated radios are: a country that allows the 5 GHz channels below without radar detection."""
 
 CIPHER = "CCMP"
 
 PCAP_HEADER_BYTES = 24
 SAMPLING = 16
-"""Of so many encrypted frames the sniffer keeps one."""
+"""The sniffer keeps one encrypted frame in this many."""
 
 ENOUGH_FRAMES = 32
-"""So many samples are to be expected before it proves something that there is none."""
+"""How many samples must be expected before their absence proves something."""
 
 
 CHANNELS: dict[Standard, tuple[int, str]] = {
@@ -57,18 +57,19 @@ CHANNELS: dict[Standard, tuple[int, str]] = {
         "he_oper_chwidth=1\nhe_oper_centr_freq_seg0_idx=42\n",
     ),
 }
-"""Primary frequency in MHz, and hostapd.conf(5)'s words for it: 20 MHz at 2.4 GHz, 80 MHz at 5 GHz."""
+"""Primary frequency in MHz, and its lines in hostapd.conf(5): 20 MHz at 2.4 GHz, 80 MHz at 5 GHz."""
 
 KEY_MANAGEMENT = {Security.WPA2: "WPA-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
 """In the words of both configurations."""
 
 AGREED = {Security.WPA2: "WPA2-PSK", Security.WPA3: "SAE", Security.OPEN: "NONE"}
-"""The same as wpa_cli(8) tells it of an association."""
+"""The same in wpa_cli(8)'s words for an association."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """What both ends of a wireless network have to know. The secret is made fresh and kept out of sight."""
+    """What both ends of a wireless network must know. The secret is new for each network and kept out of
+    sight."""
 
     ssid: str
     standard: Standard
@@ -107,7 +108,7 @@ class Network:
 
 
 class Association(msgspec.Struct, frozen=True, kw_only=True):
-    """What a station and its access point agreed on, as wpa_supplicant tells.
+    """What a station and its access point agreed on, as reported by wpa_supplicant.
 
     ``cipher`` protects data between the two, ``group_cipher`` broadcasts; both are NONE in an open network.
     ``generation`` is the Wi-Fi Alliance's number: 4 is 802.11n, 5 ac, 6 ax.
@@ -124,19 +125,19 @@ class Association(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Radios(msgspec.Struct, frozen=True):
-    """Radios of mac80211_hwsim, all on one medium; refused where the module is already in somebody's use."""
+    """Radios of mac80211_hwsim, all on one medium; refused if somebody already uses the module."""
 
     count: int
 
     def acquire(self, host: Host) -> None:
-        # --first-time: to find it loaded is a failure too.
+        # --first-time: it is also a failure if the module is loaded already.
         done = host.run(["modprobe", "--first-time", MODULE, f"radios={self.count}"], check=False)
         if done.status != 0:
             raise DeviceRefused(
                 f"the simulated radios of {MODULE} could not be made: {done.stderr.strip()}",
                 hint="real WiFi needs the lab's own kernel: make lab-kernel",
             )
-        # 5 GHz is closed to access points until it is known where they are.
+        # Access points may not use 5 GHz until the country is known.
         host.run(["iw", "reg", "set", REGULATORY_DOMAIN])
 
     def undo(self) -> tuple[Step, ...]:
@@ -144,27 +145,28 @@ class Radios(msgspec.Struct, frozen=True):
 
 
 def radio_address(number: int) -> str:
-    """Of the ``number``-th radio: that is the fifth byte (mac80211_hwsim_new_radio())."""
+    """The address of the ``number``-th radio, which is the fifth byte (mac80211_hwsim_new_radio())."""
     return f"02:00:00:00:{number:02x}:00"
 
 
 def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
     """Move the ``number``-th radio (from 0) to a network namespace, and name its interface ``iface``.
 
-    It comes back by itself when that namespace goes.
+    It comes back by itself when that namespace is removed.
     """
     address = radio_address(number)
     script = 'grep -lFx -- "$1" /sys/class/net/*/address'
     found: list[str] = []
 
     def is_here() -> bool:
-        # From the namespace of a column that has just been taken down it comes back in the kernel's own time.
+        # The kernel brings it back from the namespace of a column that was taken down, some time later.
         found[:] = host.run(["sh", "-c", script, "sh", address], check=False).stdout.split("/")[4:5]
         return bool(found)
 
     what = f"radio {number} of {MODULE} to be free"
     runner.await_condition(is_here, deadline_s=DEADLINE_S, what=what, interval_s=0.1)
-    # It may bear the addresses and the queue of a column before; with the link down nothing else stays.
+    # It may still have the addresses and the queue of an earlier column; with the link down nothing else
+    # stays.
     host.run(["ip", "-batch", "-"], input=f"link set dev {found[0]} down\naddress flush dev {found[0]}\n")
     host.run(["tc", "qdisc", "del", "dev", found[0], "root"], check=False)
     if found[0] != iface:
@@ -176,9 +178,9 @@ def place_radio(host: Host, number: int, iface: str, netns: str | None) -> None:
 
 @contextlib.contextmanager
 def access_point(host: Host, iface: str, network: Network, *, folder: Path, log: Path) -> Iterator[None]:
-    """Keep hostapd running on an interface, sending beacons for the length of the context.
+    """Keep hostapd running on an interface, sending beacons while the context lasts.
 
-    ``folder`` is for the secret and the control socket, and private; ``log`` gets what hostapd prints.
+    ``folder`` is private, for the secret and the control socket; ``log`` gets hostapd's output.
     """
     host.write_secret(folder / "hostapd.conf", network.access_point_conf(iface, folder / "hostapd"))
 
@@ -210,9 +212,9 @@ def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path
             stack.enter_context(host.daemon(argv, log=log, ready=associated, deadline_s=DEADLINE_S))
         except CommandFailed as error:
             raise CommandFailed(
-                f"{iface} was expected to be associated with {network.ssid} within {DEADLINE_S} s, "
-                f"but: {runner.tail(log)}",
-                hint="the whole story is in its log and in hostapd's beside it",
+                f"expected {iface} to associate with {network.ssid} within {DEADLINE_S} s: "
+                f"{runner.tail(log)}",
+                hint="see its log, and hostapd's beside it",
             ) from error
         found = parse_association(host.run(ask).stdout)
         require_agreed(found, network)
@@ -236,14 +238,12 @@ def parse_association(text: str) -> Association:
 
 
 def require_agreed(found: Association, network: Network) -> None:
-    """Raise CommandFailed if the ends agreed on anything else than what was asked for."""
+    """CommandFailed if the ends agreed on anything other than what was asked for."""
     cipher = "NONE" if network.security is Security.OPEN else CIPHER
     wanted = (network.ssid, network.frequency_mhz, AGREED[network.security], cipher)
     agreed = (found.ssid, found.frequency_mhz, found.key_management, found.cipher)
     if agreed != wanted:
-        raise CommandFailed(
-            f"an association was asked for with {_words(wanted)}, but the ends agreed on {_words(agreed)}"
-        )
+        raise CommandFailed(f"expected an association with {_words(wanted)}, found {_words(agreed)}")
 
 
 def _words(what: tuple[str, int, str, str]) -> str:
@@ -266,8 +266,8 @@ def bring_up(
 ) -> Iterator[tuple[LinkPath, Association]]:
     """Build the ``index``-th link of a run on the radio ``first_radio`` (the station's) and the next one.
 
-    The radios must be held for as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
-    ``folder`` is private; ``logs`` gets what hostapd and wpa_supplicant print.
+    The caller must hold the radios as long. Yields what ``links.bring_up`` does, and what the ends agreed on.
+    ``folder`` is private; ``logs`` gets the output of hostapd and wpa_supplicant.
     """
     netns = f"harness-{tag}-{index}"
     path = LinkPath(
@@ -284,7 +284,7 @@ def bring_up(
         stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
         place_radio(initiator, first_radio, path.initiator_iface, None)
         place_radio(initiator, first_radio + 1, path.target_iface, netns)
-        # Now, for a column that was here before has left its route until its radio was placed.
+        # Only now: an earlier column leaves its route until its radio is placed.
         links.refuse_used_network(initiator, index)
         for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
             host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
@@ -331,7 +331,7 @@ def station_bytes(host: Host, iface: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WifiPath:
-    """A link through the air: what its ends agreed on, and the radio that listens."""
+    """A link over radios: what its ends agreed on, and the radio that listens."""
 
     path: LinkPath
     association: Association
@@ -348,7 +348,7 @@ class WifiPath:
 
 @contextlib.contextmanager
 def proved(wifi_path: WifiPath) -> Iterator[list[AirProof]]:
-    """Prove what goes through the air in the length of the context: the list then holds that one proof."""
+    """Prove what goes through the air while the context lasts; then the list has that one proof."""
     wifi_path.listener.look()
     before = wifi_path.counters()
     found: list[AirProof] = []
@@ -369,7 +369,7 @@ def proved(wifi_path: WifiPath) -> Iterator[list[AirProof]]:
 
 
 def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
-    """What speaks against ``moved`` bytes having gone through the air, protected as it was agreed on."""
+    """Reasons why ``moved`` bytes cannot all have gone through the air, protected as agreed on."""
     reasons = [
         f"fio moved {moved} bytes, but the {end}'s station counted only {counted}"
         for end, counted in (
@@ -383,15 +383,15 @@ def judge(found: AirProof, moved: int, mtu_bytes: int) -> list[str]:
         reasons.append(f"{found.clear_frames} data frames were on the air in clear")
     heard = found.clear_frames if is_open else found.protected_frames_sampled * found.sampling
     if not heard and moved > ENOUGH_FRAMES * found.sampling * mtu_bytes:
-        reasons.append("the radio that listens heard none of the data frames")
+        reasons.append("expected data frames at the radio that listens, found none")
     return reasons
 
 
 @contextlib.contextmanager
 def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Path) -> Iterator[Sniffer]:
-    """Listen with a radio that takes no part in anything: what it cannot read, nobody without the key can.
+    """Listen with a radio that only listens: what it cannot read, nobody without the key can.
 
-    Only the network of ``bssid`` counts, which may have to share its channel with others.
+    Only the network of ``bssid`` counts, because others may share its channel.
 
     ``iface`` is that radio's (``place_radio``); ``file`` becomes a pcap of IEEE 802.11 with radiotap headers.
     """
@@ -399,7 +399,7 @@ def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Pat
     host.run(["iw", "dev", iface, "set", "type", "monitor"])
     host.run(["ip", "link", "set", "dev", iface, "up"])
     host.run(["iw", "dev", iface, "set", "freq", str(frequency_mhz)])
-    # Of type data, and not one of the null subtypes, which carry none (IEEE Std 802.11-2020, table 9-1).
+    # Of type data, without the null subtypes, which carry none (IEEE Std 802.11-2020, table 9-1).
     data = "wlan[0] & 0x4c = 0x08"
     # The upper half of byte 22 is the lowest four bits of the sequence number.
     clear, sample = "wlan[1] & 0x40 = 0", "wlan[22] & 0xf0 = 0"
@@ -419,9 +419,9 @@ def sniffer(host: Host, iface: str, frequency_mhz: int, bssid: str, *, file: Pat
 def count_air(data: bytes, air: Air) -> int:
     """Count the whole pcap records in ``data`` (little-endian, 802.11 with radiotap); returns their bytes.
 
-    The radiotap header's length is its third and fourth byte (radiotap.org); the frame control field
-    that follows has the type in its first byte, and Protected Frame as bit 6 of its second
-    (IEEE Std 802.11-2020, 9.2.4.1).
+    The radiotap header's length is its third and fourth byte (radiotap.org). The frame control field follows;
+    it has the type in its first byte, and Protected Frame as bit 6 of its second (IEEE Std 802.11-2020,
+    9.2.4.1).
     """
     position = 0
     while position + 16 <= len(data):

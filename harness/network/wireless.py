@@ -1,6 +1,6 @@
-"""WiFi: what a station's association is, as iw(8) tells it, and whether it stayed the same while measuring.
+"""WiFi: a station's association as reported by iw(8), and whether it stayed the same during a measurement.
 
-iw has no machine-readable output and says that its text may change; what is not found in it is None.
+iw has no machine-readable output and says that its text may change. What is not found in it is None.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.model import WifiState
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 
-# One look at the interface $1. Errors (it has gone) are for people who read the file; no look has them alone.
+# Prints one report on the interface $1. Errors (the interface has gone) are for people who read the file.
 _LOOK = """\
 look() {
     echo "== at $(date +%s.%N)"
@@ -27,7 +27,7 @@ look() {
 }
 """
 _LOOK_ONCE = f'{_LOOK}command -v iw >/dev/null || exit 127; look "$1"; exit 0'
-# A look is printed as a whole, so that the end cuts none; the trap ends a sleep at once.
+# A report is printed as a whole, so that the end does not cut one; the trap ends a sleep at once.
 _LOOK_ON = f"""\
 {_LOOK}trap 'kill $pause 2>/dev/null; exit 0' TERM
 while :; do
@@ -61,7 +61,7 @@ def _look(host: Host, iface: str) -> str:
     done = host.run(["sh", "-c", _LOOK_ONCE, "sh", iface], check=False)
     if done.status == 127:
         raise RequirementError(
-            f"{iface} of the {host.name} is WiFi, and without the program iw nothing tells whether it roams",
+            f"{iface} of the {host.name} is WiFi, but without the program iw nothing shows whether it roams",
             hint=f"install the package iw on the {host.name}",
         )
     return done.require_success().stdout
@@ -74,13 +74,13 @@ class Watch:
     file: Path
 
     def states(self) -> list[WifiState]:
-        """One state a look: before, every second meanwhile, and after once the watch has ended."""
+        """One state for each report: one before, one every second, and one after the watch has ended."""
         return samples(self.file.read_text(encoding="utf-8", errors="replace"))
 
 
 @contextlib.contextmanager
 def watch(host: Host, iface: str, file: Path) -> Iterator[Watch]:
-    """Look at an association every second for the length of the context, and once before and after.
+    """Query an association every second while the context lasts, and once before and after.
 
     RequirementError if the host has no iw.
     """
@@ -106,8 +106,8 @@ def _state(look: str) -> WifiState:
 def parse(link: str, info: str, stations: str, *, unix_s: float) -> WifiState:
     """A state from what ``iw dev IFACE link``, ``info`` and ``station dump`` printed.
 
-    An access point has no link: its own BSSID and network count, and the rates of its station if it has
-    just one. Where ``link`` leaves out a rate or the signal, the station's entry may have it.
+    An access point has no link. Its own BSSID and network count, and the rates of its station if it has just
+    one. If ``link`` leaves out a rate or the signal, the station's entry may have it.
     """
     joined = re.search(r"^(?:Connected to|Joined IBSS) (\S+)", link, re.MULTILINE)
     is_access_point = re.search(r"^\s*type AP$", info, re.MULTILINE) is not None
@@ -143,8 +143,8 @@ def _word(pattern: str, text: str) -> str | None:
 def _channel(link: str, info: str) -> tuple[float | None, int | None, int | None]:
     """Frequency in MHz, channel and width in MHz.
 
-    A station of several links (802.11be) lists them in any order, and has one channel for each that is
-    in use: the first of those counts.
+    A station with several links (802.11be) lists them in any order, and has one channel for each link in use.
+    The first of those counts.
     """
     channels = re.findall(r"^\s*channel (\d+) \(([\d.]+) MHz\)(?:, width: (\d+) MHz)?", info, re.MULTILINE)
     frequencies = {float(mhz) for mhz in re.findall(r"^\s*freq: ([\d.]+)", link, re.MULTILINE)}
@@ -156,7 +156,7 @@ def _channel(link: str, info: str) -> tuple[float | None, int | None, int | None
 
 def _signal(texts: Sequence[str]) -> float | None:
     for text in texts:
-        # 0 dBm is what some drivers say for "unknown": nobody receives a milliwatt.
+        # Some drivers report 0 dBm for "unknown": nobody receives a milliwatt.
         found = _word(r"^\s*signal:\s*(-[\d.]+)", text)
         if found is not None:
             return float(found)
@@ -164,7 +164,7 @@ def _signal(texts: Sequence[str]) -> float | None:
 
 
 def _rate(direction: str, texts: Sequence[str]) -> tuple[float | None, str | None]:
-    """Bit rate and what it is made of ("VHT-MCS 9 80MHz short GI VHT-NSS 2"; None for a legacy rate)."""
+    """Bit rate and its modulation ("VHT-MCS 9 80MHz short GI VHT-NSS 2"; None for a legacy rate)."""
     for text in texts:
         # A driver that reports nonsense gets "(unknown)".
         found = re.search(rf"^\s*{direction} bitrate:\s*([\d.]+) MBit/s *(.*)$", text, re.MULTILINE)
@@ -174,7 +174,7 @@ def _rate(direction: str, texts: Sequence[str]) -> tuple[float | None, str | Non
 
 
 def _ssid(escaped: str | None) -> str | None:
-    r"""An SSID from iw's notation (``\xNN`` for all but printable ASCII); that itself if it is no text."""
+    r"""An SSID from iw's notation (``\xNN`` for all but printable ASCII); unchanged if it is not text."""
     if escaped is None:
         return None
     raw = re.sub(
@@ -190,14 +190,14 @@ def _ssid(escaped: str | None) -> str | None:
 def judge(states: Sequence[WifiState]) -> tuple[list[str], list[str]]:
     """What makes a measurement invalid (reasons), and what a reader should know (warnings).
 
-    ``states`` are those of a ``watch``. Of rates and signal only those in the middle count: before and
+    ``states`` are those of a ``watch``. For rates and signal only those in the middle count: before and
     after, the last frame may have been a beacon.
     """
     if not states:
-        return ["nothing was seen of the WiFi association"], []
+        return ["expected reports on the WiFi association, found none"], []
     gone = sum(state.bssid is None for state in states)
     if gone:
-        return [f"WiFi was not associated in {gone} of {len(states)} looks"], []
+        return [f"WiFi was not associated in {gone} of {len(states)} reports"], []
     reasons = []
     for what, values in (
         ("WiFi roamed from one access point to another", [state.bssid for state in states]),

@@ -1,1 +1,1 @@
-"""What is looked at while something is measured, and what the hosts are that it is measured on."""
+"""What is watched during a measurement, and the facts about the hosts that are measured."""

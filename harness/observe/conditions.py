@@ -1,6 +1,6 @@
-"""What explains odd figures: a clock or a governor that changed meanwhile, a processor without rest.
+"""Causes of odd figures: a clock or a governor that changed during the measurement, a saturated processor.
 
-None of it makes a figure wrong: fio measures by a clock that nobody sets.
+None of them makes a figure wrong: fio measures by a clock that nobody sets.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 MOST_CPUS = 1024
 STEP_NS = 1_000_000
-"""A clock that was set. NTP's slewing is in both clocks, and they are read within microseconds."""
+"""A larger change means that the clock was set. NTP slews both clocks, and they are read within
+microseconds."""
 
 
 SATURATED = 0.95
-"""The part of its time from which on a core limits what is measured."""
+"""The busy part of its time from which on a core limits what is measured."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """A host at one moment. ``clock_offset_ns``: of its time of day from its monotonic clock.
+    """A host at one moment. ``clock_offset_ns`` is its time of day minus its monotonic clock.
 
     ``governors`` are those of its processors (cpufreq), by file; without frequency scaling there are none.
     """
@@ -35,7 +36,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """Looks at hosts again and again; of those that are one kernel, at one."""
+    """Reads the conditions of hosts again and again; of hosts that share a kernel, on one of them."""
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self._hosts = list({host.kernel: host for host in hosts}.values())
@@ -58,7 +59,7 @@ class Watch:
 
 
 def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -> list[str]:
-    """Warnings of what is no longer what it was, for hosts that are in both."""
+    """Warnings about what has changed, for hosts that are in both."""
     found = []
     for name in sorted(before.keys() & after.keys()):
         was, now = before[name], after[name]
@@ -77,7 +78,7 @@ def changed(before: Mapping[str, Conditions], after: Mapping[str, Conditions]) -
 
 
 def saturated(uses: Iterable[ProcessorUse]) -> list[str]:
-    """A warning for each kernel with a core that had hardly a moment to spare."""
+    """A warning for each kernel with a core that was almost never idle."""
     return [
         f"CPU saturated: a core of the {use.whose} was busy for {SATURATED:.0%} of the time"
         for use in uses
@@ -90,7 +91,7 @@ def _named(conditions: Conditions) -> str:
 
 
 def _governor_files(host: Host) -> Sequence[str]:
-    """Those that there are, of all processors that there may be: ``0-7`` (sysfs, cpu/possible)."""
+    """The existing ones, of all possible processors: ``0-7`` (sysfs, cpu/possible)."""
     (possible,) = host.read_files(["/sys/devices/system/cpu/possible"])
     last = possible.strip().rpartition("-")[2].rpartition(",")[2]
     count = min(int(last) + 1, MOST_CPUS) if last.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""What kernels count while something is measured: the time of processors, packets of interfaces, energy.
+"""What kernels count during a measurement: the time of processors, packets of interfaces, energy.
 
 Sources: proc(5), ``stat``; ``dev_seq_printf_stats()`` in net/core/net-procfs.c for /proc/net/dev;
 Documentation/power/powercap/powercap.rst and Documentation/hwmon/sysfs-interface.rst for energy.
@@ -21,20 +21,20 @@ T = TypeVar("T")
 
 STAT, CPUINFO, NET_DEV = "/proc/stat", "/proc/cpuinfo", "/proc/net/dev"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Of a kernel's life, made by chance (random(4))."""
+"""Random for each boot of a kernel (random(4))."""
 
 LOOPBACK = "lo"
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "interrupt", "softirq", "stolen")
-"""Of a processor's line in /proc/stat; what follows, guests' time, is in ``user`` already."""
+"""Fields of a processor's line in /proc/stat. The rest, guests' time, is already part of ``user``."""
 
 USER_MODE = "User Mode Linux"
-"""How a user-mode kernel names its processor. Its timer is a signal, which always meets it "in user mode"."""
+"""A user-mode kernel's name of its processor. Its timer is a signal, which always arrives "in user mode"."""
 
 MICRO = 1e-6
 
-# Energy counters only: of a power that is told now and then nobody knows what was used between. A package's
-# zone has its cores' and memory's in it, and "psys" the packages': the packages alone are added up.
+# Energy counters only: occasional readings of power say nothing about the time in between. A package's zone
+# includes its cores and memory, and "psys" includes the packages, so only the packages are added up.
 _ENERGY = """
 for zone in /sys/class/powercap/*-rapl:[0-9] /sys/class/powercap/*-rapl:[0-9][0-9]; do
     read -r name 2>/dev/null <"$zone/name" && [ "$name" != psys ] && [ -r "$zone/energy_uj" ] || continue
@@ -51,7 +51,7 @@ done
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """The counters of one interface at one moment; all 0 for one that is not there."""
+    """The counters of one interface at one moment; all 0 for an absent interface."""
 
     rx_bytes: int = 0
     rx_packets: int = 0
@@ -61,7 +61,7 @@ class Traffic:
     errors: int = 0
 
     def grown(self, later: Traffic, host: str, interface: str) -> InterfaceUse:
-        """What came on top until ``later``."""
+        """What was added until ``later``."""
         return InterfaceUse(
             host=host,
             interface=interface,
@@ -78,7 +78,7 @@ NOTHING = Traffic()
 
 
 _COUNT = re.compile("[0-9]{1,20}")
-"""What 64 bits can count to; a hop may say anything."""
+"""The largest 64-bit counter; a hop may print anything."""
 
 
 def traffic(proc_net_dev: str) -> dict[str, Traffic]:
@@ -113,7 +113,7 @@ class Processors:
 
 
 def processors(proc_stat: str, at_ns: int, energy: Sequence[str] = ()) -> Processors:
-    """What /proc/stat and the texts of energy counters (in microjoules) tell."""
+    """Read /proc/stat and the texts of energy counters (in microjoules)."""
     total: dict[str, int] = {}
     each: list[dict[str, int]] = []
     counts: dict[str, int] = {}
@@ -141,7 +141,7 @@ def processor_use(
 ) -> ProcessorUse:
     """What the processors did between two moments.
 
-    Parts are None if no tick passed. A counter of energy that went backwards has wrapped around: None.
+    Parts are None if no tick passed. An energy counter that went backwards has wrapped around: None.
     """
     part = _parts(first.total, last.total)
     cores = [_parts(a, b) for a, b in zip(first.ticks, last.ticks, strict=False)]
@@ -186,7 +186,7 @@ def _difference(first: int | None, last: int | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCounters:
-    """A kernel of the run: the hosts that it is, and where it counts energy. ``host`` is who is asked."""
+    """A kernel of the run: its hosts, and its energy counters. ``host`` is the one that is read."""
 
     host: Watched
     names: tuple[str, ...]
@@ -198,15 +198,15 @@ class KernelCounters:
         return processors(stat, time.monotonic_ns(), energy)
 
     def used(self, first: Processors, last: Processors) -> ProcessorUse:
-        """What its processors did between two looks."""
+        """What its processors did between two readings."""
         as_one = self.counts_busy_as_one
         return processor_use(first, last, hosts=self.names, counts_busy_as_one=as_one)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What was counted between two looks. ``interfaces`` are the hops' own; ``unseen``: why of a hop, by its
-    name, nothing is known.
+    """What was counted between two readings. ``interfaces`` are those of the hops. ``unseen`` says, by the
+    name of a hop, why its counters are unknown.
     """
 
     processors: tuple[ProcessorUse, ...] = ()
@@ -215,10 +215,10 @@ class Counted:
 
 
 class Observer:
-    """Looks at all kernels of a run, each once, and at the interfaces of the hops between its hosts.
+    """Reads all kernels of a run, each once, and the interfaces of the hops between its hosts.
 
-    ``energy``: with its counters, which a program looks for. A hop that is lost is in ``Counted.unseen`` from
-    then on, and ``tell`` is told once; a host that is lost raises HostLost.
+    ``energy``: include energy counters, which a program looks for. A lost hop is in ``Counted.unseen`` from
+    then on, and ``tell`` is called once; a lost host raises HostLost.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Observer:
         self._hops: list[Watched] = []
         by_kernel: dict[object, list[Watched]] = {}
         places: set[object] = set()
-        # The hosts first: a kernel that is one of theirs is asked through its host.
+        # The hosts first: a kernel that a hop shares with a host is read through the host.
         for host in (*hosts, *hops):
             found = self._try(partial(_identity, host, with_place=bool(hops)), [host.name])
             if found is None:
@@ -250,8 +250,9 @@ class Observer:
         self._kernels = [kernel for kernel in tried if kernel is not None]
 
     def watch(self) -> Callable[[], Counted]:
-        """Begin to watch; what is returned says what was counted until it is called."""
-        # The hops first, and below last: the way to them is none of the time that the hosts are watched for.
+        """Begin to watch; the returned function says what was counted until it is called."""
+        # Hops are read outside the hosts' interval, so their SSH latency is not counted: first here, last
+        # below.
         traffics = [(hop, self._try(partial(_traffic, hop), [hop.name])) for hop in self._hops]
         looks = [(kernel, self._try(kernel.look, kernel.names)) for kernel in reversed(self._kernels)]
 
@@ -271,12 +272,12 @@ class Observer:
         return done
 
     def _try(self, look: Callable[[], T], names: Sequence[str]) -> T | None:
-        """What a look shows; None for a hop that is lost."""
+        """The result of a reading; None for a lost hop."""
         try:
             return look()
         except HopLost as lost:
             if not self._unseen.keys() >= set(names):
-                self._tell(f"{lost.message}; what it counts is n/a from now on")
+                self._tell(f"{lost.message}; its counters are n/a from now on")
             self._unseen |= dict.fromkeys(names, lost.message)
             return None
 
@@ -286,7 +287,7 @@ def _names(hosts: Sequence[Watched]) -> tuple[str, ...]:
 
 
 def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
-    """What tells a host's kernel, and its interfaces, from others': one machine may have two names."""
+    """What identifies a host's kernel, and its interfaces: one machine may have two names."""
     (boot,) = host.read_files([BOOT_ID])
     kernel: object = boot.strip() or host.kernel
     if not with_place:
@@ -296,7 +297,7 @@ def _identity(host: Watched, *, with_place: bool) -> tuple[object, object]:
 
 
 def energy_files(host: Watched) -> tuple[str, ...]:
-    """Where a host counts energy, as far as who looks may read it."""
+    """The energy counters of a host that the caller may read."""
     return tuple(host.run(["sh", "-c", _ENERGY], check=False).stdout.split())
 
 
@@ -315,9 +316,9 @@ def _traffic(host: Watched) -> dict[str, Traffic]:
 
 
 def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic]) -> Iterator[InterfaceUse]:
-    """Of a hop's interfaces those that counted anything: nobody said which of them are on the path.
+    """The interfaces of a hop that counted anything: it is unknown which of them are on the path.
 
-    One that counts less than before was made anew meanwhile, and is left out.
+    An interface that counts less than before was made anew, and is left out.
     """
     for name in sorted(first.keys() & last.keys() - {LOOPBACK}):
         use = first[name].grown(last[name], host, name)

@@ -1,4 +1,4 @@
-"""What the hosts of a run are: kernel, processor, memory, tool versions; stored beside the results."""
+"""The facts about a run's hosts: kernel, processor, memory, tool versions; stored with the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.observe.hops import Hop
 TOOLS: dict[str, list[str]] = {
     "fio": ["fio", "--version"],
     "open-iscsi": ["iscsiadm", "--version"],
-    # swanctl(8) wants a charon before it tells its version; its help begins with it.
+    # swanctl(8) needs a charon to print its version, but its help begins with the version.
     "strongswan": ["sh", "-c", "swanctl --help 2>/dev/null"],
     "iproute2": ["ip", "-V"],
     "tcpdump": ["tcpdump", "--version"],
@@ -31,7 +31,8 @@ FILES: dict[str, str] = {
 
 
 def describe(hosts: Iterable[Host], hops: Iterable[Hop] = ()) -> dict[str, object]:
-    """``{"hosts": {name: {…}}}``: what each host says of itself; an absent file or tool is left out."""
+    """``{"hosts": {name: {…}}}``: what each host reports about itself; absent files and tools are left
+    out."""
     return {
         "hosts": {
             **{host.name: describe_host(host) for host in hosts},
@@ -47,7 +48,7 @@ def describe_host(host: Host) -> dict[str, object]:
 
 
 def describe_hop(hop: Hop) -> dict[str, object]:
-    """Where a hop is, its kernel, processor and memory; or why that is not known."""
+    """Where a hop is, its kernel, processor and memory; or why that is unknown."""
     try:
         return {"address": hop.address, **_describe_kernel(hop)}
     except HopLost as lost:
@@ -55,8 +56,8 @@ def describe_hop(hop: Hop) -> dict[str, object]:
 
 
 def describe_machine(machine: Watched) -> dict[str, object]:
-    """The machine below a lab, which knows nothing of it; without what says more of its owner than of
-    figures."""
+    """The machine that a lab runs on, which the lab cannot see; without facts that say more about its owner
+    than about figures."""
     found = _describe_kernel(machine)
     return {name: fact for name, fact in found.items() if name not in ("kernel_command_line", "uptime")}
 
@@ -68,7 +69,7 @@ def _describe_kernel(host: Watched) -> dict[str, object]:
     facts: dict[str, object] = {
         name: text.strip() for name, text in zip(FILES, values, strict=False) if text.strip()
     }
-    # A user-mode kernel's processor is none, and each program that is started there takes its time.
+    # A user-mode kernel has no real processor, and each program that is started there takes its time.
     seen = host.run(["lscpu"], check=False).stdout if USER_MODE not in cpuinfo else ""
     mhz = [float(value) for value in _fields(cpuinfo, "cpu MHz") if value.replace(".", "").isdecimal()]
     found: dict[str, object] = {
@@ -102,6 +103,6 @@ def _fields(text: str, name: str) -> list[str]:
 
 
 def _version(host: Host, argv: list[str]) -> str:
-    # Through sh, so that an absent tool is an exit status and not an error of ours.
+    # Through sh, so that an absent tool is an exit status and not an error of the harness.
     done = host.run(["sh", "-c", '"$@" 2>&1', "sh", *argv], check=False)
     return done.stdout.strip().splitlines()[0] if done.status == 0 and done.stdout.strip() else ""

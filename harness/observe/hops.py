@@ -1,8 +1,8 @@
-"""Machines between the ends, routers and switches with a shell: reached over ssh, and only looked at.
+"""Machines between the ends, routers and switches with a shell: reached over ssh, and only read.
 
-A hop needs sh, cat and Linux's /proc, which the smallest router has, and no root: nothing is sent there but
-commands, one after the other, to one shell, which ends with the connection. A hop that is lost in the middle
-costs what it would have told and nothing else.
+A hop needs sh, cat and Linux's /proc, which the smallest router has, and no root. The harness sends only
+commands there, one after the other, to one shell, which ends with the connection. A hop that is lost costs
+only its own counters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.model.escape import printable
 from harness.observe.counters import NET_DEV, STAT
 
 ANSWER_S = 10.0
-"""How long a hop may take for an answer. One that forwards at its limit answers late, but it answers."""
+"""How long a hop may take to answer. One that forwards at its limit answers late, but it answers."""
 
 LARGEST_ANSWER_BYTES = 4 << 20
 END_S = 2.0
@@ -42,7 +42,7 @@ class Hop:
         self.address = address
         self.lost: str | None = None
         """Why it is gone, once it is."""
-        # Nothing that a file holds can be taken for the end of an answer.
+        # Random, so that nothing in a file can look like the end of an answer.
         self._mark = f"harness-{secrets.token_hex(8)}"
         self.dialogue = runner.Dialogue(argv, log)
 
@@ -51,7 +51,7 @@ class Hop:
         return self
 
     def run(self, argv: Sequence[str], *, timeout_s: float = ANSWER_S, check: bool = True) -> Completed:
-        """Run a program there; HopLost if it does not answer. Its standard error is ssh's log's."""
+        """Run a program there; HopLost if it does not answer. Its standard error goes to ssh's log."""
         began = time.monotonic()
         status, said = self._ask(shlex.join(argv), timeout_s)
         seconds = time.monotonic() - began
@@ -64,17 +64,17 @@ class Hop:
         _, said = self._ask(script, ANSWER_S)
         texts = said.split(heading)[1:]
         if len(texts) != len(paths):
-            raise self._gone(f"it was asked for {len(paths)} files, and answered with {len(texts)}")
+            raise self._gone(f"expected the texts of {len(paths)} files, found {len(texts)}")
         return texts
 
     def close(self) -> None:
-        """End the shell there, by ending what it reads."""
+        """End the shell there, by closing its input."""
         self.lost = self.lost or "it was closed"
         self.dialogue.end(END_S)
         self.dialogue.output.close()
 
     def _ask(self, command: str, timeout_s: float) -> tuple[int, str]:
-        """What a command of the shell printed, between our marks, and its exit status."""
+        """The output of a command of the shell, between the marks, and its exit status."""
         if self.lost is not None:
             raise self._gone(self.lost)
         begin, end = f"{self._mark}\n", f"\n{self._mark} "
@@ -85,14 +85,14 @@ class Hop:
         except OSError:
             raise self._gone("the connection ended") from None
         text = self._await(end.encode(), time.monotonic() + timeout_s)
-        # Before the first answer there is whatever a login shell prints.
+        # Before the first answer comes whatever a login shell prints.
         said, _, status = text.partition(begin)[2].partition(end)
         if not re.fullmatch(r"[0-9]{1,3}\n", status):
             raise self._gone(f"its shell answered with {printable(text[-80:])}")
         return int(status), said
 
     def _await(self, end: bytes, deadline: float) -> str:
-        """What comes until the whole line that ``end`` begins."""
+        """What comes until the whole line that begins with ``end``."""
         data = b""
         while not (end in data and data.endswith(b"\n")):
             left = deadline - time.monotonic()
@@ -117,7 +117,7 @@ class Hop:
 def connect(
     address: Address, *, name: str, log: Path, ssh_options: Mapping[str, str] | None = None
 ) -> Iterator[Hop]:
-    """A hop, for the length of the context. RequirementError if it cannot be reached or read."""
+    """A hop while the context lasts. RequirementError if it cannot be reached or read."""
     argv = ["sh"] if address.is_local else ssh_command(address, ["sh"], ssh_options or {})
     hop = Hop(name, address.text, argv, log)
     with contextlib.closing(hop):
@@ -138,5 +138,5 @@ def connect(
 
 
 def names(count: int) -> list[str]:
-    """How people know so many hops, from the initiator's side on."""
+    """The names of this many hops for people, starting at the initiator's side."""
     return ["hop", *(f"hop{number}" for number in range(2, count + 1))][:count]

@@ -1,4 +1,4 @@
-"""The kernel's log while a cell is measured: a warning of the kernel's makes the cell invalid."""
+"""The kernel's log while a cell is measured: a kernel warning makes the cell invalid."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TROUBLES: tuple[Trouble, ...] = (
     (re.compile(r"INFO: task .* blocked for more than.*"), "hung task"),
     (re.compile(r"I/O error, dev .*"), "I/O error"),
 )
-"""What any cell may meet; those who bring something up have more."""
+"""Troubles that any cell may meet. Resources that a run sets up have more (``TROUBLES``)."""
 
 
 def complaints(lines: list[str], more: Sequence[Trouble] = ()) -> list[str]:
-    """One reason for each line that tells of trouble, such as ``kernel warning: WARNING: CPU: 0 …``."""
+    """One reason for each line that reports trouble, such as ``kernel warning: WARNING: CPU: 0 …``."""
     return [
         f"{kind}: {match[0]}"
         for line in lines

@@ -1,8 +1,8 @@
-"""Who else uses the machines of a run: looked at from outside of the lab, or on each machine itself.
+"""Other programs on the machines of a run: watched from outside the lab, or on each machine itself.
 
-A lab knows nothing of the machine below it. So whoever booted it looks at its processes there, many times a
-second, and leaves the last look in a file of the run's folder, which the lab reads (``hostfs``). On real
-machines a program looks (``programs/neighbours.py``) whenever it is asked to.
+A lab cannot see the machine that it runs on. So the process that booted it watches its processes there,
+several times a second, and leaves the samples in a file of the run's folder, which the lab reads
+(``hostfs``). On real machines a program takes a sample (``programs/neighbours.py``) whenever it is asked to.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ from harness.observe.counters import BOOT_ID
 from harness.observe.programs import neighbours as looks
 
 LIVE = "machine.live"
-"""The file in a run's folder that has the last looks, while a lab is up."""
+"""The file in a run's folder that has the latest samples, while a lab is up."""
 
 SLOTS = 64
 SLOT_BYTES = 4096
-"""The file is so many looks, of so many bytes each: one after the other is written over the oldest."""
+"""The file has a fixed number of slots of this many bytes; each new sample overwrites the oldest."""
 
 INTERVAL_S = 0.1
-"""Between two looks at a lab, each of which is less than a thousandth of a second's work."""
+"""Time between two samples of a lab, each of which takes less than a thousandth of a second of work."""
 
 PATIENCE_S = 2.0
-"""How long a look is waited for. Whoever looks has to get a processor as well."""
+"""How long to wait for a sample. The process that takes it also has to get a processor."""
 
 MACHINES_PROC = Path("/run/harness/proc")
 """Where the testbed ``host``, which has a process namespace of its own, finds the machine's processes."""
 
 
 class Watching(contextlib.AbstractContextManager["Watching"]):
-    """Watches who else uses the machines of a run for the length of a context. This one knows nothing."""
+    """Watches other programs on the machines of a run while a context lasts. This one knows nothing."""
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.end()
 
     def end(self) -> None:
-        """What is watched has come to its end."""
+        """The watched interval has ended."""
 
     def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
-        """What others took of each machine; ``measured_ns`` is how long what counts took, which came last."""
+        """What other programs took of each machine. ``measured_ns`` is how long the last part was that
+        counts."""
         del measured_ns
         return ()
 
@@ -67,21 +68,22 @@ Watch = Callable[[], Watching]
 
 
 def watch(plan: Plan, folder: Path, hosts: Sequence[Host]) -> Watch:
-    """What watches the machines of a run; ``folder`` is the run's."""
-    if plan.virtual_time:  # which stands still meanwhile
+    """The watcher for the machines of a run; ``folder`` is the run's."""
+    if plan.virtual_time:  # it stands still in the meantime
         return Watching
     if plan.testbed is TestbedKind.LAB:
         names = tuple(dict.fromkeys(host.name for host in hosts))
         return lambda: FromOutside(folder / LIVE, names)
     proc = MACHINES_PROC if plan.testbed is TestbedKind.HOST else Path("/proc")
-    # Not before somebody is watched: hosts are asked which machines they are.
+    # Not before the first watch, because hosts are asked which machines they are.
     machines = functools.cache(lambda: tuple(_machines(hosts, proc)))
     return lambda: OnMachines(machines())
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Machine:
-    """One machine of a run: who is asked, for all hosts that it is, and what programs there are the run's."""
+    """One machine of a run: the host that is asked, all hosts on it, and which programs there are the
+    run's."""
 
     host: Host
     names: tuple[str, ...]
@@ -91,12 +93,12 @@ class _Machine:
         try:
             told = self.host.run(self.argv, input=programs.source(__package__, "neighbours"), check=False)
         except (CommandFailed, RequirementError):
-            return None  # what is not known of others is no reason to lose a figure
+            return None  # not to know about other programs is no reason to lose a figure
         return _decode(told.stdout.encode()) if told.status == 0 else None
 
 
 def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
-    """The machines that hosts are: two may be one, with a process namespace of the run's for each."""
+    """The machines of the hosts: two hosts may share one, with a process namespace of the run's for each."""
     kernels: dict[object, list[Host]] = {}
     for host in hosts:
         (boot,) = host.read_files([BOOT_ID])
@@ -125,7 +127,7 @@ class OnMachines(Watching):
         self._looks.append([machine.look() for machine in self._machines])
 
     def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
-        del measured_ns  # it was looked at twice alone
+        del measured_ns  # there are only two samples
         if len(self._looks) < 2:
             return ()
         found = (
@@ -137,7 +139,7 @@ class OnMachines(Watching):
 
 
 class FromOutside(Watching):
-    """Reads what whoever booted the lab sees of it. Nothing is known where nobody looks."""
+    """Reads the samples of the process that booted the lab. Without samples nothing is known."""
 
     def __init__(self, file: Path, hosts: tuple[str, ...]) -> None:
         self._file, self._hosts = file, hosts
@@ -153,7 +155,7 @@ class FromOutside(Watching):
         if not self._looks:
             return
         (first,) = self._looks
-        # The two clocks are not the same, but as fast. The last look may be as old as the first was.
+        # The two clocks differ, but run equally fast. The last sample may be as old as the first was.
         passed_s = time.monotonic() - self._began - INTERVAL_S
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -169,14 +171,14 @@ class FromOutside(Watching):
         if not self._looks:
             return ()
         last = self._looks[-1]
-        # What counts ended somewhat before the last look.
+        # The part that counts ended somewhat before the last sample.
         begins_ns = last.at_ns - measured_ns - INTERVAL_S * 1e9 if measured_ns else self._looks[0].at_ns
         before = [look for look in self._looks if look.at_ns <= begins_ns]
         use = disturbance.between(before[-1] if before else self._looks[0], last, self._hosts)
         return (use,) if use is not None else ()
 
     def _read(self) -> list[Look]:
-        """The looks that are kept, the oldest first."""
+        """The samples in the file, the oldest first."""
         try:
             data = self._file.read_bytes()
         except OSError:
@@ -188,7 +190,7 @@ class FromOutside(Watching):
 
 
 def _decode(data: bytes) -> Look | None:
-    """A look; None for what is none, or was read while it was written."""
+    """A sample; None if it is not one, or was read while it was written."""
     try:
         look = msgspec.json.decode(data, type=Look)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -198,19 +200,19 @@ def _decode(data: bytes) -> Look | None:
 
 @contextlib.contextmanager
 def looking(folder: Path) -> Iterator[None]:
-    """Look at the lab that this process boots for the length of the context, in a thread of its own: what the
-    run tells may have to wait for whoever reads it. ``folder`` is the run's."""
+    """Sample the lab that this process boots while the context lasts. It has a thread of its own, because the
+    run's output may have to wait for its reader. ``folder`` is the run's."""
     file = folder / LIVE
     end = threading.Event()
     sampler = Sampler()
 
     def look_on() -> None:
-        # Never through a link that lies there, and never into what somebody else has open.
+        # Never through a symbolic link that lies there, and never into a file that somebody else has open.
         file.unlink(missing_ok=True)
         live = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         try:
             for slot in itertools.cycle(range(SLOTS)):
-                # Blanks up to the slot's end: what was there before may have been longer.
+                # Blanks up to the slot's end, because the previous sample may have been longer.
                 data = msgspec.json.encode(sampler.look()).ljust(SLOT_BYTES)
                 os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
                 if end.wait(INTERVAL_S):
@@ -219,7 +221,8 @@ def looking(folder: Path) -> Iterator[None]:
             os.close(live)
 
     def look_as_long_as_possible() -> None:
-        # A full disk, or a machine without these files, ends a run in a better place, or not at all.
+        # A full disk, or a machine without these files, ends a run elsewhere with a better message, or not at
+        # all.
         with contextlib.suppress(OSError, ValueError):
             look_on()
 
@@ -236,17 +239,17 @@ def looking(folder: Path) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class _Bound:
-    """What programs that are bound to one processor have done by now."""
+    """What the programs that are bound to one processor have done by now."""
 
     ran_ns: int = 0
     waited_ns: int = 0
 
 
 class Pace:
-    """How fast a processor works, taken again and again: a piece of work that is always the same, by the
-    processor time that it needs. Whoever has the core's other hyperthread makes it need more.
+    """How fast a processor works, measured again and again: the processor time of a fixed piece of work. A
+    busy second hyperthread of the core makes it longer.
 
-    The best pace is that of one in twenty: the very best was luck.
+    The best pace is that of the fastest twentieth: the very best was luck.
     """
 
     def __init__(self) -> None:
@@ -258,15 +261,15 @@ class Pace:
 
     @property
     def best(self) -> float:
-        """In pieces per nanosecond, as ``sum`` is; 0 as long as none was taken."""
+        """In pieces per nanosecond, like ``sum``; 0 if none was measured yet."""
         return self._all[-1 - len(self._all) // 20] if self._all else 0.0
 
     def take(self, processor: int) -> None:
-        """Take the pace of a processor, some 0.1 ms of work for it. OSError if it may not be used."""
+        """Measure the pace of a processor, some 0.1 ms of work for it. OSError if it may not be used."""
         allowed = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {processor})
         try:
-            # The quickest of three: the first fills caches, and an interrupt may meet one.
+            # The fastest of three: the first one fills caches, and an interrupt may hit one.
             pace = 1 / min(_piece_of_work_ns() for _ in range(3))
         finally:
             os.sched_setaffinity(0, allowed)
@@ -275,7 +278,7 @@ class Pace:
 
 
 def _piece_of_work_ns() -> int:
-    """Its processor time: some 25 000, waits for the processor not included."""
+    """Its processor time: some 25 000, without waits for the processor."""
     began_ns = time.thread_time_ns()
     total = 0
     for number in range(1000):
@@ -284,7 +287,8 @@ def _piece_of_work_ns() -> int:
 
 
 class Sampler:
-    """Adds up what this process and all its descendants do: each ends sooner or later, with its counters.
+    """Adds up what this process and all its descendants do: each of them ends sooner or later, with its
+    counters.
 
     Those that are bound to one processor are the lab's kernels, and what runs in them.
     """
@@ -293,8 +297,8 @@ class Sampler:
         self._seen: dict[str, tuple[int, int]] = {}
         self._cores: dict[int, _Bound] = {}
         self._siblings: dict[int, tuple[int, ...]] = {}
-        # Below a hypervisor nobody tells whose hyperthread the other one of a core is. On a machine of one's
-        # own that is known, and a pace tells more of its clock, which follows what there is to do.
+        # A hypervisor hides which hyperthreads share a core. On bare metal that is known, and there the pace
+        # mostly follows the core's clock frequency, which follows the load.
         self._paces: dict[int, Pace] | None = {} if _is_virtual() else None
         self._ours_ns = 0
 
@@ -323,7 +327,7 @@ class Sampler:
         )
 
     def _add_up(self) -> None:
-        """What has come on top since the last time, of all threads that there are now."""
+        """Add what has come since the last time, over all threads that exist now."""
         seen = {}
         me = str(os.getpid())
         processes = [me]
@@ -331,13 +335,13 @@ class Sampler:
             bound = self._bound(pid) if pid != me else None
             for thread in _threads(pid):
                 processes += looks.read(f"{thread}/children").split()
-                # Ran, waited, and how often it ran; a kernel without them has no such file.
+                # Ran, waited, and how often it ran; a kernel without these counters has no such file.
                 values = [int(word) for word in looks.read(f"{thread}/schedstat").split()]
                 if len(values) != 3:
                     continue
                 was = self._seen.get(thread, (0, 0))
                 now = seen[thread] = (values[0], values[1])
-                # Another of the same number began anew.
+                # Another thread with the same number began anew.
                 ran, waited = (b - a if now >= was else b for a, b in zip(was, now, strict=True))
                 self._ours_ns += ran
                 if bound is not None:
@@ -347,7 +351,7 @@ class Sampler:
         self._seen = seen
 
     def _bound(self, pid: str) -> int | None:
-        """The one processor that a process may run on; None if there are several."""
+        """The only processor that a process may run on; None if there are several."""
         try:
             allowed = os.sched_getaffinity(int(pid))
         except OSError:
@@ -386,13 +390,13 @@ def _threads(pid: str) -> list[str]:
 
 
 def _is_virtual() -> bool:
-    """Whether a hypervisor says that it is there (cpuid(4); arch/x86/include/asm/cpufeatures.h)."""
+    """Whether a hypervisor reports itself (cpuid(4); arch/x86/include/asm/cpufeatures.h)."""
     flags = re.search(r"^flags\s*:(.*)", looks.read("/proc/cpuinfo"), re.MULTILINE)
     return flags is not None and "hypervisor" in flags[1].split()
 
 
 def _hyperthreads(number: int) -> tuple[int, ...]:
-    """The other hyperthreads of a processor's core, as far as a hypervisor tells: ``0,4`` or ``0-1``
+    """The other hyperthreads of a processor's core, as far as a hypervisor shows them: ``0,4`` or ``0-1``
     (sysfs)."""
     text = looks.read(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list").strip()
     found: set[int] = set()

@@ -1,1 +1,1 @@
-"""Text in, frozen types out, and ``UsageError`` for the rest: what tools print, and what users write."""
+"""Text in, frozen types out, and ``UsageError`` for the rest: outputs of tools, and files of users."""

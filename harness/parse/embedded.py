@@ -1,4 +1,4 @@
-"""JSON of a measuring tool within whatever else a pipe, a terminal or an editor put around and into it."""
+"""JSON of a measuring tool within anything that a pipe, a terminal or an editor put around and into it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class NoDocument(Exception):
-    """No whole document is there; the message says what is there instead, as part of a sentence."""
+    """There is no whole document; the message says what was found instead, as part of a sentence."""
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ def quote(text: str) -> str:
 
 
 def to_string(text: bytes | str, warnings: list[str]) -> str:
-    """The text without encoding troubles; each trouble is told in ``warnings``."""
+    """The text without encoding problems; ``warnings`` get each problem."""
     data = text.encode(errors="replace") if isinstance(text, str) else text
     try:
         string = data.decode()
@@ -44,8 +44,8 @@ def to_string(text: bytes | str, warnings: list[str]) -> str:
     return string
 
 
-# Strings come first, so that the rest is only looked for between them. A quote that its line does
-# not close is taken to the line's end: JSON has no line breaks in strings, and the time stays linear.
+# Strings come first, so that the rest is only looked for between them. A quote that its line does not close
+# counts up to the end of the line: JSON has no line breaks in strings, and the time stays linear.
 _MENDABLE = re.compile(
     r'(?P<string>"(?:[^"\\\n]|\\.)*+"?)'
     r"|(?P<escape>\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_]))"
@@ -58,7 +58,7 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 def mend(string: str, warnings: list[str]) -> str:
     """Make JSON of what C's printf and a terminal put in: nan, inf, escape sequences.
 
-    ``nan`` becomes the string "nan", which a reader refuses as it refuses any string in place of a number.
+    ``nan`` becomes the string "nan", which a reader refuses like any string instead of a number.
     """
     not_finite: list[str] = []
     escapes: list[str] = []
@@ -76,12 +76,12 @@ def mend(string: str, warnings: list[str]) -> str:
     if not_finite:
         warnings.append(f"not finite: {len(not_finite)} figures ({', '.join(sorted(set(not_finite)))})")
     if escapes:
-        warnings.append(f"terminal escape sequences were taken out: {len(escapes)}")
+        warnings.append(f"terminal escape sequences were removed: {len(escapes)}")
     return string
 
 
 _OPENING = re.compile(r'\{\s*"')
-# JSONDecodeError counts the lines before it: without an end, a text of braces takes quadratic time.
+# JSONDecodeError counts the lines before it: without a limit, a text of braces takes quadratic time.
 _MOST_DAMAGED = 1000
 # Only finds where an object ends: converting its numbers would be wasted work, and may fail.
 _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
@@ -94,22 +94,22 @@ def find(string: str, keys: Collection[str], warnings: list[str]) -> Embedded:
     """
     string = mend(string, warnings)
     spans: list[tuple[int, int]] = []
-    position, damaged, problem = 0, 0, f"no JSON object was found in a text that begins with {quote(string)}"
+    position, damaged, problem = 0, 0, f"no JSON object in a text that begins with {quote(string)}"
     while damaged < _MOST_DAMAGED and (opening := _OPENING.search(string, position)):
         start = opening.start()
         try:
             found, position = _SCANNER.raw_decode(string, start)
         except json.JSONDecodeError as error:
-            # Go on behind the error, not behind the brace, or nested braces would take quadratic time.
+            # Go on after the error, not after the brace, or nested braces would take quadratic time.
             position, damaged = max(error.pos, start + 1), damaged + 1
-            problem = f"it is cut or damaged in line {error.lineno}, column {error.colno}"
+            problem = f"a document that is cut or damaged in line {error.lineno}, column {error.colno}"
         except RecursionError:
-            raise NoDocument("JSON nested too deeply was found") from None
+            raise NoDocument("JSON that is nested too deeply") from None
         else:
             if any(key in found for key in keys):
                 spans.append((start, position))
             else:
-                problem = f"a JSON object without any of {', '.join(keys)} was found"
+                problem = f"a JSON object without any of {', '.join(keys)}"
     if not spans:
         raise NoDocument(problem)
     start = spans[0][0]

@@ -1,4 +1,4 @@
-"""What ethtool(8) prints of an interface: text for people, in which much may be missing or "Unknown!"."""
+"""The output of ethtool(8) for an interface: text for people, in which much may be missing or "Unknown!"."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFFLOADS = {
     "esp-hw-offload": "esp-hw",
     "tx-esp-segmentation": "esp-tso",
 }
-"""What ethtool(8) calls the offloads that a storage link may profit from, and we."""
+"""ethtool(8)'s names of the offloads that a storage link may profit from, and the harness's names."""
 
 
 def settings(text: str) -> dict[str, object]:
@@ -36,6 +36,6 @@ def driver(text: str) -> dict[str, object]:
 
 
 def offloads(text: str) -> dict[str, str]:
-    """The offloads that ``ethtool -k IFACE`` printed, by our names ("on [fixed]" is on)."""
+    """The offloads that ``ethtool -k IFACE`` printed, by the harness's names ("on [fixed]" is on)."""
     lines = dict(re.findall(r"^\s*([\w-]+): (on|off)\b", text, re.MULTILINE))
     return {ours: lines[theirs] for theirs, ours in OFFLOADS.items() if theirs in lines}

@@ -1,4 +1,4 @@
-"""Figures as measuring tools report them: each taken with care, and held against the others."""
+"""Figures as measuring tools report them: each is checked, and compared with the others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COUNT = r"[0-9]{1,18}"
 """Regular expression of a count that a signed 64-bit integer holds."""
 
 NUMBER = r"[-+]?(?:[0-9][0-9.,]*(?:e[-+]?[0-9]+)?|nan|inf)"
-"""Regular expression of what C's printf makes of a floating point number, in any locale."""
+"""Regular expression of how C's printf writes a floating point number, in any locale."""
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """A number that was printed for people, and what one step of its last digit is worth."""
+    """A number that was printed for people, and the value of one step of its last digit."""
 
     value: float
     step: float = 0.0
@@ -44,7 +44,7 @@ def printed(text: str, unit: int = 1) -> Printed | None:
 
 
 def matched(match: re.Match[str] | None, name: str, unit: int, problems: list[str]) -> Printed | None:
-    """The figure of the group ``name``; None if it is not there, or with a problem if it is no figure."""
+    """The figure of the group ``name``; None if it is absent, or, with a problem, if it is not a figure."""
     if match is None or match[name] is None:
         return None
     figure = printed(match[name], unit)
@@ -58,9 +58,9 @@ def value_of(figure: Printed | None) -> float | None:
 
 
 def take(value: object, where: str, problems: list[str], unit: int = 1) -> float | None:
-    """A figure out of JSON times ``unit``; None if there is none, or with a problem if it cannot be one.
+    """A figure from JSON times ``unit``; None if there is none, or, with a problem, if it is not valid.
 
-    It can be any number from 0 that is below 2^63 in the unit as well.
+    A valid figure is a number from 0, below 2^63 in the unit as well.
     """
     if value is None:
         return None
@@ -77,7 +77,7 @@ def take(value: object, where: str, problems: list[str], unit: int = 1) -> float
 
 
 def rate_problem(moved: Printed, seconds: Printed, rate_bit_s: Printed) -> str | None:
-    """How a rate contradicts the bytes moved in so many seconds, beyond the rounding of all three."""
+    """How a rate contradicts the bytes moved in a time, beyond the rounding of all three."""
     least_moved, most_moved = _rounded_from(moved)
     shortest, longest = _rounded_from(seconds)
     least_rate, most_rate = _rounded_from(rate_bit_s)
@@ -110,7 +110,7 @@ def loss_problem(lost: int, total: int, loss_percent: Printed | None) -> str | N
 
 
 def order_problem(least: float | None, mean: float | None, most: float | None) -> str | None:
-    """Whether a minimum, a mean and a maximum are in that order."""
+    """Whether a minimum, a mean and a maximum are not in that order."""
     if least is None or mean is None or most is None or least <= mean <= most:
         return None
     return f"min/avg/max are not in this order: {least:g}/{mean:g}/{most:g} ns"

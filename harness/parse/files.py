@@ -1,7 +1,7 @@
-"""Files that others wrote: bytes of a bounded number, and a user's text and TOML.
+"""Files that others wrote: a limited number of bytes, and a user's text and TOML.
 
-What is wrong is refused with the file, and of TOML with line and key. What is no regular file is not read at
-all: a pipe may never say anything, and a device never end.
+Errors name the file, and for TOML also line and key. A file that is not regular is not read at all: a pipe
+may never deliver anything, and a device may never end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_FILE_BYTES = 1 << 20
 """No file that a person writes is larger; /dev/zero and disk images are."""
 
 LARGEST_DATA_BYTES = 256 << 20
-"""No record and no tool's output is larger: the longest, iperf3's of a whole day, has some 90 MB."""
+"""No record and no tool's output is larger: the longest, iperf3's for a whole day, has some 90 MB."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -42,13 +42,13 @@ _KINDS = (
 
 
 def kind_of(mode: int) -> str:
-    """What a file's mode (``st_mode``) says that it is, in words."""
+    """The kind of a file by its mode (``st_mode``), in words."""
     return next((words for is_one, words in _KINDS if is_one(mode)), "a file")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Room:
-    """What the file system of a folder has left for its user; ``files`` is None if they are not counted."""
+    """The free space of a folder's file system; ``files`` is None if they are not counted."""
 
     free_bytes: int
     files: int | None
@@ -56,7 +56,7 @@ class Room:
     @classmethod
     def of(cls, folder: Path | str) -> Room:
         found = os.statvfs(folder)
-        # btrfs makes inodes as they are needed, and says that it has none.
+        # btrfs makes inodes as they are needed, and reports that it has none.
         return cls(
             free_bytes=found.f_bavail * found.f_frsize, files=found.f_favail if found.f_files else None
         )
@@ -70,13 +70,14 @@ def read_bytes(
     first: int | None = None,
     follow: bool = True,
 ) -> bytes:
-    """The bytes of a regular file, ``most`` at most, or its ``first``; UsageError for all else and for none.
+    """The bytes of a regular file, at most ``most``, or its ``first``; UsageError for anything else and for
+    no file.
 
-    Without ``follow`` a symbolic link is none: whoever made a folder must not choose what is read elsewhere.
-    ``kind`` is for the sentence.
+    Without ``follow`` a symbolic link is refused: whoever made a folder must not choose what is read
+    elsewhere. ``kind`` is for the sentence.
     """
     label = f"{kind} file {shown_path(path)}" if kind else shown_path(path)
-    # A pipe is not waited for, and no terminal becomes ours.
+    # Do not wait for a pipe, and do not make a terminal the controlling one.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     found = "nothing there"
     try:
@@ -96,7 +97,7 @@ def read_bytes(
         finally:
             os.close(descriptor)
     except ValueError as error:  # a NUL in the name
-        raise UsageError(f"'{shown_path(path)}' is no path", hint="name a file") from error
+        raise UsageError(f"expected a path, found '{shown_path(path)}'", hint="name a file") from error
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
             found = "a symbolic link"
@@ -110,7 +111,7 @@ def read_bytes(
 
 
 def _read_to_end(descriptor: int, size: int) -> bytes:
-    """What a file has by its own account: those of procfs, which may never end, have nothing."""
+    """What a file has by its own size: those of procfs, which may never end, have nothing."""
     parts = []
     while size > 0 and (part := os.read(descriptor, size)):
         parts.append(part)
@@ -121,7 +122,7 @@ def _read_to_end(descriptor: int, size: int) -> bytes:
 def read_text(path: Path, kind: str) -> str:
     """The text of a file that a user wrote: regular, at most 1 MiB, UTF-8 without byte order mark or NUL.
 
-    UsageError, beginning with ``kind`` and the file's name, for every other file and for none.
+    UsageError, beginning with ``kind`` and the file's name, for every other file and for no file.
     """
     label = f"{kind} file {shown_path(path)}"
     data = read_bytes(path, kind=kind, most=LARGEST_FILE_BYTES)
@@ -147,7 +148,7 @@ def read_text(path: Path, kind: str) -> str:
 
 
 def shown_path(path: Path | str) -> str:
-    """``path`` whole, unable to drive a terminal."""
+    """The whole ``path``, unable to drive a terminal."""
     return printable(str(path))
 
 
@@ -157,7 +158,7 @@ def _line_at(data: bytes, offset: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TomlFile:
-    """A file of a kind, and its text, to say where in it something is wrong."""
+    """A file of a kind, with its text, to say in which line something is wrong."""
 
     kind: str
     path: Path
@@ -173,7 +174,7 @@ class TomlFile:
     def parse(self) -> dict[str, object]:
         try:
             return tomllib.loads(self.text)
-        # Beside its own error tomllib raises ValueError for integers of over 4300 digits.
+        # Besides its own error, tomllib raises ValueError for integers of over 4300 digits.
         except (ValueError, RecursionError) as error:
             label = f"{self.kind} file {shown_path(self.path)}"
             reason, hint = str(error), "compare it with a shipped file"
@@ -183,16 +184,16 @@ class TomlFile:
                 reason = reason[: found.start()]
                 if "overwrite" in reason:
                     raise UsageError(f"{label}: the key is there twice", hint="remove one") from error
-            raise UsageError(f"{label}: no valid TOML ({printable(reason)})", hint=hint) from error
+            raise UsageError(f"{label}: expected valid TOML: {printable(reason)}", hint=hint) from error
 
     def load_named(self, cls: type[T], **given: object) -> T:
-        """``load`` of a ``cls`` whose ``name`` is that of the file."""
+        """``load`` of a ``cls`` whose ``name`` is the file's."""
         if "name" in self.parse():
-            raise self.refuse("name", "the name is that of the file", "remove the key, or rename the file")
+            raise self.refuse("name", "the name is the file's", "remove the key, or rename the file")
         return self.load(cls, name=check_name(self.kind, self.path.stem), **given)
 
     def load(self, cls: type[T], **given: object) -> T:
-        """The file as a ``cls``: keys known, types right, text of one visible line.
+        """The file as a ``cls``: with known keys, correct types, and text of one visible line.
 
         ``given`` are fields that do not come from the file. UsageError names file, line and key.
         """

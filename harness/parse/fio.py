@@ -11,16 +11,16 @@ latencies       microseconds: ``clat``, ``lat``     nanoseconds: ``clat_ns``, ``
 ``runtime``     milliseconds                        milliseconds
 ==============  ==================================  ==============================================
 
-The units changed one by one in between, so the keys that are there decide and the version confirms.
-Bandwidth is ``io_bytes`` over ``runtime``; what fio reports as bandwidth has to agree with it.
+The units changed one by one in between, so the existing keys decide and the version confirms. Bandwidth is
+``io_bytes`` over ``runtime``; the bandwidth that fio reports must agree with it.
 
-Of several documents in one text the first run counts and the others are warned about: they may be
-repeats or other jobs, and to add or average is wrong for some of these. With ``--status-interval`` a run
-prints a document every so often, each with all figures since its start: the last one counts.
+Of several documents in one text the first run counts, and the others get a warning. They may be repeats or
+other jobs, and for some of these it is wrong to add or to average. With ``--status-interval`` a run prints a
+document every so often, each with all figures since its start: the last one counts.
 
 fio's client (``--client``) prints one document for all servers, in which the ``hostname`` of a job is its
-server's name on the command line. A server that died has no job in it, and the exit status tells of it
-only sometimes (seen with 3.33). With ``--debug=net`` the client also prints each message that it gets.
+server's name on the command line. A server that died has no job in it, and the exit status does not always
+show it (seen with 3.33). With ``--debug=net`` the client also prints each message that it receives.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Kind: TypeAlias = Literal["lat", "clat"]
 class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job, or with group_reporting one group of jobs.
 
-    ``invalid`` says why the job's numbers must not be used; it is empty for a good job. ``read``,
-    ``write`` and ``trim`` are None for a direction without I/O, or with unusable figures (then
-    ``invalid`` names it). Nothing compares trims: a job without reads and writes is invalid.
-    ``sync_latency`` is that of fsync and its like. Percentiles and bins are of the kind of latency that
-    ``percentiles_of`` says; the rest of a ``Latency`` is of total latency. The bins of json+ map a latency
-    in ns to a count of I/Os; plain json has none. ``options`` are the job's merged over [global].
-    ``job_runtime_ns`` is the sum over the threads of a group.
+    ``invalid`` says why the job's figures must not be used; it is empty for a good job. ``read``, ``write``
+    and ``trim`` are None for a direction without I/O, or with unusable figures (then ``invalid`` names it).
+    Nothing compares trims: a job without reads and writes is invalid. ``sync_latency`` is that of fsync and
+    similar calls. Percentiles and bins are of the kind of latency that ``percentiles_of`` says; the rest of a
+    ``Latency`` is total latency. The bins of json+ map a latency in ns to a count of I/Os; plain json has
+    none. ``options`` are the job's merged over [global]. ``job_runtime_ns`` is the sum over the threads of a
+    group.
     """
 
     name: str
@@ -75,8 +75,8 @@ class FioJob(msgspec.Struct, frozen=True, kw_only=True):
 class FioOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one run of fio reported; ``jobs`` has at least one member.
 
-    ``version`` is fio's own string (``fio-3.33``). ``all_clients`` is the sum that fio's client adds
-    to its servers' jobs; it is no job, and fio is known to get it wrong.
+    ``version`` is fio's own string (``fio-3.33``). ``all_clients`` is the sum that fio's client adds to its
+    servers' jobs. It is not a job, and fio is known to compute it wrongly.
     """
 
     version: str | None
@@ -88,7 +88,8 @@ class FioOutput(msgspec.Struct, frozen=True, kw_only=True):
 class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What one server answered to fio's client.
 
-    That it took the job, that its job ended, the job itself if it told of it, and what it said otherwise.
+    Whether it accepted the job, whether its job ended, the job itself if it was reported, and its other
+    messages.
     """
 
     accepted: bool = False
@@ -98,23 +99,23 @@ class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What fio's client printed, by the name of each server on its command line."""
+    """The output of fio's client, by the name of each server on its command line."""
 
     servers: dict[str, ServerAnswer]
     warnings: tuple[str, ...] = ()
 
 
 BEGAN = "SERVER_START"
-"""A server's job begins; it has its file to open, and then does I/O."""
+"""A server's job begins: it has yet to open its file, and then does I/O."""
 
 GONE = "removed"
-"""The client has nothing more to do with a server."""
+"""The client is done with a server."""
 
 
 def heard(line: str) -> tuple[str, str] | None:
     """A line that fio's client prints with ``--debug=net``: the message, and the server that it is from.
 
-    None for all other lines, and for what the client notes otherwise.
+    None for all other lines, and for the client's other notes.
     """
     match = _HEARD.search(line)
     return (match[1] or GONE, match[2]) if match else None
@@ -160,12 +161,12 @@ def parse_client(text: str) -> ClientOutput:
 
 
 def _only(jobs: list[FioJob], said: list[str]) -> FioJob | None:
-    """The one job of a server, invalid if it is not the only one or its server was interrupted."""
+    """The one job of a server; invalid if it is not the only one, or if its server was interrupted."""
     if not jobs:
         return None
     problems = list(jobs[0].invalid)
     if len(jobs) > 1:
-        problems.append(f"one job of each server was expected, {len(jobs)} were found")
+        problems.append(f"expected one job of each server, found {len(jobs)}")
     if any(_INTERRUPTED in words for words in said):
         problems.append(_INTERRUPTED_REASON)
     return msgspec.structs.replace(jobs[0], invalid=tuple(problems))
@@ -174,19 +175,19 @@ def _only(jobs: list[FioJob], said: list[str]) -> FioJob | None:
 def parse(text: bytes | str) -> FioOutput:
     """Read what fio wrote, with any text around it.
 
-    What is wrong with a job is in its ``invalid``, what is odd otherwise in ``warnings``. Raises
-    ``UsageError``, and nothing else, if the text has no whole fio document with at least one job.
+    A job's ``invalid`` says what is wrong with it; ``warnings`` say what else is odd. Raises ``UsageError``,
+    and nothing else, if the text has no whole fio document with at least one job.
     """
     warnings: list[str] = []
     document, before, after = _document(embedded.to_string(text, warnings), warnings)
     rows = document.client_stats if document.jobs is None else document.jobs
     if rows is None:
-        raise _refusal("a JSON object without jobs was found")
+        raise _refusal("a JSON object without jobs")
     doubts = []
     if _INTERRUPTED in before or _INTERRUPTED in after:
         doubts.append(_INTERRUPTED_REASON)
     if _begins_another(after):
-        doubts.append("a document behind it is cut or damaged, and may be of the same run")
+        doubts.append("a document after it is cut or damaged, and may belong to the same run")
     jobs = [_job(raw, number, document, doubts, warnings) for number, raw in enumerate(rows, start=1)]
     all_clients = None
     if document.jobs is None:
@@ -196,20 +197,20 @@ def parse(text: bytes | str) -> FioOutput:
         warnings.append(_ALL_CLIENTS_LEFT_OUT)
     if not jobs and all_clients is not None:
         raise UsageError(
-            f"The jobs of fio's servers were expected, but only the row '{_ALL_CLIENTS}' was found.",
+            f"expected the jobs of fio's servers, found only the row '{_ALL_CLIENTS}'",
             hint="it is fio's own sum, and may be wrong: keep all that fio --client prints",
         )
     if not jobs:
         around = f"{before}\n{after}".strip()
         said = f"; the text around it says {embedded.quote(around)}" if around else ""
         raise UsageError(
-            f"At least one job was expected in fio's output, but none was run{said}.",
+            f"expected at least one job in fio's output, found none{said}",
             hint="look at fio's own messages: it exits with 0 even if its server refused the job",
         )
     if document.version is None:
         if not any(job.read or job.write for job in jobs):
-            raise _refusal("JSON with jobs, but without 'fio version' and without any I/O, was found")
-        warnings.append("'fio version' is missing: units were judged by the keys alone")
+            raise _refusal("JSON with jobs, but without 'fio version' and without any I/O")
+        warnings.append("'fio version' is missing: units were judged only by the keys")
     return FioOutput(
         version=document.version,
         jobs=tuple(jobs),
@@ -219,7 +220,7 @@ def parse(text: bytes | str) -> FioOutput:
 
 
 def as_json(output: FioOutput) -> dict[str, object]:
-    """What was understood, for ``harness parse fio``: units in the keys, null for what is not known."""
+    """What was parsed, for ``harness parse fio``: units in the keys, null for what is unknown."""
     jobs = []
     for job in output.jobs:
         shown = msgspec.structs.asdict(job)
@@ -248,8 +249,8 @@ def _latency_as_json(latency: Latency) -> dict[str, object]:
     return {f"latency_{name}": value for name, value in msgspec.structs.asdict(latency).items()}
 
 
-# fio's own form. Figures are Any, so that one of a wrong type costs its direction and not the file;
-# jobs are Raw, so that one of a wrong form costs itself.
+# fio's own form. Figures are Any, so that one of a wrong type only costs its direction and not the file; jobs
+# are Raw, so that one of a wrong form only costs itself.
 
 
 class _Distribution(msgspec.Struct):
@@ -333,7 +334,7 @@ class _Document(msgspec.Struct):
     client_stats: list[msgspec.Raw] | None = None
 
     def options_of(self, job: _Job) -> dict[str, Any]:
-        """A job's options with the global ones, of which later versions have some for each server."""
+        """A job's options with the global ones. Later versions have global options for each server."""
         found = self.global_options
         if isinstance(found, list):
             its_own = (each for each in found if each.get("hostname") == job.hostname)
@@ -347,7 +348,7 @@ class _Document(msgspec.Struct):
 
 
 _ADDRESS = ("hostname", "port")
-"""What tells whose global options they are (fio 3.37 and later, if there are several servers)."""
+"""These say to which server global options belong (fio 3.37 and later, if there are several servers)."""
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _JOB = msgspec.json.Decoder(_Job)
@@ -370,13 +371,13 @@ _ROUTINE = re.compile(r"\S+: \(g=\d+\): rw=|Starting \d+ |\.\.\.$|\S+: Laying ou
 
 def _refusal(found: str) -> UsageError:
     return UsageError(
-        f"The JSON output of fio was expected, but {found}.",
+        f"expected the JSON output of fio, found {found}",
         hint="write it with fio --output-format=json --output=FILE, and let fio finish",
     )
 
 
 def _begins_another(after: str) -> bool:
-    """Whether the text behind all whole documents is the beginning of one."""
+    """Whether the text after all whole documents is the beginning of another one."""
     last = "".join(after[after.rfind("{") :].split()) if "{" in after else ""
     return '"fio version"' in after or (last != "" and '{"fioversion"'.startswith(last))
 
@@ -387,16 +388,16 @@ def _document(string: str, warnings: list[str]) -> tuple[_Document, str, str]:
         return _DOCUMENT.decode(string), "", ""
     except (msgspec.DecodeError, RecursionError) as error:
         if isinstance(error, msgspec.ValidationError) and _is_json(string):
-            raise _refusal(f"JSON of another form was found: {error}") from None
+            raise _refusal(f"JSON of another form: {error}") from None
     if not string.strip():
-        raise _refusal("nothing was found: it is empty")
+        raise _refusal("an empty text")
     try:
         found = embedded.find(string, ("jobs", "client_stats"), warnings)
         documents = [_DOCUMENT.decode(text) for text in found.documents]
     except embedded.NoDocument as error:
         raise _refusal(str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _refusal(f"JSON of another form was found: {error}") from None
+        raise _refusal(f"JSON of another form: {error}") from None
     interim = _interim(documents)
     if interim:
         warnings.append(
@@ -420,7 +421,7 @@ class _Progress(msgspec.Struct, frozen=True):
 
 
 def _progress(document: _Document) -> _Progress:
-    """What of it is told; what is not is 0."""
+    """What a document reports of it; 0 for what it does not."""
     figures = _Figures(None, [])
     names, elapsed, runtimes = [], [0.0], [0.0]
     for raw in document.client_stats or document.jobs or ():
@@ -450,7 +451,8 @@ def _interim(documents: list[_Document]) -> int:
 
 
 def _goes_on(earlier: _Progress, later: _Progress) -> bool:
-    """Whether two documents of the same jobs are of one run: of two runs, one begins after the other's end.
+    """Whether two documents of the same jobs belong to one run: of two runs, one begins after the other's
+    end.
 
     fio counts the whole seconds that have begun since its start, and the ms since ``ramp_time`` was over.
     """
@@ -534,12 +536,12 @@ def _why_nothing(trim: Io | None, *, mixed: bool) -> str:
     if trim:
         return f"only trims were completed ({trim.ios}), and no reads or writes"
     if mixed:
-        return "reads and writes are not told apart (unified_rw_reporting)"
+        return "reads and writes are not separate (unified_rw_reporting)"
     return "neither reads nor writes were completed"
 
 
 def _name(raw: msgspec.Raw) -> str | None:
-    """The name that a job which is otherwise unreadable may still have."""
+    """The name that an otherwise unreadable job may still have."""
     try:
         return _NAMED.decode(raw).jobname
     except msgspec.DecodeError:
@@ -559,7 +561,7 @@ def _percentiles_of(job: _Job) -> Kind | None:
 
 
 class _Figures:
-    """Takes the figures of one job, and collects what is wrong or odd about them."""
+    """Reads the figures of one job, and collects what is wrong or odd about them."""
 
     def __init__(self, version: tuple[int, int] | None, warnings: list[str]) -> None:
         self.version = version
@@ -589,7 +591,7 @@ class _Figures:
         if not any(figures[name] for name in names if name != "runtime"):
             return None
 
-        # What is less than a byte, an I/O or a ns is none.
+        # Less than a byte, an I/O or a ns counts as none.
         moved, runtime_ns = int(figures["io_bytes"] or 0), int(figures["runtime"] or 0)
         if figures["total_ios"] is None:
             ios = round((figures["iops"] or 0) * runtime_ns / S_NS)
@@ -603,7 +605,7 @@ class _Figures:
             found = "KiB and microseconds" if kib else "bytes and nanoseconds"
             self.warnings.append(f"by its keys this is in {found}, which is unusual for this version of fio")
         per_s = S_NS / runtime_ns
-        # fio rounds down: each figure by less than 1, and KiB before bandwidth is derived from them.
+        # fio rounds down: each figure by less than 1, and KiB before it derives the bandwidth from them.
         rounding = 1 + (per_s if kib else 0)
         for name, derived in (
             ("bw_bytes", moved * per_s),
@@ -636,7 +638,7 @@ class _Figures:
     ) -> Latency:
         """Latency from two distributions, each with the ns of its unit.
 
-        A distribution of zeros alone was not measured (idle, gtod_reduce, disable_lat): it is left out.
+        A distribution of zeros only was not measured (idle, gtod_reduce, disable_lat): it is left out.
         """
         values: dict[str, float | None] = {}
         if moments is not None and moments.max != 0:

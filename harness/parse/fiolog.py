@@ -1,9 +1,9 @@
-"""fio's bandwidth log: what its JSON does not have, the bandwidth over the time of one measurement.
+"""fio's bandwidth log: the bandwidth over the time of one measurement, which its JSON does not have.
 
 A job writes it with ``write_bw_log=PREFIX``, ``log_avg_msec=100`` and ``per_job_logs=0``, as
-``PREFIX_bw.log``. (fio's ``steadystate`` option would put samples into the JSON, one a second, but ends
-the job once it holds.) Each line is ``time, value, direction, ...``: ms since the start at the end of an
-interval, KiB/s in it, 0 for reads and 1 for writes (fio's HOWTO, "Log File Formats").
+``PREFIX_bw.log``. (fio's ``steadystate`` option would put samples into the JSON, one a second, but ends the
+job once the state is steady.) Each line is ``time, value, direction, ...``: ms since the start at the end of
+an interval, KiB/s in it, 0 for reads and 1 for writes (fio's HOWTO, "Log File Formats").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.model.units import shown
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Bandwidth since the sample before (the first: since the start); ``end_ns`` counts from the start."""
+    """Bandwidth since the previous sample (the first: since the start); ``end_ns`` counts from the start."""
 
     end_ns: int
     bytes_per_s: float
@@ -27,7 +27,7 @@ def interval_ms(job: str) -> int:
     """The ``log_avg_msec`` of a job file; UsageError if it has none."""
     match = re.search(r"^log_avg_msec=([1-9][0-9]{0,8})$", job, re.MULTILINE)
     if match is None:
-        raise UsageError("the job file has no log_avg_msec, so that nothing is known of its log's intervals")
+        raise UsageError("expected log_avg_msec in the job file, found none: the log's intervals are unknown")
     return int(match[1])
 
 
@@ -35,7 +35,7 @@ def bandwidth(text: str, interval_ms: int) -> list[Sample]:
     """The samples of a log that was made with ``log_avg_msec=interval_ms``, all jobs and directions together.
 
     fio's first two intervals are longer, and so is one in which nothing is completed until it ends.
-    UsageError for a text that is no such log.
+    UsageError for a text that is not such a log.
     """
     lines: list[tuple[int, int]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -52,7 +52,7 @@ def bandwidth(text: str, interval_ms: int) -> list[Sample]:
     ends: list[int] = []
     sums: list[int] = []
     for time_ms, kib_s in sorted(lines):
-        # Reads, writes and jobs have lines of their own at the end of one interval, give or take.
+        # Reads, writes and jobs each have a line at the end of an interval, give or take.
         if ends and time_ms - ends[-1] < interval_ms / 2:
             sums[-1] += kib_s
         else:

@@ -1,9 +1,9 @@
-"""hping3's text, and the output of the shell's ``time`` behind it.
+"""hping3's text, and the output of the shell's ``time`` after it.
 
-hping3 writes ``tramitted`` unless its distributor has mended it. It counts an ICMP error that a probe
-brings back (destination unreachable, time exceeded) as received; Debian's takes a time of it as well,
-the original does not. In a flood it takes no replies in at all. It prints 0.0 for times that it does
-not have. Its summary goes to standard error, so that in a file with both it may precede the replies.
+hping3 writes ``tramitted`` unless its distributor has corrected it. It counts an ICMP error that answers a
+probe (destination unreachable, time exceeded) as received; Debian's also takes a time from it, the original
+does not. In a flood it receives no replies at all. It prints 0.0 for times that it does not have. Its summary
+goes to standard error, so in a file with both streams it may come before the replies.
 
 Sources: hping3(8), and ``statistics.c``, ``waitpacket.c`` and ``logicmp.c`` of antirez/hping.
 """
@@ -22,12 +22,12 @@ MS_NS = 1_000_000
 
 
 class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of hping3, as summed up by itself; ``invalid`` says why its numbers must not be used.
+    """One run of hping3, from its own summary; ``invalid`` says why its figures must not be used.
 
-    ``loss_percent`` is as printed: a whole number, rounded up. ``out_of_order`` and ``duplicates``
-    come from the lines of single replies; without these (-q) they are None, but for what the summary has.
-    ``icmp_errors`` is how many such errors are told of, which ``received`` has in it unless a warning says
-    otherwise. ``wall_ns`` is what the shell's ``time`` says.
+    ``loss_percent`` is as printed: a whole number, rounded up. ``out_of_order`` and ``duplicates`` come from
+    the lines of single replies; without these (-q) they are None, except for what the summary has.
+    ``icmp_errors`` is the number of such errors in the text; ``received`` includes them unless a warning says
+    otherwise. ``wall_ns`` comes from the shell's ``time``.
     """
 
     destination: str | None
@@ -45,7 +45,7 @@ class Hping3Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hping3Output(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs that one text has, in its order; at least one."""
+    """All runs in one text, in its order; at least one."""
 
     runs: tuple[Hping3Run, ...]
     warnings: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def parse(text: bytes | str) -> Hping3Output:
     warnings: list[str] = []
     string = embedded.to_string(text, warnings)
     if _PING.search(string):
-        raise UsageError("Text of hping3 was expected, but ping's was found.", hint="harness parse ping")
+        raise UsageError("expected the output of hping3, found ping's", hint="harness parse ping")
     found = list(_SUMMARY.finditer(string))
     if not found:
         raise _refusal(string)
@@ -93,14 +93,14 @@ def parse(text: bytes | str) -> Hping3Output:
 
 
 def _around(string: str, found: list[re.Match[str]]) -> list[tuple[str, str]]:
-    """For each summary the text that tells of its replies, and the text behind it."""
+    """For each summary, the text with its replies, and the text after it."""
     ends = [0, *(match.end() for match in found[:-1])]
     begins = [*(match.start() for match in found[1:]), len(string)]
     behind = [string[match.end() : begin] for match, begin in zip(found, begins, strict=True)]
     before = [string[end : match.start()] for match, end in zip(found, ends, strict=True)]
     header = _HEADER.search(string)
     if header is not None and header.start() > found[0].start():
-        # Summaries come first, each before its replies; before the first there may be what was typed.
+        # Summaries come first, each before its replies; before the first there may be the command line.
         return [(before[0] + behind[0], behind[0]), *((text, text) for text in behind[1:])]
     return list(zip(before, behind, strict=True))
 
@@ -108,13 +108,13 @@ def _around(string: str, found: list[re.Match[str]]) -> list[tuple[str, str]]:
 def _refusal(string: str) -> UsageError:
     if denied := _NO_PRIVILEGE.search(string):
         return UsageError(
-            "A summary of hping3 was expected, but it was not allowed to open a raw socket: "
-            f"{embedded.quote(denied[0])}.",
+            "expected a summary of hping3, but it was not allowed to open a raw socket: "
+            f"{embedded.quote(denied[0])}",
             hint="run hping3 as root",
         )
-    state = f"the text begins with {embedded.quote(string)}" if string.strip() else "the text is empty"
+    state = f"a text that begins with {embedded.quote(string)}" if string.strip() else "an empty text"
     return UsageError(
-        f"A summary of hping3 ('... packets transmitted, ... packets received') was expected, but {state}.",
+        f"expected a summary of hping3 ('... packets transmitted, ... packets received'), found {state}",
         hint="end hping3 with -c or Ctrl-C, and keep its standard error: the summary goes there",
     )
 
@@ -125,12 +125,12 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
     received = int(match["received"])
     replies = list(_REPLY.finditer(told))
     duplicates = sum(reply["duplicate"] is not None for reply in replies)
-    # With more replies than probes hping3 prints a negative loss.
+    # With more replies than probes, hping3 prints a negative loss.
     loss = None if received > transmitted else matched(match, "loss", 1, problems)
 
     blind = not received and _FLOOD.search(told) is not None
     if blind:
-        warnings.append("a flood: hping3 takes no replies in, so what was received and lost is not known")
+        warnings.append("a flood: hping3 receives no replies in it, so received and lost packets are unknown")
     elif not transmitted:
         problems.append("no packet was transmitted")
     elif received > transmitted:
@@ -169,7 +169,7 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
 
 
 def _about(errors: int, received: int, replies: int) -> str:
-    """What the ICMP errors are to the number received: the lines of both tell."""
+    """How the ICMP errors relate to the number received, by the lines of both."""
     told = f"ICMP errors came back: {errors}"
     if received == replies:
         return f"{told}; they are not counted as received"
@@ -179,7 +179,7 @@ def _about(errors: int, received: int, replies: int) -> str:
 
 
 def _out_of_order(match: re.Match[str], replies: list[re.Match[str]]) -> int | None:
-    """Replies that came after the reply to a later probe; duplicates are counted elsewhere."""
+    """Replies that came after the reply to a later probe; duplicates are counted separately."""
     if not replies:
         return None if match["disorder"] is None else int(match["disorder"])
     late, latest = 0, -1

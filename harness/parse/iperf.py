@@ -1,8 +1,8 @@
-"""What the texts of iperf2 and iperf3 have in common: the rows of figures, and the checks on them.
+"""What the texts of iperf2 and iperf3 share: the rows of figures, and the checks on them.
 
-Both count bytes in powers of 1024 (``MBytes``) and rates in powers of 1000 (``Mbits/sec``), except
-for rates in bytes (``-f M``: ``MBytes/sec``), and print three digits of each. Any run of spaces
-will do between two figures, for a web page may have made one space of several.
+Both count bytes in powers of 1024 (``MBytes``) and rates in powers of 1000 (``Mbits/sec``), except for rates
+in bytes (``-f M``: ``MBytes/sec``), and print three digits of each. Any number of blanks may separate two
+figures, because a web page may have merged several.
 
 Sources: ``iperf_locale.c`` and ``units.c`` of esnet/iperf, ``Locale.c`` of iperf2.
 """
@@ -33,11 +33,11 @@ S_NS = 1_000_000_000
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What one end counted, of one stream or of all.
+    """What one end counted, for one stream or for all.
 
-    ``loss_percent`` is ``lost`` out of ``datagrams``; for what was received, ``datagrams`` therefore
-    has the lost ones in it. ``retransmits`` are of TCP segments. Of text, ``bytes`` and
-    ``rate_bit_s`` have no more than the digits that were printed.
+    ``loss_percent`` is ``lost`` out of ``datagrams``; so for what was received, ``datagrams`` includes the
+    lost ones. ``retransmits`` are those of TCP segments. From text, ``bytes`` and ``rate_bit_s`` have only
+    the printed digits.
     """
 
     bytes: int | None = None
@@ -151,7 +151,7 @@ def report(row: Row, where: str, problems: list[str]) -> Report:
 def out_of_order(text: str) -> dict[str, int]:
     """Datagrams that arrived out of order, by stream. A stream without any has no such line.
 
-    Nothing is known of a text that ends where such a line would stand: it may be cut.
+    If a text ends where such a line would stand, nothing is known: the text may be cut.
     """
     found = {match["stream"]: int(match["count"]) for match in _DISORDER.finditer(text)}
     last = next((row for row in reversed(rows(text)) if row.stream != SUM), None)
@@ -161,22 +161,22 @@ def out_of_order(text: str) -> dict[str, int]:
 
 
 def missing_problem(side: Mapping[str, Report], connections: Sequence[Connection], where: str) -> str | None:
-    """Which streams connected, but have no total on a side that others have one on."""
+    """Which streams connected, but have no total on a side where others have one."""
     due = dict.fromkeys(connection.stream for connection in connections)
     missing = [f"[{stream}]" for stream in due if stream not in side]
     if not side or not missing:
         return None
-    return f"{where}: nothing totals {', '.join(missing)}, so that the text may be cut"
+    return f"{where}: no total for {', '.join(missing)}, so the text may be cut"
 
 
 def transcripts(text: str, header: re.Pattern[str]) -> list[str]:
-    """The text cut before each header; what precedes the first stays with the first."""
+    """The text cut before each header; what precedes the first header stays with the first part."""
     starts = [match.start() for match in header.finditer(text)]
     return [text[a:b] for a, b in zip([0, *starts[1:]], [*starts[1:], len(text)], strict=True)]
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """Which ports one stream goes between, as one end tells it; ``stream`` is that end's number for it."""
+    """The ports of one stream, as reported by one end; ``stream`` is that end's number for it."""
 
     stream: str
     local_port: str
@@ -193,7 +193,7 @@ _CONNECTED = re.compile(
 
 
 def connected(text: str) -> list[tuple[int, Connection]]:
-    """The connections that a text tells of, each with its place in the text."""
+    """The connections in a text, each with its position in the text."""
     return [
         (match.start(), Connection(match["stream"], match["local"], match["remote"]))
         for match in _CONNECTED.finditer(text)
@@ -209,10 +209,10 @@ T = TypeVar("T", bound=_HasRole)
 
 
 def first_and_server(found: Sequence[tuple[T, list[Connection]]]) -> tuple[T, T | None, int]:
-    """The first test that a client tells of, the server's account of it, and how many more tests there are.
+    """The client's first test, the server's report of it, and how many more tests there are.
 
-    Ports tell which test of a server's is meant. A server's log alone is no account of anybody else's test:
-    its first test is the one that counts.
+    Ports identify the server's test. A server's log alone is not a report of anybody else's test: its first
+    test is then the one that counts.
     """
     servers = [told for told in found if told[0].role == "server"]
     clients = [told for told in found if told[0].role != "server"]
@@ -230,8 +230,8 @@ def first_and_server(found: Sequence[tuple[T, list[Connection]]]) -> tuple[T, T 
 def ends_problem(sent: Report | None, received: Report | None, *, omits: bool) -> str | None:
     """How what arrived contradicts what was sent.
 
-    With ``omits`` (``-O``) the first seconds are left out, at each end by its own clock: what was
-    sent before may arrive after.
+    With ``omits`` (``-O``) the first seconds are left out, at each end by its own clock: what was sent before
+    may arrive after.
     """
     if sent is None or received is None or sent.bytes is None or received.bytes is None:
         return None
@@ -253,7 +253,8 @@ def sum_problem(total: Report | None, parts: Sequence[Report | None], where: str
 
 
 def together(parts: Sequence[Report]) -> Report:
-    """What streams at once add up to, where the tool has no row for that. Jitter is of each stream alone."""
+    """The sum of parallel streams, where the tool has no row for it. Jitter exists only for single
+    streams."""
 
     def total(name: str) -> int | None:
         counts = [count for part in parts if (count := getattr(part, name)) is not None]

@@ -1,9 +1,9 @@
 """iperf2's text (2.0 and 2.1), of a client, of a server, or of both one after the other.
 
-A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what
-it sent, and as ``Server Report`` what the server received; loss, jitter and order are the server's. Of
-parallel streams (``-P``) there is a sum of what was sent, but none of the Server Reports. A server prints
-one header for all its tests; each begins where streams connect after the rows of others.
+A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what it sent,
+and as ``Server Report`` what the server received; loss, jitter and order are the server's. For parallel
+streams (``-P``) there is a sum of what was sent, but none of the Server Reports. A server prints one header
+for all its tests; each begins where streams connect after the rows of others.
 
 Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 """
@@ -40,10 +40,10 @@ from harness.parse.iperf import (
 
 
 class Iperf2Output(msgspec.Struct, frozen=True, kw_only=True):
-    """One test as one end tells it; ``invalid`` says why its numbers must not be used.
+    """One test as reported by one end; ``invalid`` says why its figures must not be used.
 
-    ``sent`` and ``received`` are of all streams together: a TCP client knows only the first, a
-    server only the second. ``server`` is the server's own transcript if it is in the same text.
+    ``sent`` and ``received`` are for all streams together: a TCP client knows only the first, a server only
+    the second. ``server`` is the server's own report if it is in the same text.
     """
 
     role: Literal["client", "server"] | None
@@ -72,12 +72,12 @@ _NO_ACK = re.compile(r"did not receive ack of last datagram|ack of last datagram
 def parse(text: bytes | str) -> Iperf2Output:
     """Read the first test in what iperf2 wrote.
 
-    Raises ``UsageError``, and nothing else, if there is no row that totals a test.
+    Raises ``UsageError``, and nothing else, if there is no row with the total of a test.
     """
     warnings: list[str] = []
     string = embedded.to_string(text, warnings)
     if _IPERF3.search(string):
-        raise UsageError("Text of iperf2 was expected, but iperf3's was found.", hint="harness parse iperf3")
+        raise UsageError("expected the output of iperf2, found iperf3's", hint="harness parse iperf3")
     found = []
     for transcript in transcripts(string, _HEADER):
         header = _HEADER.search(transcript)
@@ -96,13 +96,13 @@ def parse(text: bytes | str) -> Iperf2Output:
 
 def _refusal(string: str) -> UsageError:
     if failed := _FAILED.search(string):
-        state = f"iperf2 says {embedded.quote(failed[0])}"
+        state = f"its message {embedded.quote(failed[0])}"
     elif not string.strip():
-        state = "the text is empty"
+        state = "an empty text"
     else:
-        state = f"the text begins with {embedded.quote(string)}"
+        state = f"a text that begins with {embedded.quote(string)}"
     return UsageError(
-        f"A row of iperf2 that totals a test was expected, but {state}.",
+        f"expected a row of iperf2 with the total of a test, found {state}",
         hint="keep the plain text (no -y C) of the whole test, from '0.0-' to its end",
     )
 
@@ -156,9 +156,9 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
         if problem := missing_problem(received_by_stream, connections, "received"):
             problems.append(problem)
     if sent and role is None:
-        warnings.append("no header tells which end this is: it was taken for a client")
+        warnings.append("no header says which end this is: it was taken for a client")
     if sent and protocol == "UDP" and not received_by_stream:
-        warnings.append("there is no Server Report: loss, jitter and order are not known")
+        warnings.append("there is no Server Report: loss, jitter and order are unknown")
     if _NO_ACK.search(text):
         warnings.append("the server did not acknowledge the end of the test")
     if problem := ends_problem(sent, received, omits=False):
@@ -166,7 +166,7 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
     if failed := _FAILED.search(text):
         problems.append(f"iperf2 says {embedded.quote(failed[0])}")
     if role == "client" and header and any(c.local_port == header["port"] for c in connections):
-        problems.append("a test in both directions (-d, -r): its rows do not tell which is which")
+        problems.append("a test in both directions (-d, -r): its rows do not say which direction is which")
     return Iperf2Output(
         role=role,
         protocol=protocol,
@@ -184,7 +184,7 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
 def _side(
     of_side: list[Row], where: str, counts: dict[str, int], count_name: str, problems: list[str]
 ) -> tuple[Report | None, dict[str, Report]]:
-    """[SUM] of one side, and the totals of its streams; with the counts that stand in other lines."""
+    """[SUM] of one side, and the totals of its streams, with the counts from other lines."""
     reports: dict[str, Report] = {}
     by_stream: dict[str, list[Row]] = {}
     for row in of_side:
@@ -209,7 +209,7 @@ def _side(
 def _total(
     sum_row: Report | None, by_stream: dict[str, Report], where: str, problems: list[str]
 ) -> Report | None:
-    """Of all streams: a sum is due if there are several."""
+    """The total of all streams: a sum is required if there are several."""
     if sum_row is None and len(by_stream) > 1:
         problems.append(f"{where}: {len(by_stream)} streams, but no [SUM] of them")
         return None
@@ -219,13 +219,13 @@ def _total(
 def _added_up(
     sum_row: Report | None, by_stream: dict[str, Report], due: Iterable[str], warnings: list[str]
 ) -> Report | None:
-    """What arrived of all streams of UDP; None if it is not known of each that is ``due``."""
+    """What arrived over all UDP streams; None if it is unknown for one that is ``due``."""
     missing = [name for name in dict.fromkeys(due) if name not in by_stream]
     if not by_stream or (missing and sum_row):
         return sum_row
     if missing:
         streams = ", ".join(f"[{name}]" for name in missing)
-        warnings.append(f"there is no report of what arrived of {streams}: the whole is not known")
+        warnings.append(f"there is no report of what arrived of {streams}: the total is unknown")
         return None
     if sum_row is None and len(by_stream) == 1:
         return next(iter(by_stream.values()))
@@ -234,10 +234,10 @@ def _added_up(
         return added
     if (added.lost, added.datagrams) == (sum_row.lost, sum_row.datagrams) or added.lost is None:
         return sum_row
-    # Seen of 2.1.8: 1 lost by [SUM], 3 by the streams.
+    # Seen with 2.1.8: 1 lost by [SUM], 3 by the streams.
     warnings.append(
         f"[SUM] counts {sum_row.lost} lost of {sum_row.datagrams}, "
-        f"its streams {added.lost} of {added.datagrams}: theirs were taken"
+        f"its streams {added.lost} of {added.datagrams}: the streams' counts were taken"
     )
     return msgspec.structs.replace(
         sum_row, lost=added.lost, datagrams=added.datagrams, loss_percent=added.loss_percent

@@ -1,17 +1,17 @@
 """iperf3's output: its JSON (``-J``, ``--json-stream``) and its text, from 3.0 to 3.20.
 
-What each end can know, after ``iperf_print_results`` in ``iperf_api.c`` and issues 560, 584 and 754
-of esnet/iperf:
+What each end can know, after ``iperf_print_results`` in ``iperf_api.c`` and issues 560, 584 and 754 of
+esnet/iperf:
 
 - Loss, jitter and order of UDP are what the server saw (with ``-R``: the client).
-- Up to 3.10 the JSON has one ``sum`` for UDP, and up to 3.1 the text one row: bytes and rate in it
-  are of the sender, loss and jitter of the receiver. What was received in bytes is not told.
-- A server has 0 for all that only its client knows; so has a 3.1 server for UDP bytes.
-- Times are of each end's own clock, so that the receiver's ``end`` and not ``seconds`` goes with its
-  rate. ``mean_rtt`` is in microseconds.
+- Up to 3.10 the JSON has one ``sum`` for UDP, and up to 3.1 the text one row: its bytes and rate are the
+  sender's, its loss and jitter the receiver's. It does not report the bytes received.
+- A server reports 0 for everything that only its client knows; so does a 3.1 server for UDP bytes.
+- Times are those of each end's own clock, so the receiver's ``end``, not ``seconds``, goes with its rate.
+  ``mean_rtt`` is in microseconds.
 
-Of several documents or transcripts the first counts and the others are warned about, but for a
-server's transcript of the same test beside its client's: the ports are those of the same connection.
+Of several documents or transcripts the first counts, and the others get a warning, except a server's
+transcript of the same test beside its client's: the ports are those of the same connection.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from harness.parse.iperf import (
 
 US_NS = 1000
 LOSS_STEP_PERCENT = 0.01
-"""How far a small loss in JSON may be from its counts, of which some are the sender's, some the receiver's.
-A larger one may be so by ``TOLERANCE`` of itself: 3.12 tells the part of what was sent, beside the count of a
-receiver that never heard of the last datagrams."""
+"""How far a small loss in JSON may be from its counts, of which some are the sender's, some the receiver's. A
+larger loss may differ by ``TOLERANCE`` of itself: 3.12 reports the part of what was sent, beside the count of
+a receiver that never heard of the last datagrams."""
 
 End: TypeAlias = Literal["client", "server"]
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor time that one end's iperf3 took, in percent of one core."""
+    """Processor time of one end's iperf3, in percent of one core."""
 
     total_percent: float | None = None
     user_percent: float | None = None
@@ -70,14 +70,14 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Iperf3Output(msgspec.Struct, frozen=True, kw_only=True):
-    """One test as one end tells it; ``invalid`` says why its numbers must not be used.
+    """One test as reported by one end; ``invalid`` says why its figures must not be used.
 
-    ``sent`` and ``received`` are of all streams together, whichever way the data went (``-R``);
-    ``reverse_sent`` and ``reverse_received`` are of the other way of ``--bidir``. ``version`` is the
-    tool's own string (``iperf 3.9``), ``error`` its own message. Round-trip times are the kernel's:
-    the mean over the streams' means, the least and the most of any; ``cwnd_max_bytes`` is the
-    largest of any stream, ``pmtu_bytes`` the smallest. ``server`` is the server's own account, out
-    of the same text or ``--get-server-output``.
+    ``sent`` and ``received`` are for all streams together, whichever way the data went (``-R``).
+    ``reverse_sent`` and ``reverse_received`` are for the other direction of ``--bidir``. ``version`` is the
+    tool's own string (``iperf 3.9``), ``error`` its own message. Round-trip times are the kernel's: the mean
+    over the streams' means, the least and the most of any. ``cwnd_max_bytes`` is the largest of any stream,
+    ``pmtu_bytes`` the smallest. ``server`` is the server's own report, from the same text or from
+    ``--get-server-output``.
     """
 
     role: End | None
@@ -104,13 +104,13 @@ class Iperf3Output(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: bytes | str) -> Iperf3Output:
     """Read what iperf3 wrote, JSON or text, with anything around it.
 
-    What is wrong with the test is in ``invalid``, what is odd otherwise in ``warnings``. Raises
-    ``UsageError``, and nothing else, if there are no totals: with iperf3's own message, if it has one.
+    ``invalid`` says what is wrong with the test, ``warnings`` what else is odd. Raises ``UsageError``, and
+    nothing else, if there are no totals: with iperf3's own message, if it has one.
     """
     warnings: list[str] = []
     string = embedded.to_string(text, warnings)
     if not string.strip():
-        raise _refusal("nothing was found: it is empty")
+        raise _refusal("an empty text")
     output = _of_json(string, warnings) if _JSON.search(string) else _of_text(string, warnings)
     return msgspec.structs.replace(output, warnings=tuple(dict.fromkeys((*warnings, *output.warnings))))
 
@@ -120,21 +120,21 @@ _JSON = re.compile(r'\{\s*"')
 
 def _refusal(found: str) -> UsageError:
     return UsageError(
-        f"The totals of a test by iperf3 were expected, but {found}.",
+        f"expected the totals of a test by iperf3, found {found}",
         hint="let iperf3 finish, and keep all that it prints, best with --json",
     )
 
 
 def _nothing_measured(error: str | None) -> UsageError:
     if error is None:
-        return _refusal("it ended without any, and without saying why")
+        return _refusal("none: it ended without them, and without saying why")
     return UsageError(
-        f"The totals of a test by iperf3 were expected, but it measured nothing: {embedded.quote(error)}.",
+        f"expected the totals of a test by iperf3, but it measured nothing: {embedded.quote(error)}",
         hint="see that iperf3 -s runs on the other side, is not busy, and that its port is reachable",
     )
 
 
-# JSON. Figures are Any, so that one of a wrong type costs itself and not the file.
+# JSON. Figures are Any, so that one of a wrong type only costs itself and not the file.
 
 
 class _Sum(msgspec.Struct):
@@ -230,7 +230,7 @@ def _of_json(string: str, warnings: list[str]) -> Iperf3Output:
     try:
         document = _DOCUMENT.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _refusal(f"JSON of another form was found: {error}") from None
+        raise _refusal(f"JSON of another form: {error}") from None
     output = _of_document(document)
     if not (output.sent or output.received):
         raise _nothing_measured(document.error)
@@ -238,14 +238,14 @@ def _of_json(string: str, warnings: list[str]) -> Iperf3Output:
 
 
 def _damage(string: str) -> str | None:
-    """Where a document of iperf3 that is there, but not whole, breaks off."""
+    """Where an incomplete document of iperf3 breaks off."""
     opening = _JSON.search(string)
     if opening is None or '"intervals"' not in string:
         return None
     try:
         _DOCUMENT.decode(string[opening.start() :])
     except (msgspec.DecodeError, RecursionError) as error:
-        return f"its document is cut or damaged: {error}"
+        return f"a document that is cut or damaged: {error}"
     return None
 
 
@@ -277,7 +277,7 @@ def _servers_account(document: _Document, warnings: list[str]) -> Iperf3Output |
         if document.server_output_text:
             return _of_text(document.server_output_text, warnings)
     except (msgspec.DecodeError, RecursionError, UsageError) as error:
-        warnings.append(f"what the server said of the test is not understood: {error}")
+        warnings.append(f"the server's report of the test cannot be parsed: {error}")
     return None
 
 
@@ -340,7 +340,7 @@ def _of_document(document: _Document, role: End | None = None) -> Iperf3Output:
 
 def _stream(number: int, stream: _EndStream, role: End | None) -> Stream:
     """The number-th stream (from 1)."""
-    # The figures of single streams repeat, or add up to, what the sums have: one complaint is enough.
+    # The figures of single streams repeat, or add up to, those of the sums: one complaint is enough.
     ends = _both_ends(stream.udp, stream.sender, stream.receiver, f"stream {number}", role, [])
     first = stream.udp or stream.sender or stream.receiver
     name = str(number) if first is None or not isinstance(first.socket, int) else str(first.socket)
@@ -368,7 +368,7 @@ def _both_ends(
     role: End | None,
     problems: list[str],
 ) -> tuple[Report | None, Report | None]:
-    """What was sent and what was received, out of one sum for both ends (UDP) or one for each."""
+    """What was sent and what was received, from one sum for both ends (UDP) or one for each."""
     if both is not None and (sender is None or receiver is None):
         told = _report(both, where, problems)
         return _known(_senders_part(told), role), _receivers_part(told)
@@ -378,17 +378,17 @@ def _both_ends(
 
 
 def _senders_part(told: Report) -> Report:
-    """Without loss and jitter, which a sender cannot know and has 0 for if they are told apart."""
+    """Drop loss and jitter: a sender cannot know them, and reports 0 for them."""
     return msgspec.structs.replace(told, lost=None, loss_percent=None, jitter_ns=None, out_of_order=None)
 
 
 def _receivers_part(told: Report) -> Report:
-    """Without what is the sender's in a sum for both ends."""
+    """Drop sender-only fields from a combined sum."""
     return msgspec.structs.replace(told, bytes=None, seconds=None, rate_bit_s=None)
 
 
 def _known(told: Report | None, role: End | None) -> Report | None:
-    """A server has 0 for what its client alone knows."""
+    """Drop a server's zeros: it reports 0 for what only its client knows."""
     return None if told and role == "server" and not told.bytes else told
 
 
@@ -435,7 +435,7 @@ def _whole(figure: float | None) -> int | None:
 
 
 def _with_disorder(received: Report | None, streams: list[_EndStream], problems: list[str]) -> Report | None:
-    """The sums do not have what came out of order: it is the sum over the streams."""
+    """The sums lack what came out of order: it is the sum over the streams."""
     counts = [take(stream.udp.out_of_order, "out_of_order", problems) for stream in streams if stream.udp]
     known = [int(count) for count in counts if count is not None]
     if received is None or not known or len(known) < len(counts):
@@ -452,7 +452,7 @@ def _contradictions(
     *,
     omits: bool,
 ) -> list[str]:
-    """What is wrong with the totals beside each other."""
+    """What is wrong with the totals compared with each other."""
     found = [
         ends_problem(sent, received, omits=omits),
         ends_problem(reverse_sent, reverse_received, omits=omits),
@@ -491,7 +491,7 @@ def _of_text(string: str, warnings: list[str]) -> Iperf3Output:
     if not found:
         if error := _ERROR.search(string):
             raise _nothing_measured(error["error"])
-        raise _refusal(f"none are in a text that begins with {embedded.quote(string)}")
+        raise _refusal(f"none in a text that begins with {embedded.quote(string)}")
     first, server, further = first_and_server(found)
     if further:
         warnings.append(f"{further} further tests in the same text were left out: give each its own file")
@@ -510,7 +510,7 @@ def _of_transcript(text: str) -> Iperf3Output:
     sides = _sides(text, measured, role, problems)
     names = dict.fromkeys(name for side in sides.values() for name in side if name != SUM)
     totals = {key: _total(side, key, problems) for key, side in sides.items()}
-    if not any(row.role for row in measured):  # in both directions at once each has streams of its own
+    if not any(row.role for row in measured):  # in both directions at once, each has streams of its own
         connections = [connection for _, connection in connected(text)]
         for key, side in sides.items():
             if problem := missing_problem(side, connections, key):
@@ -561,7 +561,7 @@ def _of_transcript(text: str) -> Iperf3Output:
 def _sides(
     text: str, measured: list[Row], role: End | None, problems: list[str]
 ) -> dict[str, dict[str, Report]]:
-    """The totals of each side, by stream: rows that say whose they are, or UDP's one row for both ends."""
+    """The totals of each side, by stream: rows that name their side, or UDP's one row for both ends."""
     sides: dict[str, dict[str, Report]] = {}
     for key in ("sent", "received", "reverse sent", "reverse received"):
         sides[key] = {}
@@ -573,7 +573,7 @@ def _sides(
         if known := _known(_senders_part(told) if side == "sent" else told, role):
             sides[key][row.stream] = known
     separators = [match.end() for match in _SEPARATOR.finditer(text)]
-    # What has a bitrate, and no bandwidth, has labels as well (3.2): a row without one is cut.
+    # A text with a bitrate and no bandwidth also has labels (3.2): a row without one is cut.
     if labelled or not separators or _BITRATE.search(text):
         return sides
     for row in measured:

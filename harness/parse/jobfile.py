@@ -1,8 +1,8 @@
-"""fio job files: the user's read with suspicion, and one written for each cell.
+"""fio job files: the user's, read with suspicion, and one written for each cell.
 
-A job file can name any device and run any command. Options are therefore taken from a list of what
-can only shape I/O on the device that the harness chooses; all others are refused. Semantics are those
-of fio 3.33 (its HOWTO, ``init.c`` and ``parse.c``).
+A job file can name any device and run any command. So only options from a list are accepted that can do no
+more than shape I/O on the device that the harness chooses; all others are refused. Their meaning is that of
+fio 3.33 (its HOWTO, ``init.c`` and ``parse.c``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from harness.parse.files import read_text, shown_path
 from harness.parse.profiles import data_folder
 
 SIZE_BOUND_CELL_S = 600.0
-"""Wall time granted to a cell whose job ends with its size, since no file says how long that takes."""
+"""Wall time granted to a cell whose job ends with its size, because no file says how long that takes."""
 
 LOG_INTERVAL_MS = 100
 MOST_LOGGED = 600
-"""Samples of bandwidth in a measurement of known length, about: longer ones have longer intervals."""
+"""About how many samples of bandwidth a measurement of known length has: longer ones have longer
+intervals."""
 
 DEFAULT_BLOCK_BYTES = 4096
 PERCENTILES = "50:90:95:99:99.9:99.99"
@@ -56,10 +57,10 @@ _ALIASES = {
 _ALONE = ("stonewall", "wait_for", "new_group", "exitall", "exit_what", "exitall_on_error", "startdelay")
 _OURS = ("group_reporting", "lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list")
 _DROPPED = {*_ALONE, *_OURS, "description"}
-"""Taken and left out: every cell runs alone, and what fio reports is settled by the harness."""
+"""Accepted and left out: every cell runs alone, and the harness decides what fio reports."""
 
 _REASONS = {
-    "the harness alone chooses the device": """
+    "only the harness chooses the device": """
         filename filename_format directory opendir lockfile unique_filename nrfiles nr_files openfiles
         file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
         create_only create_on_open create_serialize create_fsync overwrite fallocate unlink
@@ -70,11 +71,11 @@ _REASONS = {
         log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save verify_state_load""",
     "it would change the machine, not the I/O": "ioscheduler cgroup cgroup_weight uid gid",
     "the seed is the run's, so that a run can be repeated": "randseed allrandrepeat",
-    "an I/O error has to end the measurement": "ignore_error continue_on_error",
-    "reads and writes are kept apart in the results": "unified_rw_reporting",
-    "fio has to report what it did": "stats",
+    "an I/O error must end the measurement": "ignore_error continue_on_error",
+    "the results keep reads and writes separate": "unified_rw_reporting",
+    "fio must report what it did": "stats",
     "the testbed chooses the clock": "clocksource",
-    "sizes have to mean the same in every file": "kb_base unit_base",
+    "sizes must mean the same in every file": "kb_base unit_base",
 }
 _REFUSED = {option: reason for reason, options in _REASONS.items() for option in options.split()}
 
@@ -93,7 +94,7 @@ _MICROSECONDS = {
 }
 
 _Check = Callable[[str], str | None]
-"""Takes an option's value; returns what was expected instead, or None if it will do."""
+"""Takes an option's value; returns what was expected instead, or None if the value is valid."""
 
 
 def _one_of(*words: str) -> _Check:
@@ -133,7 +134,7 @@ def _extent(low: int) -> _Check:
 
 
 def _time(low_us: int) -> _Check:
-    """fio reads 1.5 as 1 and 00:00:02 as 0 without a word (seen with 3.33), so neither is taken."""
+    """fio silently reads 1.5 as 1 and 00:00:02 as 0 (seen with 3.33), so both are refused."""
 
     def check(value: str) -> str | None:
         match = _FIO_TIME.fullmatch(value)
@@ -188,7 +189,7 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
     (_one_of("none", "strided"), "zonemode"),
     (
         _matching(
-            r"[A-Za-z0-9_.,:/%+][A-Za-z0-9_.,:/%+-]{0,254}", "letters, digits and _ . , : / % + - alone"
+            r"[A-Za-z0-9_.,:/%+][A-Za-z0-9_.,:/%+-]{0,254}", "only letters, digits and _ . , : / % + -"
         ),
         """
         bssplit random_distribution percentage_random random_generator rw_sequencer rate_iops
@@ -203,8 +204,8 @@ _CHECKS = {option: check for check, options in _TABLE for option in options.spli
 def load_workloads(spec: str) -> tuple[str, tuple[Workload, ...]]:
     """The name of a profile and its workloads, in the order of its sections.
 
-    ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of
-    the user's, whose name is then made of the file's. UsageError names file, line and option.
+    ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of the
+    user's; the profile's name is then made from the file's. UsageError names file, line and option.
     """
     folder = data_folder() / "profiles"
     known = {file.stem for file in folder.glob("*.fio")}
@@ -216,11 +217,11 @@ def load_workloads(spec: str) -> tuple[str, tuple[Workload, ...]]:
 
 
 def parse_workloads(text: str, source: str) -> tuple[Workload, ...]:
-    """The sections of a job file as workloads, each with the [global] options above it merged in.
+    """The sections of a job file as workloads, each merged with the [global] options above it.
 
-    ``rw`` and ``bs`` are spelt out where fio would take its defaults. Flags are there or not: their
-    value is None. ``source`` names the file in errors. UsageError, with line and option, for options
-    and values that are not let through, duplicates, includes, text outside sections, and no section.
+    ``rw`` and ``bs`` are written out where fio would take its defaults. The value of a flag is None.
+    ``source`` names the file in errors. UsageError, with line and option, for options and values that are not
+    accepted, duplicates, includes, text outside sections, and a file without sections.
     """
     shared: dict[str, str] = {}
     current: dict[str, str] | None = None
@@ -228,7 +229,7 @@ def parse_workloads(text: str, source: str) -> tuple[Workload, ...]:
     seen: set[str] = set()
     for number, raw in enumerate(text.split("\n"), 1):
         where = f"{source}, line {number}"
-        # parse.c ends a line at the first of these wherever it stands; there is no quoting.
+        # parse.c ends a line at the first of these, wherever it stands; there is no quoting.
         line = re.split("[;#]", raw, maxsplit=1)[0].strip()
         if not line:
             continue
@@ -281,9 +282,9 @@ def _section_name(line: str, where: str) -> str:
 def _option(line: str, where: str) -> tuple[str, str]:
     """One line as an option's own name and its checked value; a flag without value is "1"."""
     key, equals, value = (part.strip() for part in line.partition("="))
-    # init.c tells an include by how the line begins, before it looks for an option.
+    # init.c recognises an include by the beginning of the line, before it looks for an option.
     if line.startswith("include"):
-        raise UsageError(f"{where}: other files are not included", hint="copy their lines into this one")
+        raise UsageError(f"{where}: includes are not supported", hint="copy the file's lines into this one")
     option = _ALIASES.get(key, key)
     if option in _DROPPED:
         return option, value
@@ -293,8 +294,8 @@ def _option(line: str, where: str) -> tuple[str, str]:
     if check is None:
         near = closest(key, _CHECKS)
         raise UsageError(
-            f"{where}: option {shown(key)} is none that the harness passes on to fio",
-            hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is taken",
+            f"{where}: the harness does not pass option {shown(key)} on to fio",
+            hint=f"did you mean {near}?" if near else "remove it; profiles/README.md says what is accepted",
         )
     if option in _FLAGS and not equals:
         value = "1"
@@ -307,14 +308,14 @@ def _option(line: str, where: str) -> tuple[str, str]:
 
 
 def check_workload(workload: Workload) -> None:
-    """UsageError for a workload that no job file gives: its name, or an option that is not let through."""
+    """UsageError for a workload that no job file could give: its name, or an option that is not accepted."""
     check_name("section", workload.name)
     for option, value in workload.options:
         check = _CHECKS.get(option)
         if check is None or option in _DROPPED:
             raise UsageError(
-                f"option {shown(option)} is none that the harness passes on to fio",
-                hint="profiles/README.md says what is taken",
+                f"the harness does not pass option {shown(option)} on to fio",
+                hint="profiles/README.md says what is accepted",
             )
         expected = None if value is None and option in _FLAGS else check("" if value is None else value)
         if expected:
@@ -333,11 +334,11 @@ def _workload(name: str, options: Mapping[str, str], line: int, source: str) -> 
     workload = Workload(name=name, options=tuple(values.items()))
     where = f"{source}, line {line}, section {shown(name)}"
     if "time_based" in values and "runtime" not in values:
-        raise UsageError(f"{where}: time_based, but for how long?", hint="add runtime=1500ms")
+        raise UsageError(f"{where}: expected runtime with time_based, found none", hint="add runtime=1500ms")
     if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
         raise UsageError(
             f"{where}: expected ramp_time to be at most runtime, found {shown(values['ramp_time'] or '')}",
-            hint="fio does not measure as asked otherwise: raise runtime or lower ramp_time",
+            hint="otherwise fio would not measure as asked: raise runtime or lower ramp_time",
         )
     return workload
 
@@ -354,14 +355,14 @@ def job_file(
 ) -> str:
     """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
 
-    ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size`` gets all of it
-    behind ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``); a profile's randrepeat=0
-    asks for fresh randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the
-    job run for that many seconds, whatever the profile says. In virtual time fio is told to ask the kernel
-    what time it is: its own clock is the processor's (tsc), which goes on while virtual time stands.
-    ``log`` is the beginning of the path of a file for the bandwidth over time (``parse.fiolog``), if any.
+    ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size`` gets all of it after
+    ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``). A profile's randrepeat=0 asks for fresh
+    randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the job run for that
+    many seconds, whatever the profile says. In virtual time fio must ask the kernel for the time: its own
+    clock is the processor's (tsc), which goes on while virtual time stands still. ``log`` is the beginning of
+    the path of a file for the bandwidth over time (``parse.fiolog``), if any.
 
-    UsageError if the job reaches beyond the device, or if either argument is out of range.
+    UsageError if the job reaches beyond the device, or if an argument is out of range.
     """
     options = dict(workload.options)
     label = f"workload {shown(workload.name)}"
@@ -380,19 +381,19 @@ def job_file(
         settings["direct"] = "1"
     if settings.setdefault("randrepeat", "1") == "1":
         settings["randseed"] = str(seed)
-    # Blocks filled once and sent again and again could be compressed or deduplicated on their way.
+    # Blocks that are filled once and sent repeatedly could be compressed or deduplicated on the way.
     if not {"zero_buffers", "buffer_pattern"} & options.keys():
         settings["refill_buffers"] = None
-    # A device that went away stays away: fio would make a regular file of that name and measure it.
+    # A device that has gone stays gone: otherwise fio would make a regular file of that name and measure it.
     settings["allow_file_create"] = "0"
-    # It would be a file in whatever folder fio is started in, perhaps on somebody's machine.
+    # It would be a file in the folder where fio is started, perhaps on somebody's machine.
     settings["verify_state_save"] = "0"
-    # Threads of one process, which ends whole when it is killed; fio's job processes leave its session.
+    # Threads of one process, which ends as a whole when it is killed; fio's job processes leave its session.
     settings["thread"] = None
     if clock is Clock.VIRTUAL:
         settings["clocksource"] = "clock_gettime"
     if log is not None:
-        # Of all jobs together, in the order in which they end.
+        # For all jobs together, in the order in which they end.
         interval_ms = max(LOG_INTERVAL_MS, round(1000 * _seconds(options, "runtime") / MOST_LOGGED))
         settings |= {"write_bw_log": log, "log_avg_msec": str(interval_ms), "per_job_logs": "0"}
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
@@ -415,17 +416,17 @@ def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> 
 
 
 def repeat_seed(seed: int, repeat: int, workload: str) -> int:
-    """The seed of one cell: another for each repeat and workload, the same whenever they are the same.
+    """The seed of one cell: another for each repeat and workload, and the same whenever they are the same.
 
-    fio's default, randrepeat=1 with its own seed, would visit the same blocks in every repeat. From 1
-    to 2**31 - 1, which every version of fio reads.
+    fio's default, randrepeat=1 with its own seed, would visit the same blocks in every repeat. From 1 to
+    2**31 - 1, which every version of fio reads.
     """
     digest = hashlib.blake2b(f"{seed}:{repeat}:{workload}".encode(), digest_size=8).digest()
     return 1 + int.from_bytes(digest) % (2**31 - 1)
 
 
 def is_repeatable(workload: Workload) -> bool:
-    """Whether the job takes the seed it is given (randrepeat=0 asks for other offsets every time)."""
+    """Whether the job uses the seed that it is given (randrepeat=0 asks for other offsets every time)."""
     return dict(workload.options).get("randrepeat", "1") == "1"
 
 
@@ -434,7 +435,7 @@ def block_bytes(workload: Workload) -> int | None:
     options = dict(workload.options)
     if {"bsrange", "bssplit"} & options.keys():
         return None
-    # One value stands for reads and writes; in a list, what is left out has fio's default.
+    # One value stands for reads and writes; in a list, an omitted value has fio's default.
     parts = (options.get("bs") or "").split(",")
     read, write = parts[0], parts[1] if len(parts) > 1 else parts[0]
     used = [text for text, moves in ((read, moves_read), (write, moves_write)) if moves(workload)]
@@ -453,9 +454,9 @@ def moves_write(workload: Workload) -> bool:
 
 
 def wall_estimate_s(workload: Workload, runtime_s: float | None = None) -> float:
-    """Seconds of wall time to allow one cell, fio's own start not counted; ramp_time counts.
+    """Seconds of wall time to allow one cell, without fio's own start, but with ramp_time.
 
-    ``runtime_s`` is what the job is told in place of its own runtime.
+    ``runtime_s`` replaces the job's own runtime.
     """
     options = dict(workload.options)
     if runtime_s is None and "runtime" not in options:

@@ -1,4 +1,5 @@
-"""What follows a link's name after colons: ``wired:jumbo``, ``switched:3``, ``openflow:flows``."""
+"""The modifiers after a link's name, separated by colons: ``wired:jumbo``, ``switched:3``,
+``openflow:flows``."""
 
 from __future__ import annotations
 
@@ -23,18 +24,19 @@ _PATTERNS = {
     "unshaped": r"unshaped()",
     "mtu": r"mtu=([0-9]{1,9})",
 }
-"""By what is changed; the group is its value."""
+"""By what they change; the group is the value."""
 
 _NOUNS = {HopKind.SWITCH: ("switch", "switches"), HopKind.ROUTER: ("router", "routers")}
 
 Load = Callable[[str], LinkProfile]
-"""The profile of a link's name, for the controller's own link."""
+"""Loads the profile of a link's name, for the controller's own link."""
 
 
 def modify(profile: LinkProfile, spec: str, words: Sequence[str], load: Load) -> LinkProfile:
-    """The profile as its modifiers change it, named and titled for what it then is.
+    """The profile with its modifiers applied, and with a name and title that say so.
 
-    ``spec`` is all that was typed. UsageError for a modifier that this profile does not take, or twice.
+    ``spec`` is all that was typed. UsageError for a modifier that this profile does not accept, or that is
+    given twice.
     """
     asked = _read(profile, spec, words)
     if profile.hops is not None:
@@ -92,7 +94,7 @@ def _read(profile: LinkProfile, spec: str, words: Sequence[str]) -> dict[str, st
 
 
 def _with_hops(profile: LinkProfile, hops: Hops, asked: Mapping[str, str], load: Load) -> LinkProfile:
-    """The profile with its hops as asked for. Their number is part of its name, default or not."""
+    """The profile with its hops as asked for. Their number is always part of its name."""
     name, title = profile.name, profile.title
     if hops.least < hops.most:
         hops = msgspec.structs.replace(hops, count=int(asked.get("count", hops.count)))
@@ -115,7 +117,7 @@ def _with_hops(profile: LinkProfile, hops: Hops, asked: Mapping[str, str], load:
 
 
 def _with_controller(openflow: OpenFlow, asked: Mapping[str, str], load: Load) -> OpenFlow:
-    """What the switch does as asked for, and the rate and delay of its controller's link."""
+    """The switch's decisions as asked for, and the rate and delay of its controller's link."""
     link = load(asked.get("controller") or openflow.controller)
     flows = openflow.flows if "controller" not in asked else False
     return msgspec.structs.replace(

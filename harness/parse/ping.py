@@ -1,7 +1,7 @@
-"""ping's text: iputils, busybox, macOS, the BSDs and GNU inetutils, from what they end with.
+"""ping's text: iputils, busybox, macOS, the BSDs and GNU inetutils, from their summaries.
 
-Only the summaries are read: the lines of single replies are missing from a quiet or flooding ping.
-Line breaks count as spaces, for a mail, a web page or a log may have moved them.
+Only the summaries are read: a quiet or flooding ping has no lines of single replies. Line breaks count as
+blanks, because a mail, a web page or a log may have moved them.
 
 Sources: ``finish()`` of iputils ``ping_common.c``, ``print_stats`` of busybox ``ping.c``, ``finish()`` of
 FreeBSD's and Apple's ``ping.c``.
@@ -21,13 +21,13 @@ MS_NS = 1_000_000
 
 
 class PingRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of ping, as summed up by itself; ``invalid`` says why its numbers must not be used.
+    """One run of ping, from its own summary; ``invalid`` says why its figures must not be used.
 
-    ``duplicates``, ``errors`` and ``corrupted`` are 0 if the summary has none: ping leaves out only
-    zeros there. ``loss_percent`` is as printed. ``rtt_mdev_ns`` is the standard deviation of the
-    round-trip times (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` is from the first packet sent
-    to the last one sent or received; ``pipe`` the most packets under way at once; ``ipg_ns`` the
-    mean gap between two packets sent and ``ewma_ns`` the moving mean of the times, both of a flood.
+    ``duplicates``, ``errors`` and ``corrupted`` are 0 if the summary has none: ping leaves out only zeros
+    there. ``loss_percent`` is as printed. ``rtt_mdev_ns`` is the standard deviation of the round-trip times
+    (iputils: mdev, the BSDs: stddev). ``elapsed_ns`` is from the first packet sent to the last one sent or
+    received. ``pipe`` is the most packets in flight at once. ``ipg_ns`` is the mean gap between two packets
+    sent and ``ewma_ns`` the moving mean of the times, both in a flood.
     """
 
     destination: str | None
@@ -49,7 +49,7 @@ class PingRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PingOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs that one text has, in its order; at least one."""
+    """All runs in one text, in its order; at least one."""
 
     runs: tuple[PingRun, ...]
     warnings: tuple[str, ...] = ()
@@ -74,10 +74,10 @@ _GAPS = re.compile(rf"\bipg/ewma\s+(?P<ipg>{NUMBER})/(?P<ewma>{NUMBER})\s+ms")
 _TIMES_BEGIN = re.compile(r"\b(?:rtt|round-trip)\s+min/avg")
 _HEADER = re.compile(r"\bPING6?[ (]")
 _REPLY = re.compile(r"\b(?:icmp_|icmp6_)?seq=[0-9]{1,9}\b[^\n]{0,80}?\btime[=<]")
-# Its words are in the language of the system; that of single replies and of the summary are not.
+# Its words are in the system's language; those of single replies and of the summary are not.
 _WINDOWS = re.compile(r"[=<][0-9]{1,9} ?ms,? TTL=[0-9]|\bPinging \S{1,255} |\bPackets: Sent = [0-9]")
 _HPING = re.compile(r"\bhping\s+statistic\b")
-# What follows a summary and is its own: further away, the words are somebody else's.
+# What directly follows a summary is part of it; further away, the words are somebody else's.
 _TAIL = 400
 
 
@@ -89,7 +89,7 @@ def parse(text: bytes | str) -> PingOutput:
     warnings: list[str] = []
     string = embedded.to_string(text, warnings)
     if _HPING.search(string):
-        raise UsageError("Text of ping was expected, but hping3's was found.", hint="harness parse hping3")
+        raise UsageError("expected the output of ping, found hping3's", hint="harness parse hping3")
     found = list(_SUMMARY.finditer(string))
     if not found:
         raise _refusal(string)
@@ -103,11 +103,12 @@ def parse(text: bytes | str) -> PingOutput:
 
 
 LONGEST_NS = 2**63 - 1
-"""292 years: what records can hold."""
+"""292 years: the most that records can hold."""
 
 
 def reply_times_ns(text: str) -> tuple[float, ...]:
-    """The round trips of single replies, in their order; duplicates and what is no number are left out.
+    """The round trips of single replies, in their order; duplicates and anything that is not a number are
+    left out.
 
     A quiet or flooding ping has none.
     """
@@ -118,20 +119,20 @@ def reply_times_ns(text: str) -> tuple[float, ...]:
 def _refusal(string: str) -> UsageError:
     if _WINDOWS.search(string):
         return UsageError(
-            "Text of ping was expected as Linux, macOS and the BSDs have it, but that of Windows was found.",
+            "expected the output of ping on Linux, macOS or a BSD, found that of Windows",
             hint="its times are whole milliseconds: measure with the ping of one of these systems",
         )
     if not string.strip():
-        state = "nothing was found: it is empty"
+        state = "an empty text"
     elif replies := len(_REPLY.findall(string)):
-        state = f"the text ends before it, after {replies} replies: {embedded.quote(string[-160:])}"
+        state = f"a text that ends before it, after {replies} replies: {embedded.quote(string[-160:])}"
     elif _HEADER.search(string):
-        state = f"the text ends before it: {embedded.quote(string[-160:])}"
+        state = f"a text that ends before it: {embedded.quote(string[-160:])}"
     else:
-        state = f"the text begins with {embedded.quote(string)}"
+        state = f"a text that begins with {embedded.quote(string)}"
     return UsageError(
-        f"A summary of ping ('... packets transmitted, ... received') was expected, but {state}.",
-        hint="let ping finish (-c), or end it with Ctrl-C: killed otherwise, it sums nothing up",
+        f"expected a summary of ping ('... packets transmitted, ... received'), found {state}",
+        hint="let ping finish (-c), or end it with Ctrl-C: if it is killed, it prints no summary",
     )
 
 

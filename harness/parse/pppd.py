@@ -1,7 +1,7 @@
-"""pppd(8)'s log with ``debug``: how a client proved who it is, and whether it was believed.
+"""pppd(8)'s log with ``debug``: how a client authenticated, and whether it succeeded.
 
-The options that LCP agrees on are those of a Configure-Ack (RFC 1661, section 5.2). The authentication
-protocol is one of them: PAP (RFC 1334) or CHAP (RFC 1994), the latter with its algorithm.
+The options that LCP agrees on are those of a Configure-Ack (RFC 1661, section 5.2). One of them is the
+authentication protocol: PAP (RFC 1334), or CHAP (RFC 1994) with its algorithm.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _OUTCOME = re.compile(r"^(PAP|CHAP) authentication (succeeded|failed)", re.MULTI
 
 
 class Authentication(msgspec.Struct, frozen=True):
-    """Of the last session in a log. ``agreed``: as pppd names it, ``pap`` or ``chap MD5``.
+    """For the last session in a log. ``agreed``: as pppd names it, ``pap`` or ``chap MD5``.
 
-    ``succeeded`` is by the protocol that was agreed on. What the log does not tell is None.
+    ``succeeded`` is that of the protocol that was agreed on. What the log does not say is None.
     """
 
     agreed: str | None
@@ -30,7 +30,7 @@ class Authentication(msgspec.Struct, frozen=True):
 
 
 def authentication(log: str) -> Authentication:
-    """What the client's log tells of the session that it tried last."""
+    """The client's last attempted session, by its log."""
     agreed = [(match.start(), match[1].strip()) for match in _AGREED.finditer(log)]
     if not agreed:
         return Authentication(None, None)

@@ -1,6 +1,6 @@
 """Links and ESP proposals by name: TOML files of the user's and of the project's, checked and typed.
 
-The keys of a file are the fields of its Struct in ``model``; its name is the name of the file.
+The keys of a file are the fields of its Struct in ``model``; its name is the file's name.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _RANGES: dict[str, tuple[float, float, str]] = {
 
 
 def data_folder() -> Path:
-    """The folder that holds ``profiles/``, ``ipsec/`` and ``packages.txt``: as installed, or the checkout."""
+    """The folder with ``profiles/``, ``ipsec/`` and ``packages.txt``: as installed, or the checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "_data"
     return installed if installed.is_dir() else package.parent
 
 
 def search_folders(*parts: str) -> tuple[Path, ...]:
-    """Where files of the kind ``parts`` are looked up, first match wins.
+    """Where files of the kind ``parts`` are looked up; the first match counts.
 
     ``parts`` is a path below the data folder: ``("profiles", "links")`` or ``("ipsec",)``. The working
-    directory has the same layout; below ``$XDG_CONFIG_HOME/harness`` (or ``~/.config/harness``) only
-    its last part counts.
+    directory has the same layout; below ``$XDG_CONFIG_HOME/harness`` (or ``~/.config/harness``) only its last
+    part counts.
     """
     config = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '')}/.config"
     return (
@@ -68,12 +68,12 @@ def is_real(spec: str) -> bool:
 
 
 def real_link(spec: str) -> LinkProfile:
-    """The link that ``NAME=INTERFACE[@ADDRESS]`` names: as it is, nothing about it is known or changed."""
+    """The link of ``NAME=INTERFACE[@ADDRESS]``: as it is, with nothing known about it and nothing changed."""
     match = _REAL.fullmatch(spec)
     if match is None or not _INTERFACE.fullmatch(match["interface"]):
         raise UsageError(
             f"link {shown(spec)}: expected NAME=INTERFACE or NAME=INTERFACE@ADDRESS, such as wired=eth0; a "
-            "real interface is used as it is and takes no modifiers",
+            "real interface takes no modifiers, because it is used as it is",
             hint="`ip link` lists the interfaces",
         )
     name = check_name("link", match["name"])
@@ -101,15 +101,15 @@ def real_link(spec: str) -> LinkProfile:
 
 
 def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
-    """The link profile that ``spec`` names: ``NAME`` or ``FILE.toml``, then modifiers after colons.
+    """The link profile of ``spec``: ``NAME`` or ``FILE.toml``, then modifiers after colons.
 
-    ``:unshaped`` takes rate, delay, jitter, loss, window and half duplex away, ``:mtu=N`` sets the MTU in
-    bytes, ``:jumbo`` is ``:mtu=9000``; links with hops have more of them (``harness.parse.modifiers``). The
-    profile returned is named for what it is, fit for file names: ``wired:jumbo:unshaped`` is called
+    ``:unshaped`` removes rate, delay, jitter, loss, window and half duplex; ``:mtu=N`` sets the MTU in bytes;
+    ``:jumbo`` is ``:mtu=9000``. Links with hops have more modifiers (``harness.parse.modifiers``). The
+    profile's name says what it is, and is valid in file names: ``wired:jumbo:unshaped`` is called
     ``wired-unshaped-mtu9000``.
 
-    ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers
-    treat it before they ask. UsageError for unknown names and modifiers, and for files that are wrong.
+    ``folders`` replaces ``search_folders("profiles", "links")``. ``LINK_LOCAL`` has no profile: callers treat
+    it before they ask. UsageError for unknown names and modifiers, and for files that are wrong.
     """
     base, *modifiers = spec.split(":")
     if Path(base).name in (LINK_LOCAL, f"{LINK_LOCAL}.toml"):
@@ -121,7 +121,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
         folders = search_folders("profiles", "links")
     path = Path(base) if base.endswith(".toml") else find("link", base, folders, known=(LINK_LOCAL,))
     file = TomlFile("link", path, read_text(path, "link"))
-    # A profile is of an emulated link: real interfaces are named on the command line.
+    # Profiles are those of emulated links: real interfaces are named on the command line.
     profile = file.load_named(LinkProfile, interface=None, portal=None)
     check_link(profile, file.refuse)
     return modify(profile, spec, modifiers, lambda name: load_link(name, folders))
@@ -130,7 +130,7 @@ def load_link(spec: str, folders: Sequence[Path] | None = None) -> LinkProfile:
 def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
     """The ESP proposal of that name. ``folders`` replaces ``search_folders("ipsec")``.
 
-    UsageError for names that are unknown (the message lists what there is) and files that are wrong.
+    UsageError for unknown names (the message lists the known ones) and for files that are wrong.
     """
     if folders is None:
         folders = search_folders("ipsec")
@@ -144,9 +144,9 @@ def load_proposal(name: str, folders: Sequence[Path] | None = None) -> Proposal:
 def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
     """What ``--ipsec`` asks for, each once and in the order asked: ``off`` or names of proposals.
 
-    Takes one value or all values of a repeated option, each a comma list; ``on`` is
-    ``DEFAULT_PROPOSAL`` and ``both`` is ``off`` and that. UsageError for empty or impossible names;
-    whether a proposal exists is for ``load_proposal`` to say.
+    Takes one value or all values of a repeated option, each a comma list; ``on`` is ``DEFAULT_PROPOSAL`` and
+    ``both`` is ``off`` and that. UsageError for empty or invalid names; ``load_proposal`` says whether a
+    proposal exists.
     """
     asked = [options] if isinstance(options, str) else options
     names = [
@@ -158,7 +158,7 @@ def expand_ipsec(options: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _stack(word: str) -> str:
-    """One name, or several joined by ``+``. UsageError for what can name none."""
+    """One name, or several joined by ``+``. UsageError for text that cannot be a name."""
     for name in word.split("+"):
         check_name("proposal", name)
     return word
@@ -169,7 +169,7 @@ def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) ->
     check_name(kind, name)
     for folder in folders:
         path = folder / f"{name}.toml"
-        # A folder that may not be entered, such as another user's configuration, holds nothing for us.
+        # A folder that may not be entered, such as another user's configuration, has nothing to offer.
         with contextlib.suppress(OSError):
             if path.is_file():
                 return path
@@ -178,14 +178,14 @@ def find(kind: str, name: str, folders: Sequence[Path], known: Sequence[str]) ->
 
 
 Refuse = Callable[[str, str, str], UsageError]
-"""Of a key, a message and a hint: the error that names the file as well."""
+"""Makes an error from a key, a message and a hint; the error also names the file."""
 
 
 def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     """Raise what ``refuse`` makes of the first figure that no link can have."""
     for key, (low, high, unit) in _RANGES.items():
         value = getattr(profile, key)
-        # Written so that NaN, which compares false with everything, is refused too.
+        # Written so that NaN, which compares false with everything, is also refused.
         if value is not None and not low <= value <= high:
             message = f"expected {low} to {high} {unit}, found {shown(str(value))}"
             raise refuse(key, message, "mind the unit in the key's name")
@@ -198,7 +198,7 @@ def check_link(profile: LinkProfile, refuse: Refuse) -> None:
     if profile.duplex is Duplex.HALF and profile.rate_bit_s is None:
         raise refuse(
             "duplex",
-            "half duplex shares rate_bit_s between both directions, and there is none",
+            "half duplex shares rate_bit_s between both directions, but there is none",
             'add rate_bit_s, or say duplex = "full"',
         )
     if profile.hops is not None:
@@ -228,7 +228,7 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
             "hops", f"expected delay_us of 0 to 60000000, found {shown(str(hops.delay_us))}", "mind the unit"
         )
     if (hops.openflow is not None) is not (hops.kind is HopKind.OPENFLOW):
-        raise refuse("hops", "a table openflow goes with the kind openflow alone", "see openflow.toml")
+        raise refuse("hops", "only the kind openflow has a table openflow", "see openflow.toml")
     if hops.openflow is not None:
         flow = hops.openflow
         check_name("link", flow.controller)
@@ -244,17 +244,17 @@ def _check_hops(profile: LinkProfile, hops: Hops, refuse: Refuse) -> None:
                 "leave it out",
             )
     if hops.auth is not None and hops.kind is not HopKind.PPPOE:
-        raise refuse("hops", "auth goes with the kind pppoe alone", "leave it out")
+        raise refuse("hops", "only the kind pppoe has auth", "leave it out")
     if profile.tcp_window_bytes is not None and hops.kind in (HopKind.ROUTER, HopKind.PPPOE):
         raise refuse(
-            "tcp_window_bytes", "a window is held down where the ends are in one network", "leave one out"
+            "tcp_window_bytes", "a window can be limited only if the ends are in one network", "leave one out"
         )
     if profile.duplex is Duplex.HALF or profile.radio is not None:
-        raise refuse("hops", "a path of several segments is of cables, full duplex", "leave one out")
+        raise refuse("hops", "a link with hops is made of cables, full duplex", "leave one out")
 
 
 def check_proposal(proposal: Proposal, refuse: Refuse) -> None:
-    """These words are written into charon's configuration: nothing else may come along with them."""
+    """These words are written into charon's configuration: nothing else may get in with them."""
     words = r"[a-z0-9_-]{1,64}"
     for key, pattern, values in (
         ("esp", words, (proposal.esp,)),

@@ -1,4 +1,4 @@
-"""Published figures as data, ``profiles/references/*.toml``: of matrices, and of paths."""
+"""Published figures as data, ``profiles/references/*.toml``: matrices, and paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.model.units import shown
 
 
 class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One column as published; ``ipsec`` is "on" where the source names no algorithm."""
+    """One column as published; ``ipsec`` is "on" if the source names no algorithm."""
 
     link: str
     ipsec: str
@@ -53,7 +53,7 @@ class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class _Kind(msgspec.Struct):
-    """What tells the two kinds of reference apart."""
+    """What distinguishes the two kinds of reference."""
 
     view: str | None = None
 
@@ -67,17 +67,17 @@ def names() -> list[str]:
 
 
 def view_of(name: str) -> str | None:
-    """The view that a reference is for, None for a matrix. UsageError as ``load_reference``."""
+    """The view of a reference, None for a matrix. UsageError as in ``load_reference``."""
     return _decode(name, _Kind).view
 
 
 def load_path_reference(name: str) -> PathReference:
-    """The reference of that name, which has a view. UsageError as ``load_reference``."""
+    """The reference of that name, which has a view. UsageError as in ``load_reference``."""
     return _decode(name, PathReference)
 
 
 def load_reference(name: str) -> Reference:
-    """The matrix of that name; UsageError lists what there is, or says what is wrong with its file."""
+    """The matrix of that name. UsageError lists the known ones, or says what is wrong with the file."""
     reference = _decode(name, Reference)
     file = _folder() / f"{name}.toml"
     for workload, values in reference.rows.items():
@@ -98,11 +98,11 @@ def _decode(name: str, type: type[T]) -> T:
         return msgspec.toml.decode(file.read_bytes(), type=type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{file} is no reference that can be read: {error}", hint="compare it with document-003.toml"
+            f"{file} is not a readable reference: {error}", hint="compare it with document-003.toml"
         ) from error
 
 
 def _folder() -> Path:
-    from harness.parse.profiles import data_folder  # here: to render a table no data folder is needed
+    from harness.parse.profiles import data_folder  # here, because rendering a table needs no data folder
 
     return data_folder() / "profiles" / "references"

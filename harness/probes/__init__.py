@@ -1,1 +1,1 @@
-"""Probes: what a path does to packets, without storage. One module for each kind of tool, and its record."""
+"""Probes: what a path does to packets, without storage. One module for each kind of tool, and the records."""

@@ -1,7 +1,8 @@
-"""The ciphers of protections by themselves: ``programs/cipher.py`` in each kernel of a path, by AF_ALG.
+"""The protections' ciphers stand-alone: ``programs/cipher.py`` in each kernel of a path, by AF_ALG.
 
-ESP asks the kernel for one AEAD in every case: that of RFC 4106 or RFC 7634, or ``authenc`` of a check and a
-cipher (net/ipv4/esp4.c, esp_init_aead() and esp_init_authenc()). AF_ALG gives out the same ones.
+ESP asks the kernel for one AEAD in every case: that of RFC 4106 or RFC 7634, or ``authenc`` of an integrity
+check and a cipher (net/ipv4/esp4.c, esp_init_aead() and esp_init_authenc()). AF_ALG gives access to the same
+ones.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from harness.protection import ipsec
 from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)
-"""Of what is encrypted, in bytes: a short packet and one that about fills a frame, both whole blocks."""
+"""Bytes to encrypt: a short packet, and one that almost fills a frame; both are whole cipher blocks."""
 
 DURATION_S = 0.3
 DEADLINE_S = 20.0
 
 SALT_BYTES = {"rfc4106(gcm(aes))": 4}
-"""Behind the key (RFC 4106, section 8.1)."""
+"""Salt after the key (RFC 4106, section 8.1)."""
 
 KEY_BYTES = {
     "ecb(cipher_null)": 0,
@@ -39,7 +40,7 @@ KEY_BYTES = {
     "hmac(sha1)": 20,  # RFC 2404, section 3
     "hmac(sha256)": 32,  # RFC 4868, section 2.1.1
 }
-"""Of what has keys of one length."""
+"""Algorithms whose keys have only one length."""
 
 
 BARE = {"gcm(aes)": (12, 16), "rfc7539(chacha20,poly1305)": (12, 16)}
@@ -47,13 +48,13 @@ BARE = {"gcm(aes)": (12, 16), "rfc7539(chacha20,poly1305)": (12, 16)}
 
 OF_OTHERS = {
     MACSEC: Cipher(algorithms=("gcm(aes)",), key_bits=128),
-    # The kernel's WireGuard calls its library, not the crypto API: the same code of another's calls.
+    # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
     WIREGUARD: Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
 }
 
 
 class Aead(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program is to open: a name of the kernel's, and a key in hex, which protects nothing."""
+    """What the program opens: a name of the kernel's, and a key in hex, which protects nothing."""
 
     name: str
     key: str
@@ -63,14 +64,14 @@ class Aead(msgspec.Struct, frozen=True, kw_only=True):
 
 def of(proposal: Proposal) -> Cipher:
     """The probe of a proposal's ciphers."""
-    # strongSwan's keywords: aes256gcm16, aes256; aes alone is of 128 bits.
+    # strongSwan's keywords: aes256gcm16, aes256; aes alone has 128 bits.
     match = re.match(r"aes(\d{3})?", proposal.esp)
     key_bits = None if match is None else int(match[1] or 128)
     return Cipher(algorithms=proposal.kernel_algorithms, key_bits=key_bits)
 
 
 def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) -> Cipher | None:
-    """The probe of what encrypts a path; None for nothing, and for several within each other."""
+    """The probe of a path's cipher; None without protection, and for a stack."""
     if len(protection) != 1:
         return None
     (name,) = protection
@@ -78,7 +79,7 @@ def of_protection(protection: Sequence[str], proposals: Mapping[str, Proposal]) 
 
 
 def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:
-    """As its user would ask for it. KeyError for algorithms that are not known here."""
+    """The AEAD that the protection would ask for. KeyError for unknown algorithms."""
     if algorithms[0] in BARE:
         iv_bytes, icv_bytes = BARE[algorithms[0]]
         key = _key(algorithms[0], key_bits)
@@ -93,20 +94,20 @@ def aead(algorithms: Sequence[str], key_bits: int | None) -> Aead:
 
 
 def nothing() -> Aead:
-    """Neither encrypts nor authenticates: what is left is the system call, and copying."""
+    """An AEAD that neither encrypts nor authenticates: only the system call and the copies remain."""
     name, key = _authenc("digest_null", "ecb(cipher_null)", b"", b"")
     return Aead(name=name, key=key.hex(), iv_bytes=0, icv_bytes=0)
 
 
 def _authenc(check: str, encryption: str, check_key: bytes, key: bytes) -> tuple[str, bytes]:
-    """A check and a cipher as one, with both keys as include/crypto/authenc.h wants them: first a struct
-    rtattr that has the length of the cipher's."""
+    """A check and a cipher as one, with both keys as include/crypto/authenc.h defines: first a struct rtattr
+    with the length of the cipher's key."""
     parameter = struct.pack("=HH", 8, 1) + struct.pack(">I", len(key))
     return f"authenc({check},{encryption})", parameter + check_key + key
 
 
 def _key(algorithm: str, key_bits: int | None) -> bytes:
-    """Any that is not weak."""
+    """Any key that is not weak."""
     if algorithm not in KEY_BYTES and key_bits is None:
         raise KeyError(algorithm)
     length = KEY_BYTES.get(algorithm, (key_bits or 0) // 8 + SALT_BYTES.get(algorithm, 0))
@@ -114,7 +115,7 @@ def _key(algorithm: str, key_bits: int | None) -> bytes:
 
 
 class _Times(msgspec.Struct):
-    """What the program prints of one AEAD, operation and size."""
+    """What the program prints for one AEAD, operation and size."""
 
     aead: int
     operation: str
@@ -130,12 +131,12 @@ class _Printed(msgspec.Struct):
 
 
 def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
-    """Each kernel's, one after another. RequirementError for algorithms that are not known here, or that a
-    kernel does not have or not offer."""
+    """Measure each kernel's ciphers, one kernel after another. RequirementError for unknown algorithms, and
+    for those that a kernel does not have or does not offer."""
     try:
         asked = [aead(probe.algorithms, probe.key_bits), nothing()]
     except KeyError as error:
-        raise RequirementError(f"how {error} is keyed is not known here") from error
+        raise RequirementError(f"the key of {error} is unknown to the harness") from error
     request = {"aeads": asked, "sizes": SIZES, "duration_s": DURATION_S}
     kernels: dict[object, tuple[Host, list[str]]] = {}
     for end, host in (("initiator", probed.path.initiator), ("target", probed.path.target)):
@@ -153,13 +154,13 @@ def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
         try:
             found.append(understand(done.stdout, tuple(ends), driver))
         except (msgspec.DecodeError, KeyError) as error:
-            return Outcome().refuse(f"the ciphers' program told no figures on the {host.name}: {error}")
+            return Outcome().refuse(f"expected figures from the ciphers' program on the {host.name}: {error}")
     return Outcome(figures=CipherFigures(kernels=tuple(found)))
 
 
 def understand(text: str, ends: tuple[str, ...], driver: str) -> KernelCipher:
-    """What the program's output tells, less what nothing takes. DecodeError or KeyError if it tells something
-    else."""
+    """The program's output, minus the cost of the AEAD that does nothing. DecodeError or KeyError for other
+    output."""
     told = msgspec.json.decode(text, type=_Printed)
     times = {(each.aead, each.operation, each.bytes): each.ns for each in told.times}
 

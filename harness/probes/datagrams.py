@@ -18,10 +18,10 @@ SOURCE = programs.path(__package__, "round_trip.c")
 BINARY = PRIVATE / "round_trip"
 
 PORT = 52_300
-"""The first of ours, as for iperf3."""
+"""The first of the harness's ports, as for iperf3."""
 
 LONGEST_S = 120
-"""After so long the program says what it has: 100 000 round trips of 1 ms."""
+"""After this time the program prints what it has: 100 000 round trips of 1 ms."""
 
 READY_S = 10.0
 COMPILE_S = 60.0
@@ -39,7 +39,7 @@ class _Printed(msgspec.Struct):
 
 
 def measure(probe: UdpLatency, probed: ProbedPath) -> Outcome:
-    """Datagrams there and back."""
+    """Send datagrams there and back."""
     path = probed.path
     for host in {path.initiator.kernel: path.initiator, path.target.kernel: path.target}.values():
         build(host)
@@ -53,17 +53,17 @@ def measure(probe: UdpLatency, probed: ProbedPath) -> Outcome:
 
 
 def understand(stdout: str, stderr: str, probe: UdpLatency) -> Outcome:
-    """What the program's output tells."""
+    """Read the program's output."""
     outcome = Outcome()
     try:
         told = msgspec.json.decode(stdout, type=_Printed, strict=False)
     except msgspec.DecodeError as error:
         said = printable(stderr.strip()[-160:]) or str(error)
-        return outcome.refuse(f"the round trips' program told no figures: {said}")
+        return outcome.refuse(f"expected figures from the round trips' program, found: {said}")
     histogram = Histogram(told.bins)
     if histogram.count != told.round_trips:
         return outcome.refuse(
-            f"{told.round_trips} round trips were told, but {histogram.count} are in its bins"
+            f"expected {told.round_trips} round trips in the program's bins, found {histogram.count}"
         )
     qs = dict(zip((50, 99, 99.9), histogram.percentiles_ns((50, 99, 99.9)), strict=True)) if told.bins else {}
     outcome.figures = UdpLatencyFigures(
@@ -83,13 +83,13 @@ def understand(stdout: str, stderr: str, probe: UdpLatency) -> Outcome:
     if told.lost:
         outcome.warnings.append(f"{told.lost} of {told.lost + told.round_trips} datagrams did not come back")
     if told.round_trips + told.lost < probe.count:
-        why = "so many were lost in a row" if told.lost else f"{LONGEST_S} s were over"
+        why = "too many were lost in a row" if told.lost else f"{LONGEST_S} s had passed"
         outcome.warnings.append(f"it ended after {told.round_trips} of {probe.count} round trips: {why}")
     return outcome
 
 
 def build(host: Host) -> None:
-    """Compile the program on a host, unless it is there. RequirementError where there is no compiler."""
+    """Compile the program on a host, unless it is there already. RequirementError without a compiler."""
     if host.run(["test", "-x", str(BINARY)], check=False).status == 0:
         return
     require(host, "cc")
@@ -99,7 +99,7 @@ def build(host: Host) -> None:
 
 @contextlib.contextmanager
 def echo(probed: ProbedPath) -> Iterator[int]:
-    """The far side for the length of the context; yields its port."""
+    """Run the far end while the context lasts; yields its port."""
     path = probed.path
     port = PORT + path.index
 

@@ -1,4 +1,4 @@
-"""ping(8): round trips of echo requests, sparse or at the cadence of I/O, on an idle path or a loaded one."""
+"""ping(8): round trips of echo requests, sparse or at the cadence of I/O, on an idle or a loaded path."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from harness.results.probe_records import PingFigures, TcpFigures
 S_NS = 1_000_000_000
 
 ANSWER_S = 2
-"""How long the last answer is waited for. In seconds: ping takes no part of one."""
+"""How long ping waits for the last reply, in whole seconds: it accepts no fractions."""
 
 RAMP_S = 1
 
 BESIDE_COUNT = 20
 BESIDE_INTERVAL_S = 0.002
-"""Beside a cell: the cadence of I/O, and short of what the cell itself takes."""
+"""Beside a cell: the cadence of I/O, and much shorter than the cell itself."""
 
 
 def command(path: LinkPath, count: int, interval_s: float, payload_bytes: int) -> list[str]:
-    """ping's, from the initiator to the target, by the interface that the link is made of."""
+    """ping's command, from the initiator to the target, by the link's interface."""
     argv = ["ping", "-n", "-c", str(count), "-i", f"{interval_s:g}", "-s", str(payload_bytes)]
     argv += ["-W", str(ANSWER_S), "-w", str(math.ceil(count * interval_s) + ANSWER_S)]
     if path.is_shared:
@@ -40,7 +40,7 @@ def command(path: LinkPath, count: int, interval_s: float, payload_bytes: int) -
 
 
 def round_trips(text: str, interval_s: float, payload_bytes: int) -> tuple[RoundTrips, list[str]]:
-    """What ping's text tells, and why it must not be used. UsageError if it has no summary."""
+    """The round trips in ping's text, and why they must not be used. UsageError if it has no summary."""
     run = parser.parse(text).runs[0]
     times = sorted(parser.reply_times_ns(text))
     complete = len(times) == run.received
@@ -60,12 +60,12 @@ def round_trips(text: str, interval_s: float, payload_bytes: int) -> tuple[Round
 
 
 def nearest_rank(ordered: Sequence[float], percent: float) -> float | None:
-    """The least value that ``percent`` of all are not above; None of none."""
+    """The least value such that ``percent`` of all are not above it; None for no values."""
     return ordered[math.ceil(percent / 100 * len(ordered)) - 1] if ordered else None
 
 
 def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str | None]:
-    """Round trips at the cadence of I/O, or why there are none. Raises HostLost alone."""
+    """Round trips at the cadence of I/O, or why there are none. Raises HostLost only."""
     if protected and path.is_shared:
         return None, UNPROTECTED
     argv = command(path, BESIDE_COUNT, BESIDE_INTERVAL_S, 56)
@@ -82,10 +82,10 @@ def beside(path: LinkPath, *, protected: bool) -> tuple[RoundTrips | None, str |
 
 
 def measure(probe: Ping, probed: ProbedPath) -> Outcome:
-    """Ping the target, while TCP fills the path if the probe is to be ``loaded``."""
+    """Ping the target, while TCP fills the path if the probe is ``loaded``."""
     if not probe.loaded:
         return _ping(probe, probed)
-    # It begins before the first request, and ends after the last.
+    # The load begins before the first request, and ends after the last.
     load = Tcp(duration_s=math.ceil(probe.count * probe.interval_s) + 2 * RAMP_S)
     with ThreadPoolExecutor(1) as pool:
         carrying = pool.submit(throughput.tcp, load, probed)

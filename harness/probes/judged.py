@@ -1,4 +1,4 @@
-"""One probe between two looks at what the kernels counted: tool, proof, record."""
+"""One probe with the kernels' counters read before and after it: tool, proof, record."""
 
 from __future__ import annotations
 
@@ -58,16 +58,17 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
 
 
 def raw_folder(folder: Path, record: ProbeRecord) -> Path:
-    """Where the unmodified outputs of a probe's tools go, in a run's folder."""
+    """The folder for the unmodified outputs of a probe's tools, in a run's folder."""
     return folder / "raw" / "probes" / record.key
 
 
 def measure(
     record: ProbeRecord, probed: ProbedPath, *, observer: counters.Observer, watch: Watch, folder: Path
 ) -> ProbeRecord:
-    """The record with what came of its probe. Whatever goes wrong is its status and reason.
+    """The record with the result of its probe. Whatever goes wrong becomes its status and reason.
 
-    ``watch`` watches who else uses the machines, ``folder`` is the run's. Raises HostLost alone.
+    ``watch`` measures what other programs take of the machines; ``folder`` is the run's. Raises HostLost
+    only.
     """
     if _is_protected(record) and probed.path.is_shared:
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
@@ -107,7 +108,7 @@ def _measure(
     for title, carried_bytes in grown_bytes.items():
         if carried_bytes < outcome.moved_bytes:
             outcome.refuse(
-                f"{outcome.moved_bytes} bytes were moved, but {title} carried only {carried_bytes}"
+                f"expected {title} to carry the {outcome.moved_bytes} bytes moved, found only {carried_bytes}"
             )
     return msgspec.structs.replace(
         record,
@@ -124,17 +125,18 @@ def _measure(
 
 
 def _is_protected(record: ProbeRecord) -> bool:
-    """A cipher by itself sends nothing."""
+    """A stand-alone cipher sends no packets."""
     return record.is_protected and not isinstance(record.probe, Cipher)
 
 
 def _carried(layers: Sequence[Layer]) -> list[list[int]]:
-    """What each layer has carried so far by the counters of both ends, both ways."""
+    """What each layer has carried so far, in both directions, by the counters of both ends."""
     return [[look.tally.out.bytes + look.tally.into.bytes for look in layer.look()] for layer in layers]
 
 
 def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:
-    """Begin to watch the interfaces of both ends; what is returned says by what they grew."""
+    """Begin to watch the interfaces of both ends; the returned function says by how much their counters
+    grew."""
     seen: list[tuple[Host, str]] = [
         (path.initiator, path.initiator_iface),
         (path.target, path.target_iface),

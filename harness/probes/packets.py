@@ -1,7 +1,7 @@
-"""Packets per second: floods of echo requests until their sum grows no more, and what a hop lets through.
+"""Packets per second: floods of echo requests until their sum stops growing, and what a hop lets through.
 
-The target answers as many as it can only with its limits on ICMP off (icmp_ratelimit and icmp_ratemask in
-Documentation/networking/ip-sysctl.rst): ``unlimited`` holds them so for the length of a probe.
+The target answers at full speed only with its limits on ICMP off (icmp_ratelimit and icmp_ratemask in
+Documentation/networking/ip-sysctl.rst). ``unlimited`` keeps them off for the length of a probe.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from harness.results.probe_records import FloodStep, ForwardingFigures, HopRate,
 LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
 
 GROWTH = 1.05
-"""One more process has to bring at least so much more for the sum to be growing still."""
+"""One more process must bring at least this factor for the sum to count as still growing."""
 
 GRACE_S = 15.0
 KILLED = 128 + 9
-"""What a shell and timeout(1) say of a program that SIGKILL ended."""
+"""The exit status that a shell and timeout(1) report for a program that SIGKILL ended."""
 
 PAYLOAD_BYTES = 1
 GAPS_US = (1000, 500, 200, 100, 50, 20)
-"""Between two requests of one hping3, from slow to fast. It sends by a timer's signals: asked for more than
-its processor can do it takes no answers in, so the next shorter gap is tried only while answers grow."""
+"""Gaps between two requests of one hping3, from slow to fast. It sends by a timer's signals. If it has to
+send more than its processor can, it receives no replies, so a shorter gap is tried only while replies
+grow."""
 
 
 @contextlib.contextmanager
 def unlimited(journal: Journal, host: Host) -> Iterator[None]:
-    """A host that answers echo requests without a limit, for the length of the context."""
+    """Make a host answer echo requests without a limit while the context lasts."""
     old = host.run(["cat", *LIMITS]).stdout.split()
     with contextlib.ExitStack() as stack:
         for path, value in zip(LIMITS, old, strict=True):
@@ -50,7 +51,7 @@ def unlimited(journal: Journal, host: Host) -> Iterator[None]:
 
 
 def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:
-    """More and more floods at once, until their sum grows no more or ``most_at_once`` run."""
+    """Run more and more floods at once, until their sum stops growing or ``most_at_once`` run."""
     require(probed.path.initiator, probe.tool)
     with unlimited(probed.journal, probed.path.target):
         return _until_saturated(probe, probed)
@@ -60,7 +61,7 @@ def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
     outcome = Outcome()
     if probe.tool is Flood.HPING3 and probed.layers:
         raise RequirementError(
-            "hping3 listens where packets are still encrypted, and hears no answers through IPsec",
+            "hping3 listens where packets are still encrypted, so it hears no replies through IPsec",
             hint="use the probe that floods with ping",
         )
     steps: list[FloodStep] = []
@@ -84,7 +85,7 @@ def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
         return outcome
     if best is None or not best.received:
         return outcome.refuse("no echo request was answered")
-    # Each flood ends with a request under way.
+    # Each flood ends with a request on its way.
     lossless = best.sent - best.received <= best.at_once
     outcome.figures = PacketRateFigures(
         steps=tuple(steps),
@@ -97,7 +98,7 @@ def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
     )
     if not lossless:
         outcome.warnings.append(
-            f"{best.lost_percent:.2g} % of the requests were lost: twice the answers is not the rate"
+            f"{best.lost_percent:.2g} % of the requests were lost, so twice the replies is not the rate"
         )
     if not saturated:
         outcome.warnings.append(f"the sum still grew with {probe.most_at_once} at once")
@@ -108,7 +109,7 @@ def _until_saturated(probe: PacketRate, probed: ProbedPath) -> Outcome:
 def _step(
     probe: PacketRate, probed: ProbedPath, at_once: int, gap_us: int | None, outcome: Outcome
 ) -> FloodStep:
-    """So many floods at once; what a tool says that makes no sense is a reason in ``outcome``."""
+    """So many floods at once. If a tool's output makes no sense, ``outcome`` gets a reason."""
     path = probed.path
     argv = _ping(path, probe) if gap_us is None else _hping3(path, probe, gap_us)
     told = _ping_told if gap_us is None else _hping3_told
@@ -127,7 +128,7 @@ def _step(
         gap = "" if gap_us is None else f"-{gap_us}us"
         text = keep(probed.raw, f"{probe.tool}{gap}-{at_once}-{number}", done)
         if done.status == KILLED and gap_us is not None:
-            # Its timer left it no time, not even to end when asked: nothing was heard, and this was too fast.
+            # Its timer left it no time, not even to end when asked: it heard nothing, so this was too fast.
             outcome.warnings.append(f"hping3 every {gap_us} us starved itself and had to be killed")
             continue
         try:
@@ -159,18 +160,19 @@ def _ping(path: LinkPath, probe: PacketRate) -> list[str]:
 
 
 def _ping_told(text: str) -> tuple[int, int, float]:
-    """Sent, received, and in how many seconds. UsageError if that is not told."""
+    """Sent, received, and in how many seconds. UsageError if the text does not say."""
     run = ping_parser.parse(text).runs[0]
     if run.invalid or not run.elapsed_ns:
-        raise UsageError("; ".join(run.invalid) or "it tells no time")
+        raise UsageError("; ".join(run.invalid) or "it does not say how long it took")
     return run.transmitted, run.received, run.elapsed_ns / 1e9
 
 
 def _hping3(path: LinkPath, probe: PacketRate | Forwarding, gap_us: int | None = None) -> list[str]:
-    """hping3 for so long, with the time that it took: it has no option for that, and prints none."""
+    """hping3 for so long, with the time that it took: hping3 has no option for that, and does not print
+    it."""
     words = ["-i", f"u{gap_us}", "--icmp"]
     if gap_us is None:
-        # An echo reply that nobody asked for is taken in and forgotten.
+        # The target's kernel receives an unexpected echo reply and ignores it.
         words = ["--flood", "--icmp", "-C", "0"]
     script = 'time timeout --signal=INT --kill-after=3 "$0" hping3 "$@"'
     common = ["-q", "-n", "-I", path.initiator_iface, *words]
@@ -180,12 +182,12 @@ def _hping3(path: LinkPath, probe: PacketRate | Forwarding, gap_us: int | None =
 def _hping3_told(text: str) -> tuple[int, int, float]:
     run = hping3.parse(text).runs[0]
     if run.invalid or not run.wall_ns or run.received is None:
-        raise UsageError("; ".join(run.invalid) or "it tells no time")
+        raise UsageError("; ".join(run.invalid) or "it does not say how long it took")
     return run.transmitted, run.received, run.wall_ns / 1e9
 
 
 def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
-    """Flood the target with what nobody answers, and count what left each hop and what arrived."""
+    """Flood the target with packets that nobody answers, and count what left each hop and what arrived."""
     path = probed.path
     require(path.initiator, "hping3")
     argv = _hping3(path, probe)
@@ -201,7 +203,7 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
     except UsageError as error:
         return outcome.refuse(f"hping3 ended with status {done.status}: {error.message}")
     if not run.wall_ns or not sent:
-        return outcome.refuse("no packet left the initiator" if not sent else "hping3's time is not known")
+        return outcome.refuse("no packet left the initiator" if not sent else "hping3's time is unknown")
     seconds = run.wall_ns / 1e9
     outcome.figures = ForwardingFigures(
         offered_per_s=sent / seconds,

@@ -1,6 +1,7 @@
-"""iperf3(1): how much TCP carries, and what UDP loses. Both ends' accounts are kept, as one JSON document.
+"""iperf3(1): how much TCP carries, and what UDP loses. Both ends' reports are kept, as one JSON document.
 
-A server of our own runs for the length of one test, on a port of its own, so that none of the user's is met.
+A server of the harness's own runs for the length of one test, on a port of its own, so it never meets the
+user's.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from harness.probes.tools import Outcome, ProbedPath, keep, require
 from harness.results.probe_records import TcpFigures, UdpFigures
 
 PORT = 52_010
-"""The first of ours; each path has the one with its index on top."""
+"""The first of the harness's ports; each path adds its index."""
 
 READY_S = 10.0
 GRACE_S = 20.0
-"""How long a test may take beyond its duration: over a path that loses much, its ends need time to part."""
+"""How long a test may take beyond its duration: over a path with many losses, the ends need time to
+finish."""
 
 BESIDE_S = 1
 
 
 @contextlib.contextmanager
 def server(probed: ProbedPath) -> Iterator[int]:
-    """An iperf3 server at the target for the length of the context; yields its port."""
+    """Run an iperf3 server at the target while the context lasts; yields its port."""
     path = probed.path
     for host in (path.initiator, path.target):
         require(host, "iperf3")
@@ -80,11 +82,11 @@ def tcp(probe: Tcp, probed: ProbedPath) -> Outcome:
         pmtu_bytes=output.pmtu_bytes,
     )
     outcome.moved_bytes = received.bytes or 0
-    return outcome if received.rate_bit_s else outcome.refuse("iperf3 tells of nothing that was received")
+    return outcome if received.rate_bit_s else outcome.refuse("iperf3 reports that nothing was received")
 
 
 def udp(probe: Udp, probed: ProbedPath) -> Outcome:
-    """UDP at the rate that the probe says, whatever the path makes of it."""
+    """UDP at the probe's rate, whatever the path lets through."""
     size = [] if probe.payload_bytes is None else ["-l", str(probe.payload_bytes)]
     with server(probed) as port:
         argv = [*client(probed.path, port, probe.duration_s), "-u", "-b", str(probe.rate_bit_s), *size]

@@ -1,4 +1,4 @@
-"""What all probes have in common: how a tool's output is kept, and how it ends up as figures or a reason."""
+"""What all probes share: how a tool's output is kept, and how it becomes figures or a reason."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ UNPROTECTED = "only the portal's ports are protected on a real link, so a probe 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbedPath:
-    """A path to be probed, the folder for raw outputs, and where changes made meanwhile are written down.
+    """A path to probe, the folder for raw outputs, and the journal for temporary changes.
 
-    A protected path has ``layers``, which tell what they carried.
+    A protected path has ``layers``, which report what they carried.
     """
 
     path: LinkPath
@@ -32,7 +32,8 @@ class ProbedPath:
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a probe. ``reasons`` make it invalid; ``moved_bytes`` of payload have crossed the path."""
+    """The result of a probe. ``reasons`` make it invalid; ``moved_bytes`` of payload have crossed the
+    path."""
 
     figures: Figures | None = None
     status: Status = Status.OK
@@ -46,11 +47,11 @@ class Outcome:
 
 
 PACKAGES = {"ping": "iputils-ping", "iperf3": "iperf3", "hping3": "hping3", "cc": "gcc libc6-dev"}
-"""What Debian's packages are called that bring the programs."""
+"""The Debian packages of the programs."""
 
 
 def require(host: Host, program: str) -> None:
-    """RequirementError if a host has no such program, with the command that installs it."""
+    """RequirementError if a host does not have the program, with the command that installs it."""
     if host.run(["sh", "-c", 'command -v "$0"', program], check=False).status != 0:
         raise RequirementError(
             f"the {host.name} has no program {program}",

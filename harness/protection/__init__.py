@@ -1,1 +1,1 @@
-"""What keeps a path's bytes from being read on the way, and the proof of what was on the wire."""
+"""Protection: what keeps a path's bytes from being read on the way, and the proof of what was on the wire."""

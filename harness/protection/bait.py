@@ -1,8 +1,9 @@
-"""Bait: shows once a column that what is to detect cleartext detects it, and that what is to stop it does.
+"""Bait, the positive control: once for each column it shows that cleartext is detected, and that it is
+stopped.
 
-Each end tries to connect as the portal's traffic does. Before there is a barrier, both captures have to see
-that in clear. Behind it, the attempt has to be refused and counted by the kernel's policies, and the captures
-must not see it. They are the very captures that prove the column's cells.
+Each end tries to connect like the portal's traffic does. Without a barrier, both captures must see the
+attempt in clear. Behind the barrier, the kernel's policies must refuse and count the attempt, and the
+captures must not see it. The same captures then prove the column's cells.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from harness.protection.capture import Capture
 from harness.protection.ipsec.witness import Knock, Witnesses
 
 ATTEMPTS = 5
-"""A link may lose packets."""
+"""Several, because a link may lose packets."""
 
 REFUSED = "EPERM"
-"""What connect(2) ends with where a policy blocks it (xfrm_lookup_with_ifid() in net/xfrm/xfrm_policy.c)."""
+"""The error of connect(2) if a policy blocks it (xfrm_lookup_with_ifid() in net/xfrm/xfrm_policy.c)."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the bait, for both ends, the initiator's first.
+    """The result of the positive control for both ends, the initiator's first.
 
-    ``seen_in_clear`` are the segments that each capture saw before there was a barrier, ``blocked`` the
-    packets that each end's policies stopped behind it, None where the kernel does not count them.
+    ``seen_in_clear`` are the segments that each capture saw without a barrier. ``blocked`` are the packets
+    that each end's policies then stopped, None where the kernel does not count them.
     """
 
     seen_in_clear: tuple[int, int]
@@ -33,7 +34,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show(captures: Capture, witnesses: Witnesses) -> tuple[int, int]:
-    """Have each capture see segments of the portal's in clear; returns how many.
+    """Make each capture see segments of the portal in clear; returns how many.
 
     CommandFailed if one does not.
     """
@@ -46,22 +47,22 @@ def show(captures: Capture, witnesses: Witnesses) -> tuple[int, int]:
             return near, far
     faults = [seen.fault for seen in (first, second) if seen.fault]
     raise CommandFailed(
-        f"the captures were expected to see segments of the portal that both ends sent in clear on purpose, "
-        f"and saw {near} and {far}: {'; '.join(faults) or _words(knocks)}",
-        hint="does a firewall of theirs stop what they send?",
+        f"expected the captures to see segments of the portal that both ends sent in clear on purpose, "
+        f"found {near} and {far}: {'; '.join(faults) or _words(knocks)}",
+        hint="does a firewall on one of the ends stop what it sends?",
     )
 
 
 def stop(captures: Capture, witnesses: Witnesses) -> tuple[int | None, int | None]:
-    """Have the barrier stop the same; returns what each end counted. CommandFailed if it does not."""
+    """Make the barrier stop the same; returns what each end counted. CommandFailed if it does not."""
     knocks = _knock(witnesses)
     near, far = knocks
     seen = captures.look()
     escaped = sum(each.cleartext for each in seen)
     if escaped or any(knock.error != REFUSED or knock.blocked == 0 for knock in knocks):
         raise CommandFailed(
-            "the barrier was expected to stop a connection to the portal without IPsec and to count it: "
-            f"{_words(knocks)}; {escaped} segments were on the link"
+            "expected the barrier to stop and count a connection to the portal without IPsec, found: "
+            f"{_words(knocks)}; {escaped} segments on the link"
         )
     return near.blocked, far.blocked
 

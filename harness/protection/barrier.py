@@ -1,10 +1,10 @@
 """A barrier for interfaces that protect: the portal's traffic leaves by such an interface, or not at all.
 
-It is made of xfrm policies without any IPsec: every kernel that IPsec runs on has them, no package is needed,
-and the kernel counts what they stop (XfrmOutPolBlock in /proc/net/xfrm_stat). A policy may name the interface
-by which a packet would leave (ip-xfrm(8), ``dev``), which the kernel takes from the route just before it asks
-the policies (``ip_route_output_flow()`` in net/ipv4/route.c). When the interface is gone no packet leaves by
-it, and the policy that stops all traffic is the one that is left.
+It consists of xfrm policies without any IPsec. Every kernel that supports IPsec has them, they need no
+package, and the kernel counts what they stop (XfrmOutPolBlock in /proc/net/xfrm_stat). A policy may name the
+interface by which a packet would leave (ip-xfrm(8), ``dev``). The kernel takes it from the route just before
+it looks up the policies (``ip_route_output_flow()`` in net/ipv4/route.c). Once the interface is gone, no
+packet leaves by it, and only the policy that stops all traffic is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.network.links import LinkPath
 from harness.protection import ipsec
 
 PASSAGE_PRIORITY = 19_000
-"""Behind the policies of a path's own IPsec (``ipsec.POLICY_PRIORITY``), which may have to protect the same
+"""After the policies of a path's own IPsec (``ipsec.POLICY_PRIORITY``), which may have to protect the same
 traffic, and before its barrier and others' policies: a lower number comes first."""
 
 BARRIER_PRIORITY = 19_500
@@ -30,8 +30,8 @@ BARRIER_PRIORITY = 19_500
 class Barrier(msgspec.Struct, frozen=True):
     """Drops, at one end, what would go to the portal at ``peer`` or come from it.
 
-    The port is the peer's for the initiator and the end's own for the target. The source is any: a connection
-    that is routed another way may have another.
+    The port is the peer's for the initiator and the end's own for the target. The source is any
+    address, because a connection with another route may have another one.
     """
 
     end: End
@@ -53,13 +53,13 @@ class Barrier(msgspec.Struct, frozen=True):
         )
 
     def undo(self) -> tuple[Step, ...]:
-        # By its priority, for an interface that is gone has no name any more. Nothing of it is no error.
+        # By its priority, because an interface that is gone has no name any more. None left is no error.
         selector = ("src", "0.0.0.0/0", "dst", f"{self.peer}/32")
         return (Step(("ip", "xfrm", "policy", "deleteall", *selector, "priority", str(self.PRIORITY))),)
 
 
 class Passage(Barrier, frozen=True):
-    """Lets it pass by ``interface``, which has to be there."""
+    """Lets the portal's traffic pass by ``interface``, which must exist."""
 
     interface: str = ""
 

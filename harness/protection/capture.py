@@ -1,12 +1,13 @@
-"""What was really on the link: tcpdump(8) at both ends, for as long as a column is up.
+"""What was really on the link: tcpdump(8) at both ends, as long as a column is up.
 
-Each end captures what it sends, because in tunnel mode the kernel shows a received packet to taps a second
-time after it has been decrypted; together the two see every frame once, as it left. Protected packets are
-sampled by their number, so that it is known which are due; cleartext is sampled in columns without protection
-alone. Where the link is the run's own, captures of protected columns keep whatever is not protected.
+Each end captures what it sends, because in tunnel mode the kernel shows taps a received packet a second time,
+after decryption. Together the two captures see every frame once, as it left. Protected packets are sampled by
+their number, so it is known which packets must be there. Cleartext is sampled only in columns without
+protection. Where the link is the run's own, captures of protected columns keep everything that is not
+protected.
 
-tcpdump says on SIGUSR1 what it has taken from the kernel and what the kernel dropped. So each look is
-complete: it ends when every frame that had passed until then is in the file.
+On SIGUSR1 tcpdump prints how many frames it has taken from the kernel and how many the kernel dropped. So
+each look is complete: it ends when every frame that had passed until then is in the file.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ from harness.network.links import LinkPath
 from harness.protection.layer import ETHERTYPE_IPV4, Frames
 
 SNAP_BYTES = 96
-"""Of each frame: two VLAN tags, IPv6 and its hop-by-hop options, and what tells one packet from another."""
+"""Bytes kept of each frame: two VLAN tags, IPv6 with its hop-by-hop options, and what distinguishes
+packets."""
 
 PCAP_HEADER_BYTES = 24
 RECORD_HEADER_BYTES = 16
 BYTE_ORDERS = {b"\xd4\xc3\xb2\xa1": "<", b"\xa1\xb2\xc3\xd4": ">"}
-"""By the first bytes of a pcap file: it has the byte order of who captured."""
+"""By the first bytes of a pcap file: it has the byte order of the machine that captured."""
 
 ETHERTYPE_AT = {1: 12, 113: 14}
-"""By link type (pcap-linktype(7)): Ethernet, and what Linux cooks up where it has no header of its own."""
+"""By link type (pcap-linktype(7)): Ethernet, and Linux's cooked capture, for links without a header of their
+own."""
 
 RAW_IP = (12, 101)
 ETHERTYPE_ARP, ETHERTYPE_IPV6, ETHERTYPE_EAPOL = 0x0806, 0x86DD, 0x888E
@@ -49,8 +52,9 @@ NEIGHBOUR_DISCOVERY = (*range(130, 138), 143)
 SAMPLES_PER_S = 64
 MOST_SPARSE = 256
 PRIMES = {1: 1, 2: 2, 4: 3, 8: 7, 16: 13, 32: 31, 64: 61, 128: 127, 256: 251}
-"""Cleartext is sampled by the identification of its IP header, which grows by up to 45 at once where frames
-are captured before they are split. A power of two could be stepped over for ever, these cannot."""
+"""Cleartext is sampled by the identification field of its IP header, which grows by up to 45 at once where
+frames are captured before they are split. Such steps could miss a power of two for ever, but not these
+primes."""
 
 LISTENING = b": listening on "
 LOOK_DEADLINE_S = 10.0
@@ -66,10 +70,10 @@ _COUNTS = re.compile(
 class Seen:
     """Frames that one end sent since the last look, and why that cannot be relied on (``fault``).
 
-    ``numbers`` are those of the protected packets sampled, by what numbers them (an SPI). ``cleartext``
-    counts the portal's TCP segments. ``control`` is what comes before any protection: IKE, ARP and their
-    like, received ones too. ``other`` is the rest. ``clear_bytes`` is the length of all frames that are not
-    protected.
+    ``numbers`` are those of the sampled protected packets, by what numbers them (an SPI). ``cleartext``
+    counts the portal's TCP segments. ``control`` counts what comes before any protection: IKE, ARP and the
+    like, including received ones. ``other`` is the rest. ``clear_bytes`` is the length of all frames that are
+    not protected.
     """
 
     numbers: dict[int, set[int]] = field(default_factory=dict)
@@ -81,7 +85,7 @@ class Seen:
 
     @property
     def sampled(self) -> int:
-        """How many protected packets there are."""
+        """The number of protected packets."""
         return sum(map(len, self.numbers.values()))
 
     @property
@@ -99,11 +103,11 @@ class Seen:
 
 
 def sampling(profile: LinkProfile) -> int:
-    """Of how many protected packets one is kept: a power of two up to 256.
+    """The capture keeps one protected packet in this many: a power of two up to 256.
 
-    It leaves some 64 a second of what the link can be expected to carry. Each kept packet wakes tcpdump,
-    which the machine under test pays for; too few would prove nothing. One request at a time makes about
-    four packets a round trip, whatever the rate allows.
+    It leaves some 64 a second of what the link is likely to carry. Each packet that is kept wakes tcpdump,
+    which costs the machine under test; too few would prove nothing. With one request at a time there are
+    about four packets for each round trip, whatever the rate allows.
     """
     packets_per_s = (profile.rate_bit_s or 10**10) / (1538 * 8)
     if profile.path_delay_us:
@@ -115,18 +119,19 @@ def sampling(profile: LinkProfile) -> int:
 def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one_in: int) -> str:
     """The pcap-filter(7) of a column at one end.
 
-    What it sends is told by its address: `outbound` would say it of all frames, but libpcap filters the first
-    ones once more by itself, and cannot tell it of those. Where others use the link as well, only the
-    portal's traffic is looked at: a capture of the SSH connection that carries the capture would never end.
+    It selects what the end sends by address. `outbound` would select all frames, but libpcap filters the
+    first ones again in user space, where it does not know their direction. Where others use the link as well,
+    the capture looks only at the portal's traffic: a capture of the SSH connection that carries the capture
+    would never end.
     """
     own, peer = path.initiator_address, path.target_address
     if end == "target":
         own, peer = peer, own
     sent = f"ip src host {own} and ip dst host {peer}"
-    # Fragments behind the first have no ports (RFC 791, section 3.2).
+    # Fragments after the first have no ports (RFC 791, section 3.2).
     portal = f"(tcp port {path.port} or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
     if not protected:
-        # Of every connection the first and the last segments, and of the others a sample.
+        # The first and the last segments of every connection, and a sample of the others.
         sample = f"(tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0 or ip[4:2] % {PRIMES[one_in]} = 0)"
         clear = f"(tcp port {path.port} and {sample})"
         return f"{sent} and {clear}" if path.is_shared else f"{sent} and ({frames.own} or {clear})"
@@ -135,7 +140,7 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
         mine = f"({sent} and ({sample} or {portal}))"
         if others:
             mine = f"(not {others} and {sample}) or ({sent} and {portal})"
-        # `vlan` has all that follows it look behind a tag, so it comes last.
+        # `vlan` makes all that follows it look after a tag, so it comes last.
         return f"{mine} or (vlan and {sent} and {portal})"
     received = f"(ip src host {peer} and ip dst host {own})"
     if others:
@@ -145,7 +150,7 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """Tells frames apart. ``link_type`` is that of a pcap file, ``order`` its byte order for struct."""
+    """Classifies frames. ``link_type`` is that of a pcap file, ``order`` its byte order for struct."""
 
     frames: Frames
     port: int
@@ -153,7 +158,7 @@ class Reader:
     order: str = "<"
 
     def of_file(self, header: bytes) -> Reader:
-        """For a file that begins so. CommandFailed if it is of no known kind."""
+        """A reader for a file that begins so. CommandFailed if it is of no known kind."""
         order = BYTE_ORDERS.get(header[:4])
         (link_type,) = struct.unpack_from(f"{order or '<'}I", header, 20)
         if order is None or link_type not in (*ETHERTYPE_AT, *RAW_IP):
@@ -164,7 +169,8 @@ class Reader:
         return Reader(frames=self.frames, port=self.port, link_type=link_type, order=order)
 
     def count(self, data: bytes, seen: Seen) -> tuple[int, int]:
-        """Count the whole pcap records in ``data``; returns how many they were and the bytes they took."""
+        """Count the whole pcap records in ``data``; returns how many there were and how many bytes they
+        took."""
         position = frames = 0
         while position + RECORD_HEADER_BYTES <= len(data):
             captured, length = struct.unpack_from(f"{self.order}II", data, position + 8)
@@ -192,12 +198,12 @@ class Reader:
             else:
                 seen.other += 1
         except (struct.error, IndexError):
-            # Too short for what it says it is: nothing that is accounted for.
+            # Too short for what it claims to be: a frame that nothing accounts for.
             seen.other += 1
         seen.clear_bytes += length
 
     def _network(self, frame: bytes) -> tuple[int, bytes]:
-        """The type of a frame, behind its VLAN tags (IEEE Std 802.1Q, 9.4), and what it carries."""
+        """The type of a frame, after its VLAN tags (IEEE Std 802.1Q, 9.4), and what it carries."""
         if self.link_type in RAW_IP:
             return (ETHERTYPE_IPV6 if frame[0] >> 4 == 6 else ETHERTYPE_IPV4), frame
         at = ETHERTYPE_AT[self.link_type]
@@ -208,7 +214,7 @@ class Reader:
         return kind, frame[at + 2 :]
 
     def _transport(self, kind: int, packet: bytes) -> tuple[int, bytes]:
-        """The protocol of an IP packet, and what it carries; of IPv6, behind hop-by-hop options."""
+        """The protocol of an IP packet, and what it carries; with IPv6, after hop-by-hop options."""
         if kind == ETHERTYPE_IPV4:
             return packet[9], packet[4 * (packet[0] & 0xF) :]
         protocol, rest = packet[6], packet[40:]
@@ -243,15 +249,15 @@ class Tap:
     daemon: Daemon
     reader: Reader
     frames: int = 0
-    """How many have been read."""
+    """How many frames have been read."""
     fault: str | None = None
     _offset: int = PCAP_HEADER_BYTES
     _told: int = 0
     """How much of tcpdump's log has been read."""
     _passed_by: int = 0
-    """What tcpdump counts as received and does not capture: it came before there was a filter."""
+    """What tcpdump counts as received and does not capture: it came before the filter was set."""
     _dropped_before: int = 0
-    """What was dropped until then: without a filter, all that others send is received as well."""
+    """What was dropped until then: without a filter, tcpdump also receives everything that others send."""
 
     @property
     def log(self) -> Path:
@@ -261,7 +267,7 @@ class Tap:
         self.daemon.signal(signal.SIGUSR1)
 
     def read(self) -> Seen:
-        """What is in the file since the last time."""
+        """What was added to the file since the last time."""
         with self.file.open("rb") as stream:
             stream.seek(self._offset)
             data = stream.read()
@@ -272,7 +278,7 @@ class Tap:
         return seen
 
     def look(self) -> Seen:
-        """What has been sent until it was asked, all of it."""
+        """All that was sent until now."""
         seen = self.read()
         if self.fault is None:
             try:
@@ -283,7 +289,7 @@ class Tap:
         return seen
 
     def settle(self) -> None:
-        """Take what came before the filter for what it is; once, when the capture has begun."""
+        """Note what came before the filter was set; once, when the capture has begun."""
         self.ask()
         captured, received, self._dropped_before = self._counts()
         self._passed_by = max(0, received - captured)
@@ -292,10 +298,10 @@ class Tap:
         until = time.monotonic() + LOOK_DEADLINE_S
         captured, received, dropped = self._counts()
         if dropped > self._dropped_before:
-            raise CommandFailed(f"{dropped - self._dropped_before} frames were dropped")
+            raise CommandFailed(f"the kernel dropped {dropped - self._dropped_before} frames")
         while self.frames < captured or received - captured > self._passed_by:
             if time.monotonic() > until:
-                raise CommandFailed(f"of {received} frames {self.frames} came within {LOOK_DEADLINE_S:g} s")
+                raise CommandFailed(f"only {self.frames} of {received} frames came in {LOOK_DEADLINE_S:g} s")
             is_behind = self.frames >= captured
             time.sleep(ASK_AGAIN_S if is_behind else POLL_S)
             seen.add(self.read())
@@ -304,7 +310,7 @@ class Tap:
                 captured, received, dropped = self._counts()
 
     def _counts(self) -> tuple[int, int, int]:
-        """What tcpdump answers: how many frames it has captured, received and not received."""
+        """tcpdump's answer: how many frames it has captured, received and not received."""
         counts: list[str] = []
 
         def answered() -> bool:
@@ -323,7 +329,7 @@ class Tap:
 
 @dataclass(kw_only=True)
 class Capture:
-    """The captures of both ends, the initiator's first, of which ``one_in`` frames was sampled."""
+    """The captures of both ends, the initiator's first; they keep one frame in ``one_in``."""
 
     taps: tuple[Tap, Tap]
     one_in: int
@@ -333,7 +339,7 @@ class Capture:
     """What ``finish`` saw."""
 
     def glance(self) -> list[Seen]:
-        """What is in the files and has not been looked at."""
+        """What the files have that has not been read."""
         return self._counted([tap.read() for tap in self.taps])
 
     def look(self) -> list[Seen]:
@@ -343,8 +349,8 @@ class Capture:
         return self._counted([tap.look() for tap in self.taps])
 
     def finish(self) -> None:
-        """Look a last time, before what protects the path is taken down."""
-        # What a host saw that is lost is not to be had.
+        """Look a last time, before the path's protection is taken down."""
+        # What a lost host saw is out of reach.
         with contextlib.suppress(HostLost):
             self.last = self.look()
 
@@ -355,20 +361,21 @@ class Capture:
 
 
 def _is_listening(file: Path) -> bool:
-    """Whether a tcpdump has begun. Until it says so SIGUSR1 kills it, though the file has its header."""
+    """Whether a tcpdump has begun. Before it prints that, SIGUSR1 would kill it, although the file has its
+    header."""
     said = file.with_suffix(".log").read_bytes()
     return LISTENING in said and file.stat().st_size >= PCAP_HEADER_BYTES
 
 
 @contextlib.contextmanager
 def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) -> Iterator[Capture]:
-    """Watch both ends of a path for the length of the context; the files stay as raw output.
+    """Watch both ends of a path while the context lasts; the files stay as raw output.
 
-    ``frames`` are those of the protection above it, or of one that has to be absent.
+    ``frames`` are those of the protection above it, or of one that must be absent.
     """
     one_in = sampling(path.profile)
-    # A column that comes up again, after a bad cell or in a resumed run, gets files of its own: in those of
-    # before, old frames would be taken for new ones.
+    # A column that comes up again, after a bad cell or in a resumed run, gets new files: in the earlier ones,
+    # old frames would count as new.
     number = next(n for n in itertools.count(1) if not (folder / f"initiator-{n}.pcap").exists())
     ends: tuple[tuple[End, Host, str], ...] = (
         ("initiator", path.initiator, path.initiator_iface),

@@ -1,9 +1,9 @@
-"""Proof that a cell's bytes took the path its column names: counters of both ends, and the capture.
+"""Proof that a cell's bytes took the path its column names: counters of both ends, and the captures.
 
 Each layer of protection is proved by itself, on the path below it. The proof is closed: whatever an interface
-carried has to be the layer's, by the kernel's own count of what it protected, or a frame that the captures
-have seen and that comes before any protection. Where others use the link as well, the same holds for the
-segments of the portal's connection in place of the frames of the interface.
+carried must be the layer's, by the kernel's own count of what it protected, or a frame that the captures have
+seen and that comes before any protection. Where others use the link as well, the segments of the portal's
+connection take the place of the interface's frames.
 """
 
 from __future__ import annotations
@@ -24,20 +24,24 @@ from harness.protection.capture import PRIMES, Capture, Seen
 from harness.protection.layer import HEADER_BYTES, Carried, Due, Layer, Look, Tally
 
 ENOUGH_SAMPLES = 32
-"""So many are to be expected before it proves something that there is none: by chance that is e**-32."""
+"""How many samples must be expected before their absence proves something: chance has a probability of
+e**-32."""
 
 LARGEST_FRAME_BYTES = 1 << 16
-"""As captured: frames are only split behind that, by segmentation offload."""
+"""As captured: segmentation offload splits frames only after that."""
 
 IN_FLIGHT = 8
-"""Frames that may be on the way between two counters, or pass while one is read after the other: at the
-beginning and at the end of a cell a NOP of iSCSI with its answer (RFC 7143, section 11.18), and both ACKs."""
+"""Frames that may be on the way between two counters, or that may pass between the readings of the two: at
+the beginning and at the end of a cell an iSCSI NOP with its answer (RFC 7143, section 11.18), and both
+ACKs."""
 
 SMALL_FRAME_BYTES = 192
-"""Such a frame at most: headers of Ethernet, protection, IP, TCP and iSCSI, IV, padding, check value."""
+"""The most that such a frame has: headers of Ethernet, protection, IP, TCP and iSCSI, IV, padding, check
+value."""
 
 RADIO_HEADER_BYTES = 44
-"""IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them, in place of Ethernet's."""
+"""IEEE Std 802.11, 9.3.2.1: QoS data 26, CCMP 8, LLC/SNAP 8 and 2 to align them; they replace Ethernet's
+header."""
 
 SETTLE_S = 1.0
 """How long a sampled packet may wait in a queue after its state has counted it."""
@@ -47,10 +51,10 @@ _SEGMENTS = re.compile(r"\bsegs_(out|in):(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """One layer of a column's path, or all of it where nothing protects it: what is captured below it.
+    """One layer of a column's path, with the capture below it; without protection, the whole path.
 
     ``portal`` is the path on which the portal's connection runs, within all layers. ``header_bytes`` is the
-    most that an interface of ``path`` counts of a frame in front of its packet.
+    most that an interface of ``path`` counts of a frame before its packet.
     """
 
     path: LinkPath
@@ -62,7 +66,7 @@ class Watched:
 
 @dataclass(frozen=True, kw_only=True)
 class Segments:
-    """What the portal's TCP connection has sent and received; the initiator's ``port`` tells it apart."""
+    """What the portal's TCP connection has sent and received; the initiator's ``port`` identifies it."""
 
     port: int
     sent: int
@@ -71,7 +75,8 @@ class Segments:
 
 @dataclass(frozen=True, kw_only=True)
 class EndCounters:
-    """One end of a link at one moment. Fragments are packets more on the link than the host made or took."""
+    """One end of a link at one moment. Each fragment is one more packet on the link than the host made or
+    took."""
 
     traffic: Traffic = NOTHING
     retransmits: int = 0
@@ -90,10 +95,10 @@ class Snapshot:
 
 
 def snapshot(watched: Watched, *, begins: bool) -> Snapshot:
-    """Read all counters that a proof compares, where a cell begins or where it ends.
+    """Read all counters that a proof compares, at the beginning or at the end of a cell.
 
-    Interfaces are read last where it begins and first where it ends, so that the protection is counted for
-    longer: what passes while they are read never looks as if it did not account for it.
+    Interfaces are read last at the beginning and first at the end, so the protection is counted for longer.
+    So a frame that passes while they are read never looks as if the protection did not account for it.
     """
     path = watched.path
     near = (path.initiator, path.initiator_iface)
@@ -134,7 +139,7 @@ def _looked(look: Look, iface: str, *, begins: bool, segments: Segments | None) 
 
 
 def _snmp(proc_net_snmp: str) -> dict[str, int]:
-    """The counters of IP and TCP: a line of names, then one of numbers, each behind the protocol's name."""
+    """The counters of IP and TCP: a line of names, then one of figures, each after the protocol's name."""
     found: dict[str, int] = {}
     lines = [line.split() for line in proc_net_snmp.splitlines() if line.startswith(("Ip:", "Tcp:"))]
     for names, numbers in zip(lines[::2], lines[1::2], strict=False):
@@ -143,7 +148,7 @@ def _snmp(proc_net_snmp: str) -> dict[str, int]:
 
 
 def _segments(path: LinkPath) -> dict[str, Segments | None]:
-    """What ss(8) tells of the portal's connection at each end, None where it tells of none, or of several."""
+    """The portal's connection at each end by ss(8); None where ss lists none, or several."""
     portal = f"{path.target_address}:{path.port}"
     words = {
         "initiator": ["src", path.initiator_address, "dst", portal],
@@ -170,7 +175,7 @@ def interfaces(path: LinkPath, before: Snapshot, after: Snapshot) -> tuple[Inter
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """What one end of a path did between two snapshots: its protection, its interface, and its capture."""
+    """One end of a path between two snapshots: its protection, its interface, and its capture."""
 
     name: str
     out: Carried
@@ -180,7 +185,7 @@ class End:
     fragments_sent: int
     fragments_received: int
     due: Due
-    """What the capture of what it sent has to hold."""
+    """The packets that its capture must have of what it sent."""
     segments: tuple[Segments | None, Segments | None]
     faults: tuple[str, ...]
     rekeys: int
@@ -223,7 +228,7 @@ def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Se
 
 
 def collect(watched: Watched, before: Snapshot, after: Snapshot) -> list[Seen]:
-    """What the captures of both ends have seen of a cell, with all that its counters say was sent."""
+    """What the captures of both ends have seen of a cell, up to all that its counters say was sent."""
     seen = watched.capture.look()
     until = time.monotonic() + SETTLE_S + 2e-6 * watched.path.profile.path_delay_us
     while watched.layer is not None and time.monotonic() < until:
@@ -237,12 +242,12 @@ def collect(watched: Watched, before: Snapshot, after: Snapshot) -> list[Seen]:
 
 
 def _lost(end: End, peer: End) -> int:
-    """How many of the protected packets that an end sent the other did not get."""
+    """How many of the protected packets that an end sent did not reach the other."""
     return max(0, end.out.packets - peer.into.packets)
 
 
 def _lacks_samples(end: End, peer: End) -> bool:
-    """Whether a capture lacks more of what was due than the link can have lost before it passed."""
+    """Whether a capture lacks more of its due packets than the link can have lost before them."""
     excused = min(_lost(end, peer), -(-end.samples_due // 2))
     return end.samples_missing > excused
 
@@ -259,7 +264,7 @@ def judge(
     """Compare what fio moved with what the path saw; ``seen`` is what ``collect`` collected.
 
     Returns the proof and the reasons why it fails (empty: it holds). Data that fio read flows from target to
-    initiator, and has to be covered by that direction's counters at both ends.
+    initiator, and that direction's counters at both ends must cover it.
     """
     path, layer, capture = watched.path, watched.layer, watched.capture
     near, far = _ends(watched, before, after, seen)
@@ -281,8 +286,8 @@ def judge(
         reasons += end.faults
         if end.into.bytes < got or end.out.bytes < gave:
             reasons.append(
-                f"{moved}, but {layer.title} brought the {end.name} only {end.into.bytes} and took from it "
-                f"only {end.out.bytes}"
+                f"{moved}, but {layer.title} carried only {end.into.bytes} to the {end.name} and only "
+                f"{end.out.bytes} from it"
             )
     reasons += _unprotected_frames(path, layer, near, far, proof)
     reasons += [reason for balance in balances for reason in balance.reasons(layer.title)]
@@ -292,7 +297,7 @@ def judge(
 def of_all(proofs: Sequence[Proof]) -> Proof:
     """The proof of a path from those of its layers, the outermost first.
 
-    All have to have carried everything, so what counts is the one that carried least.
+    Each layer must have carried everything, so the one that carried least counts.
     """
     outermost = proofs[0]
     if len(proofs) == 1:
@@ -334,31 +339,31 @@ def _proof(near: End, far: End, capture: Capture, balances: Sequence[Balance]) -
 
 
 def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof: Proof) -> Iterator[str]:
-    """What the captures at both ends have that a protected path may not have, or lack."""
+    """Reasons against a protected column: frames that may not be on the link, or packets that are missing."""
     if proof.cleartext_segments:
         yield f"{proof.cleartext_segments} cleartext segments of the portal were on the link"
     if proof.other_frames:
-        yield f"{proof.other_frames} frames on the link were neither {layer.title} nor IKE, ARP or their like"
+        yield f"{proof.other_frames} frames on the link were neither {layer.title} nor IKE, ARP or the like"
     for end, peer in ((near, far), (far, near)):
         if _lacks_samples(end, peer):
             yield (
                 f"the capture of what the {end.name} sent lacks {end.samples_missing} of the "
-                f"{end.samples_due} {layer.title} packets that were due in it"
+                f"{end.samples_due} {layer.title} packets that must be in it"
             )
     if not path.is_shared:
         return
     for end in (near, far):
         if None in end.segments or len({each.port for each in end.segments if each}) != 1:
             yield (
-                f"one connection to the portal was expected at the {end.name} from the beginning of the cell "
-                "to its end, and ss tells of none or of another"
+                f"expected one connection to the portal at the {end.name} from the beginning of the cell to "
+                "its end, found none or another (ss)"
             )
 
 
 def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved: int) -> Iterator[str]:
-    """What speaks against an unprotected column: ESP, or a capture that does not see what is in clear."""
+    """Reasons against an unprotected column: ESP on the link, or a capture that does not see cleartext."""
     esp = sum(end.seen.sampled for end in ends)
-    # On a shared path it may be another column's, or somebody else's.
+    # On a shared path ESP may belong to another column, or to somebody else.
     if esp and not path.is_shared:
         yield f"IPsec is off, but {esp} ESP packets were on the link"
     one_in = PRIMES[capture.one_in]
@@ -368,16 +373,16 @@ def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved:
             yield f"the capture of what the {end.name} sent lacks the beginning of the portal's connection"
         elif not end.seen.cleartext and frames > ENOUGH_SAMPLES * one_in:
             yield (
-                f"the {end.name} sent {frames} frames or more, and the capture of one in {one_in} holds none "
-                "of the portal's"
+                f"expected the portal's TCP segments in the capture of what the {end.name} sent, found none: "
+                f"it keeps one of {one_in}, of {frames} frames or more"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """What one end counted in one direction less what accounts for it; ``bytes`` is None if it is not known.
+    """What one end counted in one direction minus what accounts for it; ``bytes`` is None if unknown.
 
-    Up to ``tolerated`` frames, and as many bytes as these have at most, may be on the way.
+    Up to ``tolerated`` frames may be on the way, with at most ``frame_bytes`` each.
     """
 
     what: str
@@ -392,8 +397,8 @@ class Balance:
         if self.frames > self.tolerated or is_more:
             size = "" if self.bytes is None else f" ({max(0, self.bytes)} bytes)"
             yield (
-                f"{self.what} {max(0, self.frames)} {self.units}{size} more than {title} and what comes "
-                f"before it account for; {self.tolerated} may be on the way"
+                f"{self.what} {max(0, self.frames)} {self.units}{size} that neither {title} nor what comes "
+                f"before it accounts for; {self.tolerated} may be on the way"
             )
 
 
@@ -414,7 +419,7 @@ def _balances(watched: Watched, layer: Layer, near: End, far: End) -> Iterator[B
             watched,
             layer,
         )
-        # What the peer sent in clear comes in here, and what routers and switches say.
+        # What the peer sent in clear is received here, and so is what routers and switches send.
         clear_frames += peer.seen.clear_frames
         clear_bytes += peer.seen.clear_bytes
         yield _balance(
@@ -439,10 +444,10 @@ def _balance(
     watched: Watched,
     layer: Layer,
 ) -> Balance:
-    """What an interface counted one way, without what was seen in clear, against the layer.
+    """What an interface counted one way, without what was seen in clear, compared with the layer.
 
-    ``lost`` packets were counted by the sender and not by the receiver's protection: its interface may have
-    counted them.
+    The sender counted the ``lost`` packets and the receiver's protection did not; the receiver's interface
+    may have counted them.
     """
     left = None
     most = layer.frame_bytes(carried, fragments, watched.header_bytes)
@@ -458,7 +463,7 @@ def _balance(
 
 
 def _connection(end: End) -> Iterator[Balance]:
-    """The portal's segments against the layer, which on a link of others' as well carries nothing else.
+    """The portal's segments compared with the layer, which carries nothing else on a link that others use.
 
     A segment is counted before it is protected, also when it is sent again.
     """

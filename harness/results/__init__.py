@@ -1,1 +1,1 @@
-"""What a run writes, what can be read as results, and what its raw outputs have beside the records."""
+"""What a run writes, what can be read as results, and what its raw outputs add to the records."""

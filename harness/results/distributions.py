@@ -1,7 +1,7 @@
-"""Latencies of all I/Os of a cell, from the tools' own outputs that its records name.
+"""Latencies of all I/Os of a cell, from the tools' outputs that its records name.
 
-Records hold percentiles of each repeat; those of all repeats together need the histograms, which
-fio's json+ in ``raw/`` has (``harness.analysis.histogram``).
+Records have percentiles of each repeat. Percentiles over all repeats need the histograms, which fio's json+
+in ``raw/`` has (``harness.analysis.histogram``).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from harness.parse.files import read_bytes
 from harness.results.store import FIO_SOURCE
 
 _OUTPUTS = ("fio.json", "fio-client.txt")
-"""What fio prints of one host, and of several at once."""
+"""The files with fio's output: for one host, and for several at once."""
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """Latencies of ``merged`` of a cell's ``repeats`` that count: those whose histograms were found."""
+    """The latencies of a cell. ``merged`` of the ``repeats`` that count have a histogram."""
 
     histogram: Histogram
     merged: int
@@ -32,10 +32,10 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_cell(records: Iterable[Record], folders: Mapping[str, Path], *, writes: bool) -> Distribution | None:
-    """The reads or writes of all repeats that are ok and undisturbed; None if no histogram of them is there.
+    """The reads or writes of all ok and undisturbed repeats; None if there is no histogram of them.
 
-    ``folders`` are those of the runs, by run id. Total and completion latencies are not mixed: of two
-    kinds, that of the first repeat counts.
+    ``folders`` are those of the runs, by run id. Total and completion latencies are not mixed: if there are
+    both, the kind of the first repeat counts.
     """
     good = disturbance.quiet(records)
     found: dict[fio.Kind, list[Histogram]] = {}
@@ -49,14 +49,15 @@ def of_cell(records: Iterable[Record], folders: Mapping[str, Path], *, writes: b
 
 
 def _of_record(record: Record, folders: Mapping[str, Path], *, writes: bool) -> dict[fio.Kind, Histogram]:
-    """By kind of latency; empty if a part of the record has none: the rest would misstate the whole."""
+    """By kind of latency. Empty if a part of the record has no histogram: the others would misstate the
+    whole."""
     parts: dict[fio.Kind, list[Histogram]] = {}
     for file in _outputs(record, folders):
         try:
-            # What the user named may be a link; what a record names may not.
+            # A path that the user named may be a symbolic link; one that a record names may not.
             jobs = fio.parse(read_bytes(file, follow=record.source == FIO_SOURCE)).jobs
         except UsageError:
-            return {}  # the record stands on its own; a picture of it needs what is gone
+            return {}  # the record is still valid; only a picture of it needs the missing file
         for job in jobs:
             if record.source == FIO_SOURCE and (job.name.strip() or file.stem) != record.workload:
                 continue
@@ -70,7 +71,7 @@ def _of_record(record: Record, folders: Mapping[str, Path], *, writes: bool) -> 
 
 
 def _outputs(record: Record, folders: Mapping[str, Path]) -> list[Path]:
-    """fio's outputs of a record. A name that leads out of the run's folder is passed over."""
+    """fio's outputs of a record. A name that leads out of the run's folder is ignored."""
     if record.source == FIO_SOURCE:
         return [file for name in record.raw if (file := Path(name)).is_file()]
     folder = folders.get(record.run_id)

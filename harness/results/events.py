@@ -1,6 +1,6 @@
-"""What a run in its testbed tells the outside, live: one JSON object a line in ``events.jsonl``.
+"""What a run in its testbed reports to the outside, live: one JSON object a line in ``events.jsonl``.
 
-A file, because appending to it never waits for a reader and survives the testbed.
+It is a file, because appending to it never waits for a reader, and it survives the testbed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.model import Status
 
 
 class Phase(msgspec.Struct, frozen=True, tag_field="event", tag="phase"):
-    """Something is brought up or taken down."""
+    """The run brings something up or takes it down."""
 
     text: str
 
@@ -29,9 +29,9 @@ class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-star
 
 
 class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"):
-    """``fio_ns``: what fio measured for; ``fio_began_ago_s``: how long ago it began to do so.
+    """``fio_ns``: how long fio measured; ``fio_began_ago_s``: how long ago it began to.
 
-    ``disturbed``: by whom, None if it was not. A cell that was may begin and end again.
+    ``disturbed``: who disturbed the cell, or None. A disturbed cell may start and end again.
     """
 
     key: str
@@ -43,7 +43,7 @@ class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"
 
 
 class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-withdrawn"):
-    """A cell that had ended ok is invalid, by what has been seen since."""
+    """A cell that had ended ok is invalid, because of what was seen since."""
 
     key: str
     reason: str
@@ -58,13 +58,13 @@ class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
-    """Everything has been taken down; ``leaks`` says what could not be."""
+    """The run has taken everything down; ``leaks`` lists what it could not."""
 
     leaks: tuple[str, ...]
 
 
 def ago_s(unix_s: float) -> float:
-    """How long ago it was, as far as the clock was not set since; 0 if it is ahead of us by now."""
+    """How long ago that was, if the clock was not set since; 0 if it lies in the future by now."""
     return max(0.0, time.time() - unix_s)
 
 
@@ -75,7 +75,7 @@ Emit = Callable[[Event], None]
 def writer(path: Path) -> Emit:
     """An ``Emit`` that appends to a file, each event in one write.
 
-    A full disk loses events, not the run: what cannot be told is still taken down.
+    A full disk loses events, but not the run: what cannot be reported is still taken down.
     """
 
     def emit(event: Event) -> None:
@@ -93,7 +93,7 @@ class Reader:
         self._offset = start
 
     def read(self) -> list[Event]:
-        """The events since the last call; a line not yet whole is left for the next."""
+        """The events since the last call; an incomplete line is left for the next call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

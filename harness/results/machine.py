@@ -1,6 +1,7 @@
-"""What is known of the machines below a run, out of its environment: for tables, reports and exports.
+"""What is known of a run's machines, from its environment: for tables, reports and exports.
 
-In the lab that is the machine that it was booted on, else each host's own (``harness.observe.environment``).
+In the lab that is the machine that the lab runs on; otherwise it is each host's own
+(``harness.observe.environment``).
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Any
 import msgspec
 
 MACHINE = "machine"
-"""Where the environment has what is known of the machine below a lab."""
+"""The environment's key for the machine that the lab runs on."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a machine that a run was made on, as its environment has it; None: not known.
+    """What is known of a machine that a run was made on, as in its environment. None means unknown.
 
-    ``frequency_mhz`` is the mean of its processors at the start, and ``load`` how many programs ran or wanted
-    to in the minute before, on average.
+    ``frequency_mhz`` is the mean of its processors at the start. ``load`` is how many programs ran or wanted
+    to run in the minute before, on average.
     """
 
     processor: str | None = None
@@ -32,7 +33,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     distribution: str | None = None
 
     def in_words(self) -> str:
-        """In one line, what is not known left out."""
+        """The known facts in one line."""
         known = (
             (self.processor, "{}"),
             (self.cores, "{} processors"),
@@ -48,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_of(environment: Mapping[str, Any], host: str) -> Machine:
-    """The machine that a host of a run is, or that the lab is on. What is no fact is not known."""
+    """The machine of a host of a run, or the one that the lab runs on. What is not a fact is unknown."""
     hosts = environment.get("hosts")
     facts = environment.get(MACHINE, hosts.get(host) if isinstance(hosts, Mapping) else None)
     if not isinstance(facts, Mapping):
@@ -69,7 +70,7 @@ def machine_of(environment: Mapping[str, Any], host: str) -> Machine:
 
 
 def machines_of(environment: Mapping[str, Any]) -> dict[str, Machine]:
-    """All machines of a run, by the names of the hosts that each is; hops are none."""
+    """All machines of a run, by the names of their hosts; hops are not included."""
     hosts = environment.get("hosts")
     known = hosts if isinstance(hosts, Mapping) else {}
     names = [name for name, facts in known.items() if isinstance(facts, Mapping) and "address" not in facts]
@@ -84,7 +85,7 @@ def _text(value: object) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """A quantity that a machine may have; None for what is none."""
+    """A quantity that a machine may have; None for anything else."""
     try:
         found = float(value) if isinstance(value, int | float | str) else -1.0
     except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""Bandwidth over the time of a measurement: fio's own log, which stands beside its output.
+"""Bandwidth over the time of a measurement, from fio's own log beside its output.
 
-Not of several initiators at once (fio's client writes what comes from servers under names of its own), and
-not in virtual time, where nothing may be done that a run without it would not do.
+There is none with several initiators at once (fio's client writes the servers' logs under names of its own),
+and none in virtual time, where writing a log would change the run.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ WARMING_UP = (
 )
 
 ROUND_S = 1.0
-"""The least time of one of the five rounds: in a shorter one a few slow I/Os count for too much."""
+"""The least time of one of the five rounds: in a shorter one, a few slow I/Os count too much."""
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
     """The bandwidth of a cell in intervals of ``interval_s``: the median of its ``repeats``, in bytes/s.
 
-    ``low`` and ``high`` are the lowest and the highest repeat in each. ``fifths`` are the means of the
-    median in five equal parts of the time, and ``state`` is what they say; ``settled_s`` is the time until
-    five rounds of a second in a row were steady. The last two are None for less than five seconds, and
-    ``settled_s`` if there were no such rounds.
+    ``low`` and ``high`` are the lowest and the highest repeat in each interval. ``fifths`` are the means of
+    the median in five equal parts of the time, and ``state`` is their assessment. ``settled_s`` is the time
+    until five rounds of a second in a row were steady. The last two are None for less than five seconds;
+    ``settled_s`` is also None if there were no such rounds.
     """
 
     repeats: int
@@ -60,7 +60,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
 def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
     """Mean bandwidth in each of ``count`` equal parts of the time from the start, in bytes/s.
 
-    fio's intervals are as long as the machine had time for: parts are cut out of what they add up to.
+    fio's intervals vary with how busy the machine was, so the parts are cut out of their running sum.
     """
     times, moved = [0.0], [0.0]
     for sample in samples:
@@ -80,7 +80,7 @@ def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
 
 
 def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """``NOT_STEADY`` or ``WARMING_UP``; nothing of a measurement that is too short to tell (5 s)."""
+    """``NOT_STEADY`` or ``WARMING_UP``; empty for a measurement that is too short to tell (5 s)."""
     rounds = _rounds(samples)
     if not any(rounds) or _state(samples).attained:
         return ()
@@ -89,7 +89,7 @@ def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
 
 
 def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | None:
-    """The logs of all repeats that are ok and undisturbed, as far as they go together; None if there is none.
+    """The logs of all ok and undisturbed repeats, as far as they match; None if there is none.
 
     ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for.
     """
@@ -120,9 +120,9 @@ def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | 
 
 
 def _rounds(samples: Sequence[Sample]) -> list[float]:
-    """Rounds of ``ROUND_S`` or a little more; none if there would be too few of them, or of samples."""
+    """Rounds of ``ROUND_S`` or a little more; none if there are too few of them, or too few samples."""
     end_s = samples[-1].end_ns / 1e9 if samples else 0.0
-    # fio's last interval ends a moment before the time that was asked for.
+    # fio's last interval ends a moment before the time that it was given.
     count = min(int(1.01 * end_s / ROUND_S), len(samples))
     return parts(samples, count, end_s) if count >= steady.WINDOW else []
 
@@ -132,7 +132,7 @@ def _state(samples: Sequence[Sample]) -> SteadyState:
 
 
 def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]] | None:
-    """Interval in ms and samples; None without a log that is one: its picture is left out, no more."""
+    """Interval in ms and samples; None without a valid log: then only the picture is missing."""
     log = store.raw_file(record, folders, LOG)
     job = store.raw_file(record, folders, "job.fio")
     if log is None or job is None:

@@ -1,8 +1,8 @@
-"""What a plan can be: held against each one that is read, since somebody else may have written it.
+"""What a plan may contain. Each plan that is read is checked, because somebody else may have written it.
 
-``plan`` makes them of what a user typed. One that comes in a folder of results passes the same checks, so it
-names no option of fio, no word of charon's configuration and no file name that could not have been typed. And
-whatever of it leads out of the lab has to be typed again by whoever goes on with it (``outside``).
+``plan`` makes plans from what a user typed. A plan in a folder of results must pass the same checks. So it
+cannot name an option of fio, a word of charon's configuration or a file that could not have been typed.
+Whoever resumes it must also type again all options that reach outside the lab (``outside``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HINT = "restore the file from a copy, or measure again"
 
 
 def check(plan: Plan, source: str) -> None:
-    """UsageError, naming ``source`` and the field, for a plan that nobody could have asked for."""
+    """UsageError, naming ``source`` and the field, for a plan that nobody could have typed."""
     within = functools.partial(_within, source)
     at = functools.partial(_at, source)
     with at("run_id"):
@@ -94,7 +94,7 @@ def _refuse(source: str, above: str, key: str, message: str, hint: str = _HINT) 
 
 @contextlib.contextmanager
 def _at(source: str, field: str) -> Iterator[None]:
-    """What is refused within is refused of a field."""
+    """Add the field to an error from within."""
     try:
         yield
     except UsageError as error:
@@ -121,14 +121,14 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
     named: list[tuple[str, str | None]] = [("link", column.link), ("transport", column.transport)]
     for field, name in (*named, *(("protection", each) for each in column.protection)):
         if name not in known[field]:
-            found = f"expected one that the plan describes, found {shown(str(name))}"
+            found = f"expected a name that the plan describes, found {shown(str(name))}"
             raise _refuse(source, "columns, ", field, found)
     with _at(source, "columns, protection"):
         stack.check(column.protection)
     if column.link == LINK_LOCAL and column.protection:
         raise _refuse(source, "columns, ", "protection", "the local disk has no path to protect, found some")
     if plan.probing and column.link == LINK_LOCAL:
-        raise _refuse(source, "columns, ", "link", "probes need a network, found local")
+        raise _refuse(source, "columns, ", "link", "expected a network for probes, found local")
 
 
 def _check_storage(plan: Plan, source: str) -> None:
@@ -137,7 +137,7 @@ def _check_storage(plan: Plan, source: str) -> None:
             with _at(source, field):
                 check_backing(backing)
     if plan.backing.path is not None and plan.testbed is TestbedKind.LAB:
-        raise _refuse(source, "backing.", "path", "the lab has storage of its own, found a path")
+        raise _refuse(source, "backing.", "path", "expected no path, because the lab has its own storage")
     if plan.local_device is not None and plan.local_device.path is None:
         raise _refuse(source, "local_device.", "path", "expected a path, found none")
     if plan.disk is not None:
@@ -147,7 +147,7 @@ def _check_storage(plan: Plan, source: str) -> None:
 
 
 def check_backing(backing: Backing) -> None:
-    """UsageError for storage that cannot be: its size, or its path."""
+    """UsageError for impossible storage: by its size, or by its path."""
     size, path = backing.size_bytes, backing.path
     if size % MIB or not SMALLEST_BACKING_BYTES <= size <= LARGEST:
         raise UsageError(
@@ -158,7 +158,7 @@ def check_backing(backing: Backing) -> None:
     if ((backing.kind is BackingKind.BLOCK) and path is None) or (
         backing.kind is BackingKind.RAMDISK and path
     ):
-        raise UsageError(f"expected a path of file and block alone, found {backing.kind} and {path}")
+        raise UsageError(f"expected a path only for file and block, found {backing.kind} and {path}")
     if path is not None and not (path.startswith("/") and path.isprintable()):
         raise UsageError(f"expected an absolute path, found {shown(path)}")
     if backing.destroy not in (None, path):
@@ -174,12 +174,12 @@ def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
             _same(plan.testbed, TestbedKind.MACHINES)
             profiles.real_link(_typed(link))
         if link.portal is not None:
-            ipaddress.IPv4Address(link.portal)  # as real_link() has seen
+            ipaddress.IPv4Address(link.portal)  # as real_link() checks
     profiles.check_link(link, functools.partial(_refuse, source, f"links.{name}."))
 
 
 def _typed(link: LinkProfile) -> str:
-    """A link of a real interface as it is typed."""
+    """A link over a real interface, as it is typed."""
     return f"{link.name}={link.interface}{f'@{link.portal}' if link.portal else ''}"
 
 
@@ -192,16 +192,16 @@ def _check_testbed(plan: Plan, source: str) -> None:
         ("kernels_apart", plan.kernels_apart),
     ):
         if is_there and not is_lab:
-            raise _refuse(source, "", field, f"is for the lab, and the testbed is {plan.testbed}")
+            raise _refuse(source, "", field, f"expected the testbed lab, found {plan.testbed}")
     if (plan.virtual_time or plan.disk is not None) and plan.lab_kernel is not LabKernel.OWN:
         raise _refuse(source, "", "lab_kernel", "expected the lab's own, found another")
     machines = plan.machines
     if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):
-        raise _refuse(source, "", "machines", f"expected them of real machines, found {plan.testbed}")
+        raise _refuse(source, "", "machines", f"expected with real machines only, found {plan.testbed}")
     if plan.local_device is not None and plan.testbed is not TestbedKind.MACHINES:
-        raise _refuse(source, "", "local_device", f"is for real machines, and the testbed is {plan.testbed}")
+        raise _refuse(source, "", "local_device", f"expected real machines, found the testbed {plan.testbed}")
     if plan.hops and is_lab:
-        raise _refuse(source, "", "hops", "are for real machines, and the testbed is the lab")
+        raise _refuse(source, "", "hops", "expected real machines, found the testbed lab")
     _within(source, "hops", len(plan.hops), 0, MOST_HOPS)
     if machines is not None:
         _within(source, "machines.initiators", len(machines.initiators), 1, MOST_INITIATORS)
@@ -221,15 +221,15 @@ def _check_testbed(plan: Plan, source: str) -> None:
 
 
 def default_file(run_id: str) -> str:
-    """The file that a run makes behind its target on a real machine, if no storage is named."""
-    return f"/var/tmp/harness-{run_id}.img"  # noqa: S108 -- of that run alone, and new
+    """The file behind the target that a run makes on a real machine, if no storage is named."""
+    return f"/var/tmp/harness-{run_id}.img"  # noqa: S108 -- new, and used by that run alone
 
 
 Option = tuple[str, str]
 
 
 def outside(plan: Plan) -> list[Option]:
-    """What of a plan leads out of the lab, as options of ``harness run`` and ``harness probe``."""
+    """The parts of a plan that reach outside the lab, as options of ``harness run`` and ``harness probe``."""
     found: list[Option] = []
     if plan.testbed is TestbedKind.HOST:
         found.append(("--testbed", TestbedKind.HOST))
@@ -249,14 +249,14 @@ def outside(plan: Plan) -> list[Option]:
 
 
 def resume_command(plan: Plan, name: str) -> str:
-    """The command that goes on with a run, whole; ``name`` is its id or folder."""
+    """The complete command that resumes a run; ``name`` is its id or folder."""
     words = ["harness", "probe" if plan.probing else "run", "--resume", name]
     return shlex.join([*words, *(word for option in outside(plan) for word in option)])
 
 
 def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
-    """UsageError unless all that leads out of the lab was typed, and nothing else."""
-    # What is the default, or no more than the lab, may be typed and need not.
+    """UsageError unless all options that reach outside the lab were typed, and no others."""
+    # Defaults, and what stays within the lab, may be typed but need not be.
     given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL)}
     if plan.machines is not None and plan.machines.initiators == (remote.LOCAL,):
         given -= {("--initiator", remote.LOCAL)}
@@ -265,13 +265,13 @@ def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
         return
     if not wanted:
         raise UsageError(
-            "a resumed run goes on as it was planned, but other options were given as well",
+            "expected no other options with --resume, because a resumed run follows its plan",
             hint="leave them out, or begin a new run without --resume",
         )
     raise UsageError(
-        f"the plan of {printable(name)} leads out of the lab, to {_listed(wanted)}; all of that is typed "
-        f"again, and nothing else, but found {_listed(given) or 'nothing'}",
-        hint=f"if it is what you want: {printable(resume_command(plan, name))}",
+        f"the plan of {printable(name)} reaches outside the lab: expected exactly the options "
+        f"{_listed(wanted)}, found {_listed(given) or 'none'}",
+        hint=f"if you want that: {printable(resume_command(plan, name))}",
     )
 
 

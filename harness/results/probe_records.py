@@ -1,6 +1,6 @@
-"""What came of a probe: the types in ``results/<run id>/probes/<key>.json``.
+"""Records of probes: the types in ``results/<run id>/probes/<key>.json``.
 
-Every kind of probe has a struct of its figures. What a tool did not tell is None.
+Every kind of probe has a struct for its figures. What a tool did not report is None.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from harness.model.ranges import Amount, Count
 
 
 class PingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="ping"):
-    """``load_bit_s`` is what TCP carried meanwhile, if it was to."""
+    """``load_bit_s`` is what TCP carried during the pings, if the probe loads the path."""
 
     round_trips: RoundTrips
     load_bit_s: Amount | None = None
 
 
 class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
-    """Both ends' accounts. ``received_bit_s`` is the goodput; the rest is what the sender's kernel knew.
+    """Both ends' reports. ``received_bit_s`` is the goodput; the rest is what the sender's kernel knew.
 
-    Rates are of payload. ``rtt_*`` are the kernel's smoothed round trips under this very load (tcp_info).
+    Rates are those of the payload. ``rtt_*`` are the kernel's smoothed round trips under this very load
+    (tcp_info).
     """
 
     sent_bytes: Count | None
@@ -48,7 +49,7 @@ class TcpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
 
 
 class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
-    """What was sent, and what the receiver saw of it."""
+    """What was sent, and what the receiver got of it."""
 
     sent_bit_s: Amount | None
     received_bit_s: Amount | None
@@ -60,10 +61,10 @@ class UdpFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp"):
 
 
 class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
-    """So many processes at once: requests sent and answered, and the sum of their answers a second.
+    """One number of processes at once: requests sent and answered, and the sum of their replies per second.
 
-    ``counted_per_s`` are the packets that the target's interface received and sent, whosever they were.
-    ``gap_us`` is between two requests of one process; None: as fast as they are answered (ping -f).
+    ``counted_per_s`` are all packets that the target's interface received and sent, whoever sent them.
+    ``gap_us`` is the time between two requests of one process; None: as fast as they are answered (ping -f).
     """
 
     at_once: Count
@@ -78,8 +79,8 @@ class FloodStep(msgspec.Struct, frozen=True, kw_only=True):
 class PacketRateFigures(msgspec.Struct, frozen=True, kw_only=True, tag="packet-rate"):
     """The steps, and what follows from the best of them.
 
-    ``packets_per_s`` counts each answer and the request that it shows to have arrived: twice the answers,
-    where nothing was lost. With losses it is None, since requests may have arrived whose answers did not.
+    ``packets_per_s`` counts each reply and the request that it proves to have arrived: twice the replies, if
+    nothing was lost. With losses it is None, because requests may have arrived whose replies were lost.
     ``is_saturated``: more processes at once brought no more.
     """
 
@@ -101,7 +102,7 @@ class HopRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwarding"):
-    """What the initiator sent, and what came out on the far side, by the interfaces' counters."""
+    """What the initiator sent, and what came out at the far end, by the interfaces' counters."""
 
     offered_per_s: Amount
     arrived_per_s: Amount
@@ -110,7 +111,7 @@ class ForwardingFigures(msgspec.Struct, frozen=True, kw_only=True, tag="forwardi
 
 
 class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-latency"):
-    """Round trips that came back. ``mean_ns`` is the time of all of them, divided by their number."""
+    """Round trips that came back. ``mean_ns`` is the total time divided by their number."""
 
     round_trips: Count
     lost: Count
@@ -124,7 +125,7 @@ class UdpLatencyFigures(msgspec.Struct, frozen=True, kw_only=True, tag="udp-late
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """What encrypting, or decrypting, ``short_bytes`` and ``long_bytes`` took: on a line through both."""
+    """The times to encrypt, or decrypt, ``short_bytes`` and ``long_bytes``: two points of a line."""
 
     short_bytes: Count
     short_ns: Amount
@@ -137,16 +138,16 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each_packet_ns(self) -> float:
-        """What a packet takes besides its bytes."""
+        """The time of a packet besides that of its bytes."""
         return max(0.0, self.short_ns - self.short_bytes * self.each_byte_ns)
 
 
 class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
-    """A cipher in the kernel that is these ends of the path, with its driver there (/proc/crypto).
+    """A cipher in the kernel of these ends of the path, with its driver there (/proc/crypto).
 
-    ``encrypt`` and ``decrypt`` have the check in them. System call and copying are subtracted: what they take
-    by themselves was measured beside them, in ``turns``. Times are undisturbed; all of it together took
-    ``stretch`` times as long, for what others on the machine took.
+    ``encrypt`` and ``decrypt`` include the integrity check. The cost of system call and copies was measured
+    beside them, in ``turns``, and is subtracted. Times are undisturbed; in all they took ``stretch`` times as
+    long, because other programs used the machine.
     """
 
     ends: tuple[str, ...]
@@ -159,7 +160,7 @@ class KernelCipher(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CipherFigures(msgspec.Struct, frozen=True, kw_only=True, tag="cipher"):
-    """What the ciphers of a proposal take by themselves, in each kernel of the path."""
+    """The stand-alone ciphers of a proposal, in each kernel of the path."""
 
     kernels: tuple[KernelCipher, ...]
 
@@ -178,12 +179,11 @@ Figures = (
 class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One probe of one path, once: ``results/<run id>/probes/<key>.json``.
 
-    Only a record whose status is ok has figures that stand for something; ``raw`` are the tools' outputs in
-    the run's folder, unmodified. ``processors``, ``interfaces`` and ``others`` are of the time the tools ran,
-    ``unseen`` the hops of which they are not known, each with the reason.
-    ``protected_bytes`` is what protection carried by the counters of the end that counted less, None
-    without any.
-    ``is_beside`` marks what ``harness run`` measured on the way, for a shorter time than a probe of its own.
+    Only a record with status ok has figures that may be used. ``raw`` are the tools' outputs in the run's
+    folder, unmodified. ``processors``, ``interfaces`` and ``others`` cover the time in which the tools ran.
+    ``unseen`` are the hops for which they are unknown, each with the reason. ``protected_bytes`` is what the
+    protection carried, by the counters of the end that counted less; None without any. ``is_beside`` marks a
+    probe that ``harness run`` made beside its cells, for a shorter time than ``harness probe`` would.
     """
 
     run_id: str

@@ -19,7 +19,7 @@ _DECODER = msgspec.json.Decoder(ProbeRecord)
 
 
 def save(folder: RunFolder, record: ProbeRecord) -> Path:
-    """Write the record of one probe, over an earlier one of the same key."""
+    """Write the record of one probe; it replaces an earlier one with the same key."""
     file = folder.path / FOLDER / f"{record.key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
@@ -27,7 +27,7 @@ def save(folder: RunFolder, record: ProbeRecord) -> Path:
 
 
 def load(folder: RunFolder) -> list[ProbeRecord]:
-    """All records of probes of a run, by name; UsageError names the first file that cannot be read."""
+    """All records of probes of a run, by name. UsageError names the first file that cannot be read."""
     return [_load(file) for file in folder.entries(FOLDER)]
 
 
@@ -38,7 +38,7 @@ def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
 
 def _load(file: Path) -> ProbeRecord:
     record = decode(_DECODER, "probe", file, read_bytes(file, follow=False))
-    if not isinstance(record.probe, Cipher):  # which has nothing to ask for
+    if not isinstance(record.probe, Cipher):  # a cipher probe has no parameters to check
         try:
             check(record.probe)
         except UsageError as error:

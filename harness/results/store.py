@@ -1,7 +1,7 @@
 """The store: what a run writes under ``results/<run id>/``, and everything that can be read as results.
 
-Files are described in ``docs/results.md``. Readers are strict: a record that cannot be read is an
-error that names the file, because a table that silently lacks it would still look complete.
+``docs/results.md`` describes the files. Readers are strict: a record that cannot be read is an error that
+names the file, because a table without that record would still look complete.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from harness.parse.fio import FioJob
 
 FIO_SOURCE = "fio"
-"""``Record.source`` of measurements that came as plain fio outputs."""
+"""``Record.source`` of measurements from plain fio outputs."""
 
 NOT_UNDERSTOOD = "(not understood)"
-"""The row of files in a folder that say they are fio's output and cannot be read as that."""
+"""The row of files in a folder that claim to be fio's output and cannot be read as that."""
 
 _FIO_MARK = b'"fio version"'
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
@@ -58,7 +58,7 @@ _SNIFFED_BYTES = 1 << 20
 
 
 class Versioned(Protocol):
-    """What a version of its own is written with."""
+    """A type whose files have the version in them."""
 
     @property
     def schema(self) -> int: ...
@@ -74,11 +74,11 @@ class _Versioned(msgspec.Struct):
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes ``data`` so that ``path`` holds either all of it or what it held before, even after a power cut.
+    """Write ``data`` so that ``path`` holds either all of it or what it held before, even after a power cut.
 
-    A file that is there keeps its mode. Fails with OSError (full, read-only), leaving nothing behind.
+    An existing file keeps its mode. Fails with OSError (full, read-only), and leaves nothing behind.
     """
-    # Of a name that nobody could have made a link of beforehand.
+    # The name is new, so nobody can have made a link of that name beforehand.
     scratch = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         made = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -92,7 +92,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError:
         scratch.unlink(missing_ok=True)
         raise
-    # The new name is durable only once the folder itself is on the disk: fsync(2).
+    # The new name is durable only after the folder itself is on the disk: fsync(2).
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -101,10 +101,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_out(path: Path, data: bytes) -> None:
-    """Writes ``data`` where a user wants it: a file as ``write_atomically``, into a device or pipe as it is.
+    """Write ``data`` where a user wants it: to a file as in ``write_atomically``, to a device or pipe as it
+    is.
 
-    A link is not followed, for somebody else may have planted it; those in /dev are the system's. OSError if
-    that is no place to write to.
+    Symbolic links are not followed, because somebody else may have planted them; those in /dev are the
+    system's. OSError if it is not possible to write there.
     """
     try:
         mode = path.lstat().st_mode
@@ -119,7 +120,7 @@ def write_out(path: Path, data: bytes) -> None:
         return
     if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, f"it is {kind_of(mode)}")
-    # A pipe that nobody reads is not waited for.
+    # Do not wait for a pipe that nobody reads.
     descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         os.set_blocking(descriptor, True)
@@ -129,15 +130,15 @@ def write_out(path: Path, data: bytes) -> None:
 
 
 def record_key(record: Record) -> str:
-    """File name stem of a record, that of the cell it measured."""
+    """File name stem of a record: the key of the cell that it measured."""
     return Cell(record.column, record.workload, record.repeat).key
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's folder, ``results/<run id>/``. Its sub-folders come into being when they are written to.
+    """One run's folder, ``results/<run id>/``. Its sub-folders are made when something is written to them.
 
-    It may be somebody else's: nothing in it is followed that is a link.
+    It may be somebody else's folder, so symbolic links in it are never followed.
     """
 
     path: Path
@@ -151,7 +152,7 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """The run's id, by its plan; without one, the folder's name."""
+        """The run's id, by its plan; without a plan, the folder's name."""
         return self.load_plan().run_id if self.has_plan else self.path.resolve().name
 
     @property
@@ -162,21 +163,23 @@ class RunFolder:
         self._write(self.path / "plan.json", msgspec.json.encode(plan))
 
     def load_plan(self) -> Plan:
-        """The plan; UsageError if it is missing, damaged, of a later version or could not be asked for."""
+        """The plan. UsageError if it is missing, damaged, of a later version, or could not have been
+        typed."""
         file = self.path / "plan.json"
         if not self.has_plan:
             raise UsageError(
-                f"{_shown(self.path)} has no plan.json, so it is no run's folder",
+                f"expected a run's folder, found no plan.json in {_shown(self.path)}",
                 hint="name a folder like results/RUN-ID",
             )
         plan = decode(_PLAN_DECODER, "plan", file, read_bytes(file, follow=False))
-        from harness.results import planned  # here: most of what reads results has no plan to read
+        from harness.results import planned  # here, because most readers of results do not read a plan
 
         planned.check(plan, _shown(file))
         return plan
 
     def require_plain(self) -> None:
-        """UsageError if there are links, hard or symbolic, pipes or devices: it is to be written to."""
+        """UsageError if the folder has links (hard or symbolic), pipes or devices: it is about to be written
+        to."""
         for folder, folders, files in os.walk(self.path, onerror=_raise):
             for name in (*folders, *files):
                 file = os.lstat(f"{folder}/{name}")
@@ -188,15 +191,15 @@ class RunFolder:
                     )
                 if stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
                     raise UsageError(
-                        f"{printable(f'{folder}/{name}')}: expected a file with one name, but it has "
-                        f"{file.st_nlink}: what is written to it would change the others too",
+                        f"{printable(f'{folder}/{name}')}: expected a file with one name, found one with "
+                        f"{file.st_nlink}: writing to it would change the others too",
                         hint=f"copy the folder and name the copy: cp -r {shlex.quote(str(self.path))} COPY",
                     )
 
     def save_environment(self, environment: dict[str, Any]) -> None:
         """``environment``: JSON types only; see docs/results.md for the keys.
 
-        What is known of the machine below a lab stays: whoever is in the lab does not know it.
+        What is known of the machine that the lab runs on stays: the lab itself does not know it.
         """
         kept = {}
         with contextlib.suppress(UsageError):
@@ -204,7 +207,7 @@ class RunFolder:
         self._write(self.path / "environment.json", msgspec.json.encode({**kept, **environment}))
 
     def load_environment(self) -> dict[str, Any]:
-        """The environment, empty if the run ended before it was known."""
+        """The environment; empty if the run ended before it was known."""
         file = self.path / "environment.json"
         if not os.path.lexists(file):
             return {}
@@ -215,37 +218,37 @@ class RunFolder:
             raise _damaged(file, "environment", data, error) from error
 
     def save_record(self, record: Record) -> Path:
-        """Writes the record of one cell and repeat, over an earlier one of the same cell."""
+        """Write the record of one cell and repeat; it replaces an earlier one of the same cell."""
         file = self.path / "cells" / f"{_safe(record_key(record))}.json"
         self._write(file, msgspec.json.encode(record))
         return file
 
     def record_files(self) -> list[Path]:
-        """The records' files in the order of their names."""
+        """The records' files, ordered by name."""
         return self.entries("cells")
 
     def entries(self, kind: str) -> list[Path]:
-        """The JSON files in a folder of the run's, in the order of their names; none if it is not there."""
+        """The JSON files in a sub-folder of the run's, ordered by name; none if there is no such folder."""
         folder = self.path / kind
         if not os.path.lexists(folder):
             return []
         if folder.is_symlink() or not folder.is_dir():
             raise UsageError(
                 f"{_shown(folder)}: expected a folder, found {kind_of(folder.lstat().st_mode)}",
-                hint="nothing in a run's folder is a link: copy what it leads to",
+                hint="a run's folder may not have links: copy what it points to",
             )
         return [file for file in _entries(folder) if file.name.endswith(".json")]
 
     def has_records(self) -> bool:
-        """Whether anything was measured, of cells or of probes (``harness.results.probe_store``)."""
+        """Whether anything was measured, cells or probes (``harness.results.probe_store``)."""
         return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
 
     def load_records(self) -> list[Record]:
-        """All records so far; UsageError, naming the file, for the first one that cannot be read."""
+        """All records so far. UsageError, naming the file, for the first one that cannot be read."""
         return [load_record(file, follow=False) for file in self.record_files()]
 
     def raw_folder(self, cell_key: str) -> Path:
-        """The folder for the unmodified outputs of the tools that measured a cell; it is made."""
+        """The folder for the unmodified outputs of a cell's tools; it is made if it is missing."""
         folder = self.path / "raw" / _safe(cell_key)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -257,14 +260,14 @@ class RunFolder:
 
 
 def load_record(file: Path, *, follow: bool = True) -> Record:
-    """One record; UsageError if it is damaged, out of range or of a later version of the harness."""
+    """One record. UsageError if it is damaged, out of range or of a later version of the harness."""
     return _record(file, read_bytes(file, follow=follow))
 
 
 def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
-    """The raw output of that name which a record of a run lists, if it is there.
+    """The raw output of that name that a record of a run lists, if it is there.
 
-    ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is passed over.
+    ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is ignored.
     """
     folder = folders.get(record.run_id)
     listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
@@ -277,10 +280,10 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
 def open_results(paths: Sequence[Path | str]) -> list[Record]:
     """All records in ``paths``: run folders, folders of those, records, fio's JSON outputs, folders of them.
 
-    A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files
-    everything that names fio's version is read as its output; of the rest, ``*.json`` has to be a
-    record unless run folders stand beside it. UsageError names the first record that cannot be read,
-    and a path where there is nothing to read; a fio output in a folder that cannot be is an INVALID cell.
+    A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files, every
+    file that names fio's version is read as fio's output. Of the others, each ``*.json`` must be a record,
+    unless there are run folders beside it. UsageError names the first record that cannot be read, and a path
+    without anything to read. A fio output in a folder that cannot be read is an INVALID cell.
     """
     loose: list[Path] = []
     of_runs: list[Path] = []
@@ -293,7 +296,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
             raise UsageError(
                 f"{_shown(path)} holds no results",
                 hint="measure some with 'harness run', or name a run's folder, a record or a fio output; "
-                "of probes ask for a --view",
+                "for probes add --view",
             )
         loose += records
         of_runs += in_runs
@@ -308,13 +311,13 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         except UsageError as error:
             if file.resolve() in asked:
                 raise
-            # One of many in somebody's folder: the others are worth a table, and this one shows in it.
+            # It is one of many files in a folder: the others deserve a table, and this one shows in it.
             found.append(_not_understood(file, name, error))
     return _without_copies(found)
 
 
 def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
-    """The run folders in ``paths``, each once, for what stands beside the records."""
+    """The run folders in ``paths``, each once, for what they have besides the records."""
     folders: dict[Path, RunFolder] = {}
     for path in map(Path, paths):
         for run in _runs_in(path):
@@ -323,7 +326,7 @@ def open_runs(paths: Iterable[Path | str]) -> list[RunFolder]:
 
 
 def open_plans(paths: Iterable[Path | str]) -> dict[str, Plan]:
-    """The plans of the runs in ``paths``, by run id; a run folder without one is passed over."""
+    """The plans of the runs in ``paths``, by run id; a run folder without a plan is skipped."""
     plans = [run.load_plan() for run in open_runs(paths) if run.has_plan]
     return {plan.run_id: plan for plan in plans}
 
@@ -335,7 +338,8 @@ def open_environments(paths: Iterable[Path | str]) -> dict[str, dict[str, Any]]:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Records hold no cycles: to look for some again and again is a quarter of the time of reading many."""
+    """Switch garbage collection off: records have no cycles, and looking for them takes a quarter of the
+    time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -346,7 +350,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _not_understood(file: Path, link: str, error: UsageError) -> Record:
-    """A fio output that is none, as a cell without a number."""
+    """A file that is not a readable fio output, as a cell without a figure."""
     return Record(
         run_id=str(file),
         testbed=TestbedKind.HOST,
@@ -367,10 +371,10 @@ def _not_understood(file: Path, link: str, error: UsageError) -> Record:
 def fio_records(file: Path, link: str) -> list[Record]:
     """The jobs of a plain fio output as records: ``link`` names the column, the job's name the workload.
 
-    Jobs of one name are clones that ran at the same time (fio's ``numjobs``), so they make one
-    record: their bytes and I/Os add up over the longest run time. UsageError if the file is no fio output.
+    Jobs with the same name are clones that ran at the same time (fio's ``numjobs``), so they make one record:
+    their bytes and I/Os are added up over the longest run time. UsageError if the file is not fio's output.
     """
-    from harness.parse import fio  # here: most tables are built without any fio output
+    from harness.parse import fio  # here, because most tables do not read a fio output
 
     try:
         output = fio.parse(read_bytes(file))
@@ -413,7 +417,7 @@ def fio_records(file: Path, link: str) -> list[Record]:
 
 
 def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
-    """The latencies of all jobs together; empty if not all of them have bins, and of the same kind."""
+    """The latencies of all jobs together; empty unless all of them have bins of the same kind."""
     active = [job for job in jobs if getattr(job, direction)]
     parts = [Histogram(getattr(job, f"{direction}_bins")) for job in active]
     whole = all(part.count for part in parts) and len({job.percentiles_of for job in active}) == 1
@@ -421,7 +425,8 @@ def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
 
 
 def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
-    """Clones as one: mean latency weighted by I/Os, percentiles from the bins of all, if there are any."""
+    """Clones as one: the mean latency is weighted by I/Os; percentiles come from all bins, if there are
+    any."""
     if len(ios) < 2:
         return ios[0] if ios else None
     total = sum(io.ios for io in ios)
@@ -447,7 +452,7 @@ def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
 
 
 def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]:
-    """The loose files that ``path`` stands for, itself or those in it: of records, and of fio's outputs."""
+    """The loose files that ``path`` stands for, itself or its entries: records, and fio's outputs."""
     if not path.is_dir():
         return ([], [path]) if _is_fio_output(path) else ([path], [])
     records: list[Path] = []
@@ -470,7 +475,7 @@ def _require(path: Path) -> None:
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a NUL in the name
-        raise UsageError(f"'{_shown(path)}' is no path", hint="name a file or a folder") from error
+        raise UsageError(f"expected a path, found '{_shown(path)}'", hint="name a file or folder") from error
 
 
 def _is_fio_output(file: Path) -> bool:
@@ -494,7 +499,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _named(files: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Each fio output, once, with its column's name: its stem, or its path where another has that stem."""
+    """Each fio output, once, with its column's name: its stem, or its path if another file has that stem."""
     distinct = {file.resolve(): file for file in files}.values()
     count = Counter(file.stem for file in distinct)
     for file in distinct:
@@ -518,7 +523,7 @@ def _without_copies(records: Iterable[Record]) -> list[Record]:
 def _record(file: Path, data: bytes) -> Record:
     record = decode(_RECORD_DECODER, "record", file, data)
     if record.source == FIO_SOURCE:
-        # Of these ``raw`` names files anywhere, which nobody's record may choose.
+        # The ``raw`` of these names files anywhere, which a record may not choose.
         raise UsageError(
             f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
             hint="name fio's output itself",
@@ -527,7 +532,7 @@ def _record(file: Path, data: bytes) -> Record:
 
 
 def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, data: bytes) -> V:
-    """What a file has, whatever version wrote it. UsageError if it is damaged, or of a later version."""
+    """Decode a file of this or an earlier version. UsageError if it is damaged, or of a later version."""
     try:
         try:
             found = decoder.decode(data)
@@ -547,11 +552,11 @@ def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, dat
 
 def _damaged(file: Path, what: str, data: bytes, error: Exception) -> UsageError:
     found = "the file is empty" if not data else printable(str(error))
-    return UsageError(f"{_shown(file)} is no {what} that can be read: {found}", hint=_RESTORE)
+    return UsageError(f"{_shown(file)} is not a readable {what}: {found}", hint=_RESTORE)
 
 
 def _schema_of(data: bytes) -> int:
-    """The version that a file claims, even where the rest of it is of an unknown shape; 0: none."""
+    """The version that a file claims, even if the rest of it has an unknown shape; 0 if it claims none."""
     try:
         return msgspec.json.decode(data, type=_Versioned).schema
     except _UNDECODABLE:
@@ -569,7 +574,7 @@ def _require_known_schema(file: Path, version: int) -> None:
 
 def _raise(error: OSError) -> None:
     if isinstance(error, FileNotFoundError):
-        return  # it is about to be made, or has just gone
+        return  # it is about to be made, or has just been removed
     raise _unreadable(Path(error.filename), error) from error
 
 
@@ -580,7 +585,7 @@ def _unreadable(path: Path, error: OSError) -> UsageError:
 
 
 def _safe(key: str) -> str:
-    """A cell's key as a file name. Names are checked where they come in; this is the last line of defence."""
+    """A cell's key as a file name. Names are checked where they are read; this is the last check."""
     if not key or "/" in key or "\0" in key or key.startswith(".") or len(os.fsencode(key)) > 240:
         raise UsageError(
             f"'{printable(key)}' cannot name a file", hint="use letters, digits, '-', '_' and '.' in names"

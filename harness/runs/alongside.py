@@ -1,4 +1,5 @@
-"""What ``harness run`` measures of a column's path on the way to its cells: short, and never a cell's end."""
+"""The probes that ``harness run`` makes on a column's path beside its cells: short, and never fatal for a
+cell."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from harness.results.store import RunFolder
 from harness.runs.measure import Lane
 
 CIPHER_REPEATS = 5
-"""In so many rounds of the matrix the cipher is measured, once for each column: machines are not alike at all
-times, and more than that tells little more."""
+"""The cipher is measured in this many rounds of the matrix, once for each column. Several rounds, because
+machines vary over time; more would add little."""
 
 
 class Alongside:
@@ -31,9 +32,9 @@ class Alongside:
         self._made: set[str] = set()
 
     def before(self, cell: Cell, lane: Lane) -> None:
-        """What is due before a cell: once for its column what TCP carries; again in each of the first rounds
-        what the cipher takes. Raises HostLost alone."""
-        # TCP is short: `harness probe` takes its time.
+        """Make the probes that are due before a cell: TCP once for its column, and the cipher in each of the
+        first rounds. Raises HostLost only."""
+        # This TCP probe is short; that of `harness probe` takes its time.
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
         # In virtual time ciphers cost nothing.
         probe = cipher.of_protection(cell.column.protection, self.plan.proposals)

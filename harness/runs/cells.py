@@ -1,7 +1,7 @@
 """The one composer: testbed → storage → link → protection → target → initiator → workload.
 
-It runs inside a testbed (``harness.runs.inside``) and knows of hosts, not of where they are. Columns are
-brought up when their first cell comes and stay up, so that cells of all columns can alternate.
+It runs inside a testbed (``harness.runs.inside``) and knows hosts, but not where they are. It brings up a
+column with the column's first cell and leaves it up, so that cells of all columns can alternate.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ from harness.storage.backing import Storage
 from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
 
 FIO_GRACE_S = 30.0
-"""How long fio may take beyond its own run time before it is taken for hung."""
+"""How long fio may take beyond its own run time before it counts as hung."""
 
 HARDWARE = ("initiator_hardware", "target_hardware")
-"""Where the environment has what real interfaces tell of themselves."""
+"""The environment's keys for what real interfaces report about themselves."""
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
 
 PATIENCE_S = 60.0
-"""How long a run waits in all until others have calmed down, to measure again what they disturbed."""
+"""How long a run waits in all for other programs to calm down, to measure disturbed cells again."""
 
 LOOK_S = 0.5
-"""How long others are looked at to see whether they have."""
+"""How long one check takes whether they have calmed down."""
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
-    """The link of a lane as it was made, and what real interfaces tell of themselves."""
+    """The link of a lane as it was made, and what real interfaces report about themselves."""
     described: dict[str, object] = {**links.describe(path)}
     if path.profile.interface is not None:
         described[HARDWARE[0]] = interfaces.describe(path.initiator, path.initiator_iface)
@@ -95,7 +95,7 @@ def _hardware(described: dict[str, object]) -> list[dict[str, object]]:
 
 @dataclass(kw_only=True)
 class ColumnUp:
-    """A column that is ready to be measured: its lanes, or the disk itself if it is the local one."""
+    """A column that is ready to be measured: its lanes, or the disk itself for the column ``local``."""
 
     stack: contextlib.ExitStack
     lanes: tuple[Lane, ...] = ()
@@ -104,7 +104,7 @@ class ColumnUp:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDisk:
-    """What the column ``local`` measures, and where."""
+    """What the column ``local`` measures, and on which host."""
 
     host: Host
     storage: Storage
@@ -112,9 +112,10 @@ class LocalDisk:
 
 
 class CellComposer:
-    """One run of a plan. ``private`` is a folder for sockets and secrets, gone with the testbed.
+    """One run of a plan. ``private`` is a folder for sockets and secrets, which vanishes with the
+    testbed.
 
-    ``unavailable`` are the transports that cannot be had, and why: their columns are skipped.
+    ``unavailable`` are the transports that a kernel does not support, and why: their columns are skipped.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class CellComposer:
         self.journal = journal
         self.private = private
         self.unavailable: Mapping[str, RequirementError] = {}
-        """The transports that cannot be had, and why: their columns are skipped."""
+        """The transports that a kernel does not support, and why: their columns are skipped."""
         self._transports: dict[str, Shared] = {}
         self._troubles = [line for name in plan.transports for line in transports.named(name).troubles]
         self._paths = Columns(plan, folder.path, hosts=hosts, journal=journal, private=private)
@@ -148,7 +149,7 @@ class CellComposer:
         self._alongside: Alongside | None = None
 
     def refuse_storage(self) -> None:
-        """DeviceRefused if the storage is somebody else's, before anything is brought up."""
+        """DeviceRefused if the storage belongs to somebody else, before anything is brought up."""
         if self.plan.disk is None:
             backing.refuse_foreign(self.hosts.target, self.plan.backing, count=self._luns)
         if self.plan.local_device is not None:
@@ -163,9 +164,9 @@ class CellComposer:
         return 1 if self.plan.shared_lun else max((column.initiators for column in self._remote), default=1)
 
     def execute(self, schedule: Schedule) -> None:
-        """Measure the cells that are left, in the schedule's order, and write a record for each.
+        """Measure the cells that remain, in the schedule's order, and write a record for each.
 
-        Raises HarnessError only where the run as a whole cannot go on.
+        Raises HarnessError only if the run as a whole cannot go on.
         """
         with self.shared():
             number = 0
@@ -197,8 +198,7 @@ class CellComposer:
         return record
 
     def _await_calm(self) -> bool:
-        """Wait until others leave room for a measurement; False if they do not for as long as the run can
-        wait."""
+        """Wait until other programs leave room for a measurement; False if the run's patience ends first."""
         is_told = False
         while self._patience_s > 0:
             with self._watch() as watching:
@@ -213,7 +213,7 @@ class CellComposer:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """What all columns share, and every column that is brought up meanwhile, until the end."""
+        """What all columns share, and every column that is brought up within, until the end."""
         plan, target = self.plan, self.hosts.target
         remote = self._remote
         with contextlib.ExitStack() as stack:
@@ -228,7 +228,7 @@ class CellComposer:
                 title = "local disk" if target.kernel == self.hosts.initiators[0].kernel else "target's disk"
                 title = plan.disk.title if plan.disk is not None else title
                 self._local = LocalDisk(host=target, storage=self._storage[0], title=title)
-            if not plan.virtual_time:  # where a second look would be another run
+            if not plan.virtual_time:  # there a second look would change the run
                 self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
@@ -259,12 +259,12 @@ class CellComposer:
         return [stack.enter_context(made)]
 
     def _kernel_messages(self) -> list[str]:
-        """What the kernels of all hosts said since the last call."""
+        """The messages of all hosts' kernels since the last call."""
         kernels = {host.kernel: host for host in self.hosts.all}
         return [line for host in kernels.values() for line in host.kernel_messages()]
 
     def _save(self, record: Record) -> Record:
-        """Keep a record. If the disk is full, this cell has no number, and the earlier ones stay."""
+        """Keep a record. If the disk is full, this cell has no figure, and the earlier ones stay."""
         try:
             self.folder.save_record(record)
         except OSError as error:
@@ -273,7 +273,7 @@ class CellComposer:
         return record
 
     def _start_sides(self, stack: contextlib.ExitStack) -> None:
-        """What all columns over a network share: that of their transports, and (lazily) charons."""
+        """What all columns over a network share: what their transports share, and (when needed) charons."""
         for name in self.plan.transports:
             if name in self.unavailable:
                 continue
@@ -303,7 +303,7 @@ class CellComposer:
             self._columns.clear()
 
     def column(self, column: Column) -> ColumnUp:
-        """The column, brought up if it is not; raises HarnessError if it cannot be."""
+        """The column, brought up if necessary; HarnessError if that fails."""
         if column in self._columns:
             return self._columns[column]
         if column.transport is not None and column.transport in self.unavailable:
@@ -316,10 +316,10 @@ class CellComposer:
             profile = self.plan.links.get(column.link)
             with contextlib.ExitStack() as stack:
                 lanes: list[Lane] = []
-                # First, so that it comes when all else is down.
+                # Entered first, so that it runs when all else is down.
                 stack.callback(self._judge_what_is_left, column, lanes)
                 numbers = range(0 if column.link == LINK_LOCAL else column.initiators)
-                # All paths before the first portal: the target's bait has its address and port.
+                # All paths before the first portal, because the target's bait needs its address and port.
                 paths = [self._paths.bring_up(column, number, stack) for number in numbers]
                 lanes.extend(
                     self._log_in(column, number, up, stack) for number, up in zip(numbers, paths, strict=True)
@@ -350,14 +350,14 @@ class CellComposer:
         return up
 
     def take_down(self, column: Column) -> None:
-        """Take down a column that is up; what cannot be is told of in the end."""
+        """Take down a column that is up. The end of the run reports what could not be taken down."""
         try:
             self._columns.pop(column).stack.close()
         except (HarnessError, OSError) as error:
             self.journal.leaks.append(f"column {column.label} was not taken down: {error}")
 
     def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
-        """Of a column that is down: what its captures saw after its last cell."""
+        """For a column that is down: judge what its captures saw after its last cell."""
         self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, glance=False)])
         self._newest.pop(column, None)
 
@@ -393,7 +393,7 @@ class CellComposer:
             session = stack.enter_context(self._transports[transport].attach(wanted))
         except NoAnswer as error:
             what = column.title if column.protection else f"TCP port {path.port}"
-            raise CommandFailed(error.message, hint=f"does a firewall on the way drop {what}?") from error
+            raise CommandFailed(error.message, hint=f"does a firewall in between drop {what}?") from error
         return Lane(
             up=up,
             disk=session.disk,
@@ -402,7 +402,7 @@ class CellComposer:
         )
 
     def measure(self, cell: Cell, order: int) -> Record:
-        """Measure one cell. Whatever goes wrong becomes its status and reason, and stays with it."""
+        """Measure one cell. Whatever goes wrong becomes the cell's status and reason."""
         column, plan = cell.column, self.plan
         workload = self._workloads[cell.workload]
         profile: LinkProfile | None = plan.links.get(column.link)
@@ -446,14 +446,14 @@ class CellComposer:
             self._lost = error if isinstance(error, HostLost) else None
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
         if record.status is not Status.OK and column in self._columns:
-            # Whatever broke may still be broken: the next cell of this column starts from scratch. What its
-            # captures see until then is of this cell, which does not count.
+            # What broke may still be broken, so the next cell of this column starts from scratch. What the
+            # captures see until then belongs to this cell, which does not count.
             self._newest.pop(column, None)
             self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
     def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
-        """Keep the bandwidth that fio logged on its host, and say what is to be doubted by it."""
+        """Keep fio's bandwidth log from its host, and return the doubts that it raises."""
         (text,) = host.read_files([f"{log}_bw.log"])
         if not text:
             return ()
@@ -462,20 +462,20 @@ class CellComposer:
         try:
             return overtime.doubts(fiolog.bandwidth(text, fiolog.interval_ms(job)))
         except UsageError as error:
-            return (f"fio's log of bandwidth says nothing: {error.message}",)
+            return (f"fio's log of bandwidth cannot be read: {error.message}",)
 
     def _sane(self, record: Record, up: ColumnUp) -> Record:
-        """The record, held to what its link and its disk can do."""
+        """The record, checked against what its link and its disk can do."""
         local = self._measured_locally.setdefault(record.workload, [])
         found = sanity.check(record, link=up.link, disk=self.plan.disk, local=local)
         record = sanity.with_findings(record, found)
-        # A disk of the initiator's own says nothing about the target's.
+        # The initiator's own disk says nothing about the target's.
         if record.link == LINK_LOCAL and self.plan.local_device is None:
             local.append(record)
         return record
 
     def _sources_of_randomness(self, cell: Cell, workload: Workload) -> list[str]:
-        """What keeps a cell from being the same again in virtual time."""
+        """Why a cell would not repeat exactly in virtual time."""
         if not self.plan.virtual_time:
             return []
         link = self.plan.links.get(cell.column.link)
@@ -489,7 +489,7 @@ class CellComposer:
         return [f"this cell does not repeat to the last digit: {what}" for what in found]
 
     def _recheck_device(self, up: ColumnUp, workload: Workload) -> None:
-        """A device of the user's has to be the very one that was asked for, before each job that writes."""
+        """Check before each job that writes that a device of the user's is still the one that was named."""
         local = self._local
         host, storage = self.hosts.target, self._storage[0]
         if not up.lanes and local is not None:
@@ -498,7 +498,7 @@ class CellComposer:
             guard.recheck(host, storage.device)
 
     def _measure(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
-        """Have fio do the workload on the column's disk, and add what came of it to the record."""
+        """Let fio do the workload on the column's disk, and add the result to the record."""
         plan, local = self.plan, self._local
         raw = self.folder.raw_folder(cell.key)
         raw.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Columns as paths: link and protection, brought up and taken down. What runs over them is not known here."""
+"""Columns as paths: link and protection, brought up and taken down. This module does not know what uses
+them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ RADIOS_PER_PATH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """Who takes part in a run. Several may be one kernel. ``hops``, between them, are only looked at."""
+    """The hosts of a run. Several may share a kernel. ``hops`` are between them; the run only reads their
+    counters."""
 
     target: Host
     initiators: tuple[Host, ...]
@@ -40,17 +42,17 @@ class Hosts:
         return (*self.initiators, self.target)
 
     def observer(self, emit: Emit, *, energy: bool = True) -> counters.Observer:
-        """What looks at all of them, hops too; one that is lost is told of."""
+        """What watches all of them, including hops. It reports a lost hop through ``emit``."""
         return counters.Observer(self.all, self.hops, energy=energy, tell=lambda text: emit(Phase(text)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnPath:
-    """The path of one initiator in a column, up: protected as the column says, and watched.
+    """The path of one initiator in a column: up, protected as the column says, and watched.
 
-    ``link`` is the link, ``path`` what the portal's connection runs on, within all protections. ``watched``
-    has each protection's layer, the outermost first, or the bare link. ``agreed`` is what the ends agreed on,
-    and ``control`` what came of the bait, for each protection by its name.
+    ``link`` is the link, ``path`` is the path of the portal's connection, within all protections. ``watched``
+    has each protection's layer, the outermost first, or the bare link. ``agreed`` is what the ends
+    negotiated, and ``control`` the result of the positive control, for each protection by its name.
     """
 
     link: links.LinkPath
@@ -66,7 +68,8 @@ class ColumnPath:
 
 
 class Columns:
-    """The paths of a run. ``private`` is a folder for sockets and secrets, gone with the testbed."""
+    """The paths of a run. ``private`` is a folder for sockets and secrets, which vanishes with the
+    testbed."""
 
     def __init__(self, plan: Plan, folder: Path, *, hosts: Hosts, journal: Journal, private: Path) -> None:
         self.plan = plan
@@ -77,11 +80,11 @@ class Columns:
         self._kinds: dict[str, Kind] = {}
         self._shared = contextlib.ExitStack()
         self.made: list[links.LinkPath] = []
-        """All paths that were brought up, those that are down again as well."""
+        """All paths that were brought up, including those that are down again."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """What all paths share, for the length of the context: radios, and charons as they are needed."""
+        """What all paths share while the context lasts: radios, and charons when they are needed."""
         with contextlib.ExitStack() as self._shared:
             self._kinds = kinds.of_run(
                 Run(
@@ -100,7 +103,7 @@ class Columns:
             yield
 
     def bring_up(self, column: Column, number: int, stack: contextlib.ExitStack) -> ColumnPath:
-        """The path of the column's ``number``-th initiator, which goes with ``stack``."""
+        """The path of the column's ``number``-th initiator. It is taken down with ``stack``."""
         raw = self.folder / "columns" / column.label
         if number:
             raw /= self.hosts.initiators[number].name
@@ -132,7 +135,7 @@ class Columns:
         stack: contextlib.ExitStack,
         raw: Path,
     ) -> ColumnPath:
-        """Put a column's protections over a link, the outermost first: each on what the last one left."""
+        """Put a column's protections over a link, the outermost first, each over the one before."""
         path, mtu_bytes = link, link.profile.mtu_bytes
         up: list[tuple[Layer, capture.Capture]] = []
         control: dict[str, bait.Control] = {}
@@ -169,7 +172,7 @@ class Columns:
 
     @property
     def _paths(self) -> list[tuple[Column, int]]:
-        """Every (column, initiator) that has a link; its place is the index of its path."""
+        """Every (column, initiator) that has a link; the position in the list is the index of its path."""
         return [
             (column, number)
             for column in self.plan.columns
@@ -187,7 +190,7 @@ class Columns:
     def _wifi_path(
         self, column: Column, number: int, stack: contextlib.ExitStack, logs: Path
     ) -> wifi.WifiPath:
-        """A link through the air: a radio for each end, and one that listens."""
+        """A link over radios: one for each end, and one that listens."""
         plan, host = self.plan, self.hosts.initiators[number]
         profile = plan.links[column.link]
         if profile.radio is None:
@@ -227,13 +230,14 @@ class Columns:
     def _link(
         self, column: Column, number: int, logs: Path
     ) -> contextlib.AbstractContextManager[links.LinkPath]:
-        """The link of one initiator, real or made as its profile says."""
+        """The link of one initiator: real, or made as its profile says."""
         plan, host, target = self.plan, self.hosts.initiators[number], self.hosts.target
         profile = plan.links[column.link]
         index = self._paths.index((column, number))
         if profile.interface is not None:
-            # All columns of an interface have its address, so each has a port: policies tell them apart.
-            # Not the first: the machine may have a target of its own, listening on every address.
+            # All columns of an interface share its address, so each has a port, and policies separate them by
+            # it. Not the first port: the machine may have a target of its own, which listens on every
+            # address.
             port = self._port(column) + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
             return interfaces.bring_up(self.journal, host, target, profile, index=index, port=port)
         if plan.kernels_apart:
@@ -271,7 +275,7 @@ class Columns:
         *,
         is_overlay: bool,
     ) -> bait.Control:
-        """Close the barrier, and show by bait, before and behind it, that it does what it is for."""
+        """Close the barrier, and test it with bait: before and behind it."""
         near, far, port = path.initiator_address, path.target_address, path.port
         with contextlib.ExitStack() as meanwhile:
             if path.is_shared:
@@ -281,14 +285,15 @@ class Columns:
             seen = bait.show(watching, witnesses)
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
-        # Looked at a last time while the barrier stands: what ends with the link may then be in clear.
+        # Checked a last time while the barrier stands: connections that end with the link may then be in
+        # clear.
         stack.callback(watching.finish)
         return bait.Control(seen_in_clear=seen, blocked=bait.stop(watching, witnesses))
 
     def _clear(self, path: links.LinkPath, stack: contextlib.ExitStack) -> None:
-        """Keep IPsec of the user's own off a path that is to have none."""
+        """Keep the user's own IPsec off a path without protection."""
         ends = (path.initiator_address, path.target_address)
         for end, host in zip(ENDS, (path.initiator, path.target), strict=True):
-            # Not where there is none: the kernel would begin to look up policies for every packet.
+            # Only if there is any: otherwise the kernel would begin to look up policies for every packet.
             if ipsec.is_joined(host, path):
                 stack.enter_context(self.journal.hold(host, ipsec.Clearance(end, *ends, path.port)))

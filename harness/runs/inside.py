@@ -1,7 +1,8 @@
-"""What runs inside a testbed, as root, with a mount namespace of its own: ``python -m harness.runs.inside``.
+"""The part of a run that is inside a testbed, as root, in its own mount namespace: ``python -m
+harness.runs.inside``.
 
-The lab and the machine's own kernel run the same code here. The mounts made are private to this process
-and vanish with it: configuration, node records and secrets never touch a disk.
+The lab and the machine's own kernel run the same code here. Its mounts are private to this process and vanish
+with it: configuration, node records and secrets never reach a disk.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from harness.testbeds.heartbeat import beating
 
 TMPFS = (str(PRIVATE), "/run/netns")
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, the one that shells use."""
 
 
 def mount_private(*more: str) -> None:
-    """A tmpfs over each of ``TMPFS``, ``more`` and the transports' folders that there are.
+    """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders.
 
-    It is seen by this process and its children alone.
+    Only this process and its children see it.
     """
     for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
@@ -54,12 +55,13 @@ def mount_private(*more: str) -> None:
 
 @contextlib.contextmanager
 def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
-    """Who takes part: this kernel alone, kernels beside it, or machines, each reached and ready to serve.
+    """The hosts of a run: this kernel alone, kernels beside it, or machines; each is reached and ready to
+    serve.
 
     Raises HarnessError, before anything is brought up, for the first host that cannot take part.
     """
     with contextlib.ExitStack() as stack:
-        # Before the others: what is brought up begins with their agents.
+        # Before the others, because their agents are the first thing that is brought up.
         between = tuple(
             stack.enter_context(
                 hops.connect(remote.parse_address(text, "hop"), name=name, log=folder.path / f"{name}.log")
@@ -94,7 +96,8 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
                 doctor.require(host, role, protected=protected, carried_by=plan.transports)
             return host
 
-        # The initiators first: a session that a killed run left can be ended while its target is still there.
+        # The initiators first: a session that a killed run left can be ended only while its target is still
+        # there.
         names = ["initiator", *(f"initiator{n}" for n in range(2, len(plan.machines.initiators) + 1))]
         initiators = [
             reach(text, "initiator", name) for text, name in zip(plan.machines.initiators, names, strict=True)
@@ -113,9 +116,9 @@ def _has(host: Host, module: str) -> bool:
 
 
 def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
-    """Load kernel modules; the transports that cannot be had by what a host's kernel lacks, and what that is.
+    """Load kernel modules. Returns the transports that a host's kernel does not support, each with the error.
 
-    Raises RequirementError naming every module that a kernel lacks if no column can do without.
+    RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
     wanted = modules.of(plan)
     for host in taking_part.all:
@@ -147,9 +150,9 @@ def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> Requ
 
 
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
-    """Carry out what is left of the folder's plan: of its cells, or of its probes."""
+    """Carry out the rest of the folder's plan: its cells, or its probes."""
     plan = folder.load_plan()
-    # What was measured before is read first: a damaged record ends a run before anything is brought up.
+    # Read earlier records first: a damaged one ends the run before anything is brought up.
     schedule = Schedule(plan, folder.load_records())
     probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
@@ -171,7 +174,7 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
 
 
 def run(run_folder: str, journal_path: str) -> int:
-    """Run a plan to its end; the outcome is told through ``events.jsonl`` and the exit status."""
+    """Run a plan to its end. ``events.jsonl`` and the exit status report the outcome."""
     folder = RunFolder(Path(run_folder))
     emit = writer(folder.path / "events.jsonl")
     Path(journal_path).parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +186,7 @@ def run(run_folder: str, journal_path: str) -> int:
         try:
             execute(folder, journal, emit)
         finally:
-            signals.ignore()  # what is left to do is to tell of it
+            signals.ignore()  # all that remains is to report the end
     except HostLost as error:
         emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
         status = error.exit_code
@@ -194,10 +197,10 @@ def run(run_folder: str, journal_path: str) -> int:
         emit(Failed("interrupted", f"finish it with: {go_on}", INTERRUPTED))
         status = INTERRUPTED
     except Exception as error:
-        # What a host answers goes through many hands. The rest is told to the console, which is a file.
+        # A host's answer passes through much code. The traceback goes to the console, which is a file.
         traceback.print_exc()
-        what = f"the run met what was not foreseen: {type(error).__name__}: {last_lines(str(error))}"
-        emit(Failed(what, f"console.log in the run's folder says where; go on with: {go_on}", 1))
+        what = f"the run met an unexpected error: {type(error).__name__}: {last_lines(str(error))}"
+        emit(Failed(what, f"see console.log in the run's folder; then go on with: {go_on}", 1))
         status = 1
     journal.end()
     emit(Ended(tuple(journal.leaks)))
@@ -205,7 +208,8 @@ def run(run_folder: str, journal_path: str) -> int:
 
 
 def recover(journal_path: str) -> int:
-    """Undo what a killed run on this kernel left; what was removed is printed, what was not is an error."""
+    """Undo what a killed run on this kernel left. Prints what was removed; what was not removed is an
+    error."""
     mount_private()
     removed, failed = recovery.recover(Journal(Path(journal_path)))
     for line in removed:

@@ -1,6 +1,6 @@
 """After everything was taken down: is anything of the run still there?
 
-The releases are not taken at their word.
+This checks that everything that claims to be undone really is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCRIPT = search(
 def find(host: Host, tag: str, paths: Sequence[LinkPath] = ()) -> list[str]:
     """One phrase for each thing of the run ``tag`` that a host still has; empty if all is gone.
 
-    ``paths`` are those that the run has brought up, by which its states and policies are known.
+    ``paths`` are those that the run has brought up: they identify its states and policies.
     """
     found = host.run(["sh", "-c", SCRIPT, "sh", tag], check=False).stdout.splitlines()
     return [f"{line} is still there" for line in (*found, *kinds.left_over(host, paths))]
@@ -40,5 +40,5 @@ def tell(journal: Journal, hosts: Iterable[Host], tag: str, paths: Sequence[Link
             found += find(host, tag, paths)
         except HarnessError:
             found.append(f"what is left on the {host.name} could not be seen")
-    # Two hosts of one kernel see the same.
+    # Two hosts with one kernel see the same.
     journal.leaks += dict.fromkeys(found)

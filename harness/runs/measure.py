@@ -1,4 +1,4 @@
-"""One measurement: fio between two looks at all that proves where its bytes went."""
+"""One measurement: fio, with the evidence of where its bytes went read before and after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from harness.storage.transport import Disk
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """One initiator's way to its LUN, up: over which path, through which session, to which disk."""
+    """One initiator's connection to its LUN, up: its path, its session, its disk."""
 
     up: ColumnPath
     disk: Disk
@@ -49,7 +49,7 @@ class Lane:
 
 @dataclass(kw_only=True)
 class InitiatorResult:
-    """What one initiator's fio did, and what speaks against it."""
+    """The result of one initiator's fio, and what makes it invalid."""
 
     initiator: str
     job: fio.FioJob | None = None
@@ -73,7 +73,7 @@ class InitiatorResult:
 class Done:
     """All parts of one measurement, and what concerns it as a whole.
 
-    ``before`` speaks against what was measured on these lanes before, by what has been seen since.
+    ``before`` are reasons against the previous measurement on these lanes, from what was seen since.
     """
 
     parts: list[InitiatorResult]
@@ -102,7 +102,7 @@ def on_disk(
         return Done(parts=[part])
     part.warnings += output.warnings
     if len(output.jobs) != 1:
-        part.reasons.append(f"one job was expected in fio's output, {len(output.jobs)} were found")
+        part.reasons.append(f"expected one job in fio's output, found {len(output.jobs)}")
         return Done(parts=[part])
     (part.job,) = output.jobs
     return Done(parts=[part])
@@ -119,8 +119,8 @@ def over_lanes(
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
-    ``during`` is entered for as long as fio runs. Raises CellInvalid if a disk is no longer what was logged
-    in to.
+    ``during`` is entered for as long as fio runs. Raises CellInvalid if a disk is no longer the one of its
+    session.
     """
     for lane in lanes:
         lane.disk.check()
@@ -174,7 +174,7 @@ def over_lanes(
 
 
 def _add_air(part: InitiatorResult, air: AirProof, mtu_bytes: int) -> None:
-    """What was heard of it on the air, judged."""
+    """Add the frames that were heard on the air, judged."""
     moved = sum(io.bytes for io in (part.read, part.write) if io is not None)
     part.reasons += wifi.judge(air, moved, mtu_bytes)
     if part.proof is not None:
@@ -182,7 +182,7 @@ def _add_air(part: InitiatorResult, air: AirProof, mtu_bytes: int) -> None:
 
 
 def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> None:
-    """What a WiFi interface told of its association meanwhile, judged."""
+    """Add a WiFi interface's reports on its association during the measurement, judged."""
     part.wifi = states
     failures, doubts = wireless.judge(states)
     part.reasons += failures
@@ -190,9 +190,10 @@ def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> No
 
 
 def judge_late(lane: Lane, *, glance: bool) -> list[str]:
-    """What frames say against a cell that were sent after the captures had been looked at for it.
+    """Reasons against a cell from frames that were sent after its captures had been judged.
 
-    With ``glance`` those that are in the files by now, or else what the captures saw last.
+    With ``glance`` these are the frames that are in the files by now, otherwise those that the captures saw
+    last.
     """
     if not lane.is_protected:
         for each in lane.up.watched if glance else ():
@@ -224,7 +225,7 @@ def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, ti
 
 
 def summarise(done: Done, workload: Workload, record: Record) -> Record:
-    """The record with the measurement in it: its figures, its proofs, and its status with the reasons."""
+    """The record with the measurement: its figures, its proofs, and its status with the reasons."""
     for part in done.parts:
         if part.job is not None:
             part.reasons += part.job.invalid
@@ -238,7 +239,7 @@ def summarise(done: Done, workload: Workload, record: Record) -> Record:
     read, write = (first.read, first.write)
     if several:
         read, write = together.total([part.job for part in done.parts if part.job is not None])
-    # What a verification reads behind a write is proved to have moved, but is not what was asked for.
+    # The proof covers what a verification reads after a write, but the figures do not include it.
     read, write = (read if moves_read(workload) else None, write if moves_write(workload) else None)
     reasons += done.reasons
     return msgspec.structs.replace(

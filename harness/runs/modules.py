@@ -1,4 +1,4 @@
-"""The kernel modules that a plan takes of its hosts, as each thing that is brought up says itself."""
+"""The kernel modules that a plan needs on its hosts, as each resource declares them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness.protection import kinds
 from harness.storage import backing, transports
 
 ONLY_LOOKED_FOR = backing.MODULES
-"""Loading it is the ramdisk's own first act."""
+"""Not loaded here: the ramdisk itself loads it."""
 
 
 def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
@@ -23,8 +23,8 @@ def of_transports(plan: Plan) -> dict[str, dict[str, tuple[str, ...]]]:
 
 
 def of(plan: Plan) -> dict[str, list[str]]:
-    """The kernel modules that each role needs for all else, by modprobe(8)'s names; built-in ones succeed as
-    well."""
+    """The kernel modules that each role needs for everything else, by modprobe(8)'s names. Built-in modules
+    succeed as well."""
     names: dict[str, list[str]] = {"initiator": [], "target": []}
     if any(column.link != LINK_LOCAL for column in plan.columns):
         shaping: list[str] = []

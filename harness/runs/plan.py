@@ -71,13 +71,13 @@ from harness.testbeds import testbed
 from harness.testbeds.lab import kernel
 
 START_S = 2.5
-"""Until the first cell: boot, disk."""
+"""Time until the first cell: boot, disk."""
 
 COLUMN_S = 1.5
-"""To bring up one column: link, charons, target, login."""
+"""Time to bring up one column: link, charons, target, login."""
 
 CELL_OVERHEAD_S = 0.5
-"""Around the measurement of one cell: the start of fio, counters, the record."""
+"""Time around the measurement of one cell: the start of fio, counters, the record."""
 
 
 MOST_PATHS = 256
@@ -85,11 +85,11 @@ MOST_PATHS = 256
 
 
 DEFAULT_VIRTUAL_SEED = 1
-"""Virtual time is there to be repeated: so is the order, unless a seed is given."""
+"""Virtual time is meant to be repeated, and so is the order, unless a seed is given."""
 
 
 def make_plan(request: Request) -> Plan:
-    """Check and resolve a request. Raises UsageError for the first thing that is wrong."""
+    """Check and resolve a request. UsageError for the first thing that is wrong."""
     _require_counts(request)
     profile, workloads = load_workloads(request.profile)
     workloads = _pick(workloads, request.workloads)
@@ -101,8 +101,8 @@ def make_plan(request: Request) -> Plan:
     backing, local_device = _storage(request, kind, run_id)
     if backing.path is not None and kind is TestbedKind.LAB:
         raise UsageError(
-            f"{backing.path} is this machine's, and the lab would measure the machine's page cache instead",
-            hint="as root, use --testbed host; or leave the storage to the lab: --backing ramdisk or file",
+            f"{backing.path} is on this machine, so the lab would measure the machine's page cache",
+            hint="as root, use --testbed host; or let the lab make the storage: --backing ramdisk or file",
         )
     columns, links, proposals = _columns(request, kind, machines)
     _require_hops_possible(request, links)
@@ -136,7 +136,8 @@ def make_plan(request: Request) -> Plan:
         disk=disk,
         wifi_security=request.wifi_security,
         iscsi=iscsi.parse(request.iscsi),
-        # In virtual time processors cost nothing, and a run that is to repeat does nothing on the way.
+        # In virtual time processors cost nothing, and a run that must repeat exactly does nothing beside its
+        # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
         runtime_s=runtime_s,
@@ -183,7 +184,7 @@ def _stopping_rule(request: Request) -> StoppingRule | None:
         for option, value in (("--max-repeats", request.max_repeats), ("--max-time", request.max_time)):
             if value is not None:
                 raise UsageError(
-                    f"{option} bounds what --confidence asks for, and there is none",
+                    f"{option} needs --confidence, but none was given",
                     hint="add --confidence 5%",
                 )
         return None
@@ -214,7 +215,7 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
     if request.target is None:
         if request.initiators:
             raise UsageError(
-                "initiators were named, but no target", hint="add --target ssh://root@HOST (or local)"
+                "--initiator needs --target, but none was named", hint="add --target ssh://root@HOST or local"
             )
         kind = testbed.choose(request.testbed)
         apart = request.kernels is Kernels.APART
@@ -222,7 +223,7 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
             raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
         if not 1 <= request.lab_initiators <= (MOST_INITIATORS if apart else 1):
             raise UsageError(
-                f"expected 1 to {MOST_INITIATORS} lab initiators with --kernels apart, and 1 without, "
+                f"expected 1 to {MOST_INITIATORS} lab initiators with --kernels apart and 1 without, "
                 f"found {request.lab_initiators}",
                 hint="add --kernels apart: open-iscsi needs a kernel for each initiator",
             )
@@ -232,7 +233,7 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
         return kind, Machines(target="ssh://target", initiators=(LOCAL, *others))
     if request.testbed not in (testbed.AUTO, TestbedKind.MACHINES):
         raise UsageError(
-            f"a target was named, {request.target}, and also --testbed {request.testbed}",
+            f"expected --target or --testbed, found both: {request.target}, {request.testbed}",
             hint="leave one out",
         )
     if request.kernels is Kernels.APART or request.lab_initiators != 1:
@@ -252,8 +253,8 @@ def _require_hops_apart(request: Request, kind: TestbedKind) -> None:
     """A hop is a machine of its own, and each is named once."""
     if request.hops and kind is TestbedKind.LAB:
         raise UsageError(
-            f"a hop was named, {shown(request.hops[0])}, but the lab's hosts and all that is between them "
-            "share a kernel, or have nothing between theirs",
+            f"--hop {shown(request.hops[0])} needs real machines, but the testbed is the lab: its hosts "
+            "share a kernel with all that is between them, or have nothing between their kernels",
             hint="leave --hop out, or name real machines with --target",
         )
     if len(set(request.hops)) != len(request.hops) or len(request.hops) > MOST_HOPS:
@@ -266,10 +267,10 @@ def _require_hops_apart(request: Request, kind: TestbedKind) -> None:
 
 
 def _disk(request: Request) -> DiskProfile | None:
-    """The modelled disk that was asked for, or that virtual time measures by default."""
+    """The modelled disk that was asked for, or the default of virtual time."""
     if request.disk is not None and request.backing is not None:
         raise UsageError(
-            f"a disk was named, {request.disk}, and also --backing {request.backing}", hint="leave one out"
+            f"expected --disk or --backing, found {request.disk} and {request.backing}", hint="leave one out"
         )
     if request.disk is not None:
         return disks.load_disk(request.disk)
@@ -283,10 +284,10 @@ def _lab_kernel(
     disk: DiskProfile | None,
     columns: Sequence[Column],
 ) -> LabKernel | None:
-    """The kernel that the lab is to boot; None outside of the lab.
+    """The kernel that the lab boots; None outside the lab.
 
-    UsageError if what was asked for cannot be had together; RequirementError if it needs the lab's own
-    kernel, and that has not been built.
+    UsageError if the options contradict each other. RequirementError if they need the lab's own kernel and it
+    has not been built.
     """
     needing = ["--lab-kernel own"] if request.lab_kernel is KernelChoice.OWN else []
     needing += ["--virtual-time"] if request.virtual_time else []
@@ -304,13 +305,14 @@ def _lab_kernel(
         )
     if request.lab_kernel is KernelChoice.DEBIAN and needing:
         raise UsageError(
-            f"{needing[0]} needs the lab's own kernel, but Debian's was chosen",
+            f"{needing[0]} needs the lab's own kernel, found --lab-kernel debian",
             hint="leave --lab-kernel out",
         )
     if needing:
         kernel.own_kernel()
         return LabKernel.OWN
-    # Debian's has neither 802.11 nor these: there a radio is emulated, and such a column is skipped.
+    # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
+    # skipped.
     wants_own = any(link.radio is not None for link in links.values()) or any(
         WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
     )
@@ -322,13 +324,14 @@ def _lab_kernel(
 
 
 MOST_WIFI_COLUMNS = 30
-"""Each takes three radios, of which mac80211_hwsim makes at most a hundred."""
+"""Each takes three radios, and mac80211_hwsim makes at most a hundred."""
 
 
 def _on_the_air(
     columns: Sequence[Column], links: Mapping[str, LinkProfile], security: Security
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
-    """Columns and links, those over simulated radios called what they are: of WPA2 wifi stays wifi."""
+    """Columns and links. Links over simulated radios get the name of their security; with WPA2, wifi stays
+    wifi."""
     over_wifi = sum(column.link != LINK_LOCAL and links[column.link].radio is not None for column in columns)
     if over_wifi > MOST_WIFI_COLUMNS:
         raise UsageError(
@@ -360,7 +363,7 @@ def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing,
     """The target's storage, and the initiator's own disk for the column ``local`` if one was named."""
     wanted = request.backing
     if wanted is None:
-        # On somebody's machine the safe default is a file, made for the run, that cannot be taken for a disk.
+        # On a user's machine the safe default is a new file, which cannot be mistaken for a disk.
         in_memory = kind is not TestbedKind.MACHINES
         wanted = "ramdisk" if in_memory else f"file:{default_file(run_id)}"
     backing = parse_backing(wanted, request.size, request.destroy)
@@ -368,7 +371,7 @@ def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing,
     if request.local_device is not None:
         if kind is not TestbedKind.MACHINES:
             raise UsageError(
-                "a local device is for real machines, but no target was named",
+                "--local-device is for real machines, but no target was named",
                 hint="add --target ssh://root@HOST",
             )
         local_device = parse_backing(request.local_device, request.size, request.destroy)
@@ -382,7 +385,7 @@ def _storage(request: Request, kind: TestbedKind, run_id: str) -> tuple[Backing,
     for name in request.destroy:
         if name not in asked:
             raise UsageError(
-                f"--destroy {name} is consent for a block device, and none of this name is used",
+                f"--destroy {name} is consent for a block device, but the run uses none of this name",
                 hint="name it as --backing or --local-device does, or leave --destroy out",
             )
     return backing, local_device
@@ -396,29 +399,29 @@ def _counts(initiators: int) -> list[int]:
 def _require_possible(
     request: Request, backing: Backing, workloads: Sequence[Workload], columns: Sequence[Column]
 ) -> None:
-    """Several initiators need a LUN each, or have to leave a shared one as it is."""
+    """Several initiators need a LUN each, or may only read a shared one."""
     several = max((column.initiators for column in columns), default=1) > 1
     if several and backing.kind is BackingKind.BLOCK and not request.shared_lun:
         raise UsageError(
-            "several initiators need a LUN each, and a block device is one",
-            hint="add --shared-lun, to have all of them read it, or use --backing file:/PATH",
+            "several initiators need a LUN each, but a block device is only one",
+            hint="add --shared-lun to let all of them read it, or use --backing file:/PATH",
         )
     writing = [workload.name for workload in workloads if moves_write(workload)]
     if request.shared_lun and writing:
         raise UsageError(
-            f"a shared LUN is read-only, and {', '.join(writing[:3])} would write to it",
+            f"a shared LUN is read-only, but {', '.join(writing[:3])} would write to it",
             hint="choose reading workloads with --workload",
         )
 
 
 def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -> None:
-    """Hops are of one kernel; and where its processor costs nothing, a share of it says nothing."""
+    """Hops are in one kernel; and where the processor costs nothing, a share of it means nothing."""
     for link in links.values():
         if link.hops is None:
             continue
         if request.kernels is Kernels.APART:
             raise UsageError(
-                f"the link {link.name} has its hops in one kernel with its ends, found --kernels apart",
+                f"the link {link.name} has its hops and its ends in one kernel, found --kernels apart",
                 hint="leave --kernels out for it",
             )
         if request.virtual_time and link.hops.openflow is not None and link.hops.openflow.cpu_percent:
@@ -431,7 +434,7 @@ def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -
 def _columns(
     request: Request, kind: TestbedKind, machines: Machines | None
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile], dict[str, Proposal]]:
-    """The matrix's columns, in the order of the document: without IPsec first, then with."""
+    """The matrix's columns, in the order of the document: first without IPsec, then with."""
     links: dict[str, LinkProfile] = {}
     local = False
     if kind is TestbedKind.MACHINES and not request.links:
@@ -445,8 +448,8 @@ def _columns(
             continue
         if is_real(spec) is not (kind is TestbedKind.MACHINES):
             raise UsageError(
-                f"link {shown(spec)}: real machines have real interfaces (wired=eth0), the other testbeds "
-                "have emulated links (wired)",
+                f"link {shown(spec)}: expected an interface with real machines (wired=eth0), and an emulated "
+                "link with the other testbeds (wired)",
                 hint="with --target, name interfaces; without, leave =INTERFACE out",
             )
         profile = real_link(spec) if is_real(spec) else load_link(spec)
@@ -479,7 +482,7 @@ def _columns(
         )
     if (request.ipsec or request.protect) and names and not links:
         raise UsageError(
-            f"IPsec protects a network, and the only link asked for is {LINK_LOCAL}",
+            f"--ipsec needs a network, but the only link is {LINK_LOCAL}",
             hint="add --link wired, or leave --ipsec out",
         )
     used = {column.link for column in columns}
@@ -487,13 +490,13 @@ def _columns(
 
 
 def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
-    """What is to carry the disk over each link."""
+    """The transports over each link."""
     for name in request.transports:
         if name not in TRANSPORTS:
             raise unknown_name("transport", name, TRANSPORTS)
     if request.transports and not links:
         raise UsageError(
-            f"a transport needs a network, and the only link asked for is {LINK_LOCAL}",
+            f"--transport needs a network, but the only link is {LINK_LOCAL}",
             hint="add --link wired, or leave --transport out",
         )
     found = tuple(dict.fromkeys(request.transports)) or (ISCSI,)
@@ -506,7 +509,7 @@ def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
 
 
 def _protections(request: Request) -> tuple[tuple[str, ...], ...]:
-    """What protects columns, each stack once and in the order asked; the empty one is for none."""
+    """The columns' protections: each stack once, in the order asked. The empty stack is for none."""
     words = [*request.ipsec, *request.protect] or ["both"]
     return tuple(dict.fromkeys(stack.split(word) for word in expand_ipsec(words)))
 
@@ -514,7 +517,7 @@ def _protections(request: Request) -> tuple[tuple[str, ...], ...]:
 def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
     """``ramdisk``, ``file``, ``file:PATH`` or ``block:PATH`` (or just the path of a device), and its size.
 
-    ``destroy`` are the names of devices whose contents the user agreed to lose.
+    ``destroy`` are the names of the devices whose contents the user agreed to lose.
     """
     kind, _, path = text.partition(":")
     if text.startswith("/dev/"):
@@ -539,13 +542,13 @@ def parse_backing(text: str, size: str, destroy: Sequence[str] = ()) -> Backing:
             hint="try --backing block:/dev/NAME or --backing file:/var/tmp/bench.img",
         )
     if kind == BackingKind.RAMDISK and path:
-        raise UsageError(f"a ramdisk has no path, found {text}", hint="try --backing ramdisk")
+        raise UsageError(f"expected a ramdisk without a path, found {text}", hint="try --backing ramdisk")
     agreed = path if kind == BackingKind.BLOCK and path in destroy else None
     return Backing(kind=BackingKind(kind), size_bytes=size_bytes, path=path or None, destroy=agreed)
 
 
 def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: float | None) -> None:
-    """Have fio itself read every job file, so that a mistake shows now and not in the middle of a run."""
+    """Let fio read every job file, so that a mistake shows now and not in the middle of a run."""
     texts = [
         job_file(workload, device="/dev/harness", size_bytes=size_bytes, seed=1, runtime_s=runtime_s)
         for workload in workloads
@@ -568,7 +571,7 @@ def _parse(jobs: str) -> runner.Completed:
 
 
 REAL_PER_VIRTUAL = 3.0
-"""Seconds that a virtual second takes, about: it depends on how much happens in it."""
+"""Real seconds for a virtual second, about: it depends on how much happens in it."""
 
 
 def cell_s(plan: Plan, workload: Workload) -> float:
@@ -583,7 +586,8 @@ def mean_cell_s(plan: Plan) -> float:
 
 
 def estimate_s(plan: Plan, repeats: int | None = None) -> float:
-    """How long a run of so many repeats (the plan's) takes: its runtimes, and what the rest usually costs."""
+    """How long a run of so many repeats (default: the plan's) takes: its run times, and the usual
+    overhead."""
     block_s = sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads)
     networked = sum(column.link != LINK_LOCAL for column in plan.columns)
     return START_S + COLUMN_S * networked + block_s * len(plan.columns) * (repeats or plan.repeats)

@@ -43,11 +43,11 @@ from harness.runs.request import KernelChoice, Kernels, Option, Request
 from harness.table.views import View
 
 RUN = Request()
-"""Whose defaults hold for probes as well."""
+"""Its defaults apply to probes as well."""
 
 DEFAULT_PROBES = ("ping", "ping-io", "ping-loaded", "tcp", "udp")
 LOAD_S = 2
-"""How long the load of a loaded ping goes on beyond the pings."""
+"""How long the load of a loaded ping goes on after the pings."""
 
 NO_PROFILE = "probes"
 """``Plan.profile`` of probes that were named one by one."""
@@ -56,14 +56,15 @@ DEFAULT_LINKS = ("wired", "wifi")
 
 PAYLOADS_BYTES = (64, 1024, 4096, 32768)
 VIRTUAL_DURATION_S, VIRTUAL_RATE_BIT_S = 1, 1_000_000_000
-"""How long, and how fast over UDP, a named probe is in virtual time: there a second says what ten do."""
+"""How long, and how fast over UDP, a named probe is in virtual time: one second tells as much as ten
+there."""
 
 VIRTUAL_PACKETS_PER_S = 7000
-"""Each packet is imitated, whatever the virtual clock says: so many in a second of ours. A core did 6 000
-(TCP through PPPoE) to 10 000 (UDP over a cable)."""
+"""Each packet is simulated, whatever the virtual clock says: this many per real second. A core did 6 000 (TCP
+through PPPoE) to 10 000 (UDP over a cable)."""
 
 MOST_VIRTUAL_PACKETS = 2_000_000
-"""Of one probe: five minutes."""
+"""Limit for one probe: five minutes."""
 
 KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
     "ping": lambda: (Ping(),),
@@ -80,7 +81,7 @@ KINDS: dict[str, Callable[[], tuple[Probe, ...]]] = {
 
 
 class ProbeProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``profiles/probes/*.toml``: paths and probes of one experiment, and how it is shown.
+    """``profiles/probes/*.toml``: paths and probes of one experiment, and how to show it.
 
     ``view`` and ``reference`` are for ``harness table`` afterwards.
     """
@@ -100,39 +101,39 @@ def _folder() -> Path:
 
 
 def names() -> list[str]:
-    """The profiles that the project brings."""
+    """The profiles that the project ships."""
     return sorted(file.stem for file in _folder().glob("*.toml"))
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``harness probe`` as typed; empty means the default, or what the profile says."""
+    """The options of ``harness probe`` as typed; empty means the profile's value, or the default."""
 
     links: Annotated[
         tuple[str, ...],
         Option(
             flag="--link",
-            help="A link, as `harness run` takes them, but not local. Again for more.",
+            help="A link as for `harness run`, but not local. Repeatable.",
             leads_out=True,
         ),
     ] = ()
     ipsec: Annotated[
         tuple[str, ...],
-        Option(help="off, on, both, or a proposal of ipsec/. Again for more.", default="off"),
+        Option(help="off, on, both, or a proposal of ipsec/. Repeatable.", default="off"),
     ] = ()
     probes: Annotated[
         tuple[str, ...],
         Option(
             flag="--probe",
-            help=f"{', '.join(KINDS)}. Again for more.",
+            help=f"{', '.join(KINDS)}. Repeatable.",
             default=", ".join(DEFAULT_PROBES),
         ),
     ] = ()
     profile: Annotated[
         str | None,
-        Option(help=f"An experiment as data, paths and probes: {', '.join(names())}, or a TOML file."),
+        Option(help=f"An experiment: {', '.join(names())}, or a TOML file with paths and probes."),
     ] = None
     count: Annotated[
-        int | None, Option(help="How many pings or round trips, in place of each probe's own number.")
+        int | None, Option(help="How many pings or round trips, instead of each probe's own number.")
     ] = None
     duration: Annotated[
         str | None,
@@ -157,7 +158,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Option(
             flag="--hop",
-            help="A router or switch on the way, whose counters are read: ssh://… Again for more.",
+            help="A router or switch between the ends; its counters are read: ssh://… Repeatable.",
             leads_out=True,
         ),
     ] = ()
@@ -166,14 +167,14 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
     ] = RUN.testbed
     kernels: Annotated[Kernels, Option(help="Whether the lab's hosts share a kernel.")] = RUN.kernels
     lab_kernel: Annotated[KernelChoice, Option(help="Which kernel the lab boots.")] = RUN.lab_kernel
-    virtual_time: Annotated[bool, Option(help="The processor costs nothing, only links do.")] = (
+    virtual_time: Annotated[bool, Option(help="Processor work takes no time, only links do.")] = (
         RUN.virtual_time
     )
-    wifi_security: Annotated[Security, Option(help="What protects the air, on the lab's own kernel.")] = (
+    wifi_security: Annotated[Security, Option(help="WiFi security, on the lab's own kernel.")] = (
         RUN.wifi_security
     )
     ipsec_mode: Annotated[IpsecMode, Option(help="ESP mode.")] = RUN.ipsec_mode
-    auth: Annotated[IkeAuth, Option(help="How the two charons prove themselves.")] = RUN.auth
+    auth: Annotated[IkeAuth, Option(help="How the two charons authenticate.")] = RUN.auth
     results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = RUN.results
 
     def on(self, profile: ProbeProfile | None) -> Request:
@@ -206,7 +207,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_profile(name: str) -> ProbeProfile:
-    """A profile of the project's by its name, or a TOML file. UsageError says what is wrong with it."""
+    """A shipped profile by its name, or a TOML file. UsageError says what is wrong with it."""
     path = Path(name) if "/" in name or name.endswith(".toml") else _folder() / f"{name}.toml"
     if path.parent == _folder() and name not in names():
         raise unknown_name("profile of probes", name, names())
@@ -235,7 +236,7 @@ def changed(
     duration_s: int | None = None,
     rate_bit_s: int | None = None,
 ) -> list[Probe]:
-    """The same probes with another count, duration or rate, where they have one; all of them checked."""
+    """The same probes with another count, duration or rate, if they have one; all of them are checked."""
     found = []
     for probe in probes:
         if count is not None and isinstance(probe, Ping | UdpLatency):
@@ -250,7 +251,7 @@ def changed(
 
 
 def parse_rate(text: str) -> int:
-    """Bits per second meant by ``100M``, ``1.5G`` or ``64000``: powers of 1000, as iperf3 reads them."""
+    """Bits per second for ``100M``, ``1.5G`` or ``64000``: powers of 1000, as iperf3 reads them."""
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([KMG]?)", text.strip(), re.IGNORECASE | re.ASCII)
     if match is None:
         raise UsageError(f"expected a rate in bit/s, found {shown(text)}", hint="try 100M or 1.5G")
@@ -279,20 +280,20 @@ def views(probes: Sequence[Probe]) -> list[View]:
 
 
 def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
-    """A plan of probes, which come from ``profile``, on the links of a request. UsageError as ``plan``'s."""
+    """A plan of probes from ``profile``, on the links of a request. UsageError as in ``plan``."""
     if LINK_LOCAL in request.links:
         raise UsageError(
-            "probes send packets over a network, and the link local has none",
+            "probes need a network, and the link local has none",
             hint="name another, such as --link wired",
         )
     if request.lab_initiators != 1 or len(request.initiators) > 1:
-        raise UsageError("a probe has one initiator, found more", hint="name one")
+        raise UsageError("expected one initiator for probes, found more", hint="name one")
     names = [probe.name for probe in probes]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two probes are called {name}", hint="leave one of them out")
+            raise UsageError(f"two probes have the name {name}", hint="leave one of them out")
     links = request.links or (() if request.target else DEFAULT_LINKS)
-    # The smallest workload there is: a plan of cells without it would be refused, and none of it is run.
+    # The smallest workload: a plan without one would be refused. It is never run.
     made = plans.make_plan(
         msgspec.structs.replace(
             request,
@@ -317,22 +318,22 @@ def make_plan(request: Request, probes: Sequence[Probe], profile: str) -> Plan:
 
 
 def _require_few_packets(plan: Plan) -> None:
-    """Virtual time takes no time but ours, of which each packet takes some: a probe has to end."""
+    """Each packet takes real time, although virtual time is free: a probe has to end."""
     for probe in plan.probing:
         for column in plan.columns:
             count = _packets(probe, plan.links[column.link])
             if count > MOST_VIRTUAL_PACKETS:
                 minutes = count / VIRTUAL_PACKETS_PER_S / 60
                 raise UsageError(
-                    f"expected at most {MOST_VIRTUAL_PACKETS / 1e6:g} million packets of a probe in virtual "
-                    f"time, which imitates each of them, found {count / 1e6:.1f} million of {probe.name} "
+                    f"expected at most {MOST_VIRTUAL_PACKETS / 1e6:g} million packets for a probe in virtual "
+                    f"time, where each packet is simulated, found {count / 1e6:.1f} million for {probe.name} "
                     f"over {column.link}: some {minutes:.0f} minutes",
                     hint="try --duration 1s, with --udp-rate at about the link's rate",
                 )
 
 
 def _packets(probe: Probe, link: LinkProfile) -> float:
-    """About how many full packets a probe sends over a link; 0 where no rate is known."""
+    """About how many full packets a probe sends over a link; 0 if its rate is unknown."""
     match probe:
         case Udp():
             size_bytes = probe.payload_bytes or link.mtu_bytes

@@ -26,7 +26,7 @@ from harness.runs.columns import ColumnPath, Columns, Hosts
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A probe of a column, for the ``repeat``-th time."""
+    """A probe of a column, in its ``repeat``-th repeat."""
 
     column: Column
     probe: Probe
@@ -38,7 +38,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def questions(plan: Plan) -> list[Question]:
-    """All probes of a plan in their order: the columns alternate, so that no repeat is one column's alone."""
+    """All probes of a plan in their order. Columns alternate, so that each repeat covers all of them."""
     return [
         Question(column, probe, repeat)
         for repeat in range(1, plan.repeats + 1)
@@ -48,7 +48,7 @@ def questions(plan: Plan) -> list[Question]:
 
 
 class Prober:
-    """One run of a plan of probes. Columns are brought up when they are first asked, and stay up."""
+    """One run of a plan of probes. A column is brought up with its first probe, and stays up."""
 
     def __init__(
         self, plan: Plan, folder: RunFolder, emit: Emit, *, hosts: Hosts, journal: Journal, private: Path
@@ -67,7 +67,7 @@ class Prober:
     def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
         """Make the probes in ``todo`` (place in the order, question) and write a record for each.
 
-        Raises HarnessError only where the run as a whole cannot go on.
+        Raises HarnessError only if the run as a whole cannot go on.
         """
         self._facts = environment.describe(self.hosts.all, self.hosts.hops)
         if not self.plan.virtual_time:
@@ -111,7 +111,7 @@ class Prober:
         )
 
     def _column(self, column: Column, columns: contextlib.ExitStack) -> ColumnPath | HarnessError | OSError:
-        """The path of a column, or why there is none, which is tried once."""
+        """The path of a column, or why there is none. It is tried once."""
         if column not in self._up:
             try:
                 with contextlib.ExitStack() as stack:

@@ -16,10 +16,11 @@ from harness.testbeds import testbed
 CONFIG_VERSION = 1
 
 DEFAULT_MAX_REPEATS = 30
-"""With --confidence: within 5 % come nine of ten cells whose repeats vary by 7 % (bench/stopping.py)."""
+"""With --confidence: enough for nine of ten cells to be within 5 %, if repeats vary by 7 %
+(bench/stopping.py)."""
 
 DEFAULT_VIRTUAL_DISK = "sata-ssd"
-"""What virtual time measures if no storage is named: with one that takes no time a cell would hardly end."""
+"""The default storage of virtual time: with one that takes no time, a cell would hardly ever end."""
 
 MACHINES = "Real machines"
 OWN_KERNEL = "The lab's own kernel (harness kernel build)"
@@ -33,7 +34,7 @@ class Kernels(enum.StrEnum):
 
 
 class KernelChoice(enum.StrEnum):
-    """Which kernel the lab boots; ``auto``: its own for what Debian's cannot do, if it is built."""
+    """Which kernel the lab boots. ``auto``: its own for what Debian's cannot do, if it is built."""
 
     AUTO = "auto"
     DEBIAN = "debian"
@@ -42,11 +43,11 @@ class KernelChoice(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """How a field of a request is typed, and what ``--help`` says of it.
+    """How a field of a request is typed, and its text in ``--help``.
 
     ``flag`` is None for ``--`` and the field's name, ``default`` for the field's own default. ``panel`` is
-    the heading that it stands below. What ``leads_out`` of the lab is typed again with --resume, whosever the
-    folder is.
+    its heading in ``--help``. An option that ``leads_out`` reaches outside the lab: it must be typed again
+    with --resume, whoever made the folder.
     """
 
     help: str
@@ -68,7 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--link",
-            help="A link: local, wired, wifi, another of profiles/links/, or a file. Again for more. "
+            help="A link: local, wired, wifi, another of profiles/links/, or a file. Repeatable. "
             "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. With --target, an interface of the "
             "initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS. [dim]default: local, wired, wifi[/]",
             leads_out=True,
@@ -77,22 +78,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ipsec: Annotated[
         tuple[str, ...],
         Option(
-            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Again for more. "
-            "[dim]default: both[/]",
+            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Repeatable. [dim]default: both[/]",
         ),
     ] = ()
     protect: Annotated[
         tuple[str, ...],
         Option(
-            help="The same with more kinds: off, wireguard, macsec, a proposal, or several within each "
-            "other, the outermost first: macsec+aes128gcm16. Again for more.",
+            help="As --ipsec, with more kinds: off, wireguard, macsec, or a proposal. Join nested ones, the "
+            "outermost first: macsec+aes128gcm16. Repeatable.",
         ),
     ] = ()
     transports: Annotated[
         tuple[str, ...],
         Option(
             flag="--transport",
-            help="What carries the disk over a link: iscsi, nvme-tcp. Again for more. [dim]default: iscsi[/]",
+            help="What carries the disk over a link: iscsi, nvme-tcp. Repeatable. [dim]default: iscsi[/]",
         ),
     ] = ()
     profile: Annotated[str, Option(help="Workloads: document, modern, or a fio job file of your own.")] = (
@@ -100,9 +100,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     )
     workloads: Annotated[
         tuple[str, ...],
-        Option(flag="--workload", help="Only this workload of the profile. Again for more."),
+        Option(flag="--workload", help="Only this workload of the profile. Repeatable."),
     ] = ()
-    repeats: Annotated[int, Option(help="How often each cell is measured; with --confidence, at least.")] = 3
+    repeats: Annotated[int, Option(help="How often each cell is measured; with --confidence, the least.")] = 3
     confidence: Annotated[
         str | None,
         Option(
@@ -118,12 +118,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         str | None,
         Option(
             metavar="TIME",
-            help="With --confidence: begin no further repeat when all cells took so long together, e.g. 30m.",
+            help="With --confidence: begin no repeat once all cells together took this long, e.g. 30m.",
         ),
     ] = None
     retries: Annotated[
         int,
-        Option(help="How often a cell that other processes disturbed is measured again, once they are calm."),
+        Option(help="How often a cell that other programs disturbed is measured again, once they are calm."),
     ] = 2
     runtime: Annotated[
         str | None, Option(help="How long fio measures each cell, e.g. 5s.", default="profile's")
@@ -139,11 +139,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             leads_out=True,
         ),
     ] = None
-    size: Annotated[str, Option(help="How much of it is used, e.g. 1G.")] = "128M"
+    size: Annotated[str, Option(help="How much of the storage is used, e.g. 1G.")] = "128M"
     local_device: Annotated[
         str | None,
         Option(
-            help="A disk of the initiator's for the column local, in place of the target's storage: "
+            help="A disk of the initiator's for the column local, instead of the target's storage: "
             "/dev/NAME, file:/PATH.",
             panel=MACHINES,
             leads_out=True,
@@ -153,7 +153,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             metavar="DEVICE",
-            help="Consent to losing what is on a block device: its name again.",
+            help="Consent to lose what is on a block device: its name again.",
             leads_out=True,
         ),
     ] = ()
@@ -169,7 +169,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--initiator",
-            help="A real machine as an initiator: local, ssh://… Again for more at once.",
+            help="A real machine as an initiator: local, ssh://… Repeatable, for several at once.",
             default="local",
             panel=MACHINES,
             leads_out=True,
@@ -179,14 +179,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--hop",
-            help="A router or switch on the way: ssh://[USER@]HOST[:PORT]. Its counters are read, no root is "
-            "needed. Again for more.",
+            help="A router or switch between the ends: ssh://[USER@]HOST[:PORT]. The run reads its counters, "
+            "which needs no root. Repeatable.",
             panel=MACHINES,
             leads_out=True,
         ),
     ] = ()
     shared_lun: Annotated[
-        bool, Option(help="All initiators read one LUN, in place of one each.", panel=MACHINES)
+        bool, Option(help="All initiators read one LUN, instead of one each.", panel=MACHINES)
     ] = False
     kernels: Annotated[Kernels, Option(help="Whether the lab's target and initiators share a kernel.")] = (
         Kernels.ONE
@@ -195,8 +195,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     virtual_time: Annotated[
         bool,
         Option(
-            help="The processor costs nothing, only links and disks do: what the protocols cost, "
-            "the same again in every run.",
+            help="Processor work takes no time, only links and disks do: what the protocols cost. Every run "
+            "gives the same figures.",
             panel=OWN_KERNEL,
         ),
     ] = False
@@ -211,23 +211,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lab_kernel: Annotated[
         KernelChoice,
         Option(
-            help="auto takes the lab's own, if it is built, for links with a radio: its wifi is 802.11, "
+            help="auto takes the lab's own, if it is built, for links with a radio: its WiFi is 802.11, "
             "Debian's is emulated.",
             panel=OWN_KERNEL,
         ),
     ] = KernelChoice.AUTO
     wifi_security: Annotated[
-        Security, Option(help="What protects the air, on the lab's own kernel.", panel=OWN_KERNEL)
+        Security, Option(help="WiFi security, on the lab's own kernel.", panel=OWN_KERNEL)
     ] = Security.WPA2
     ipsec_mode: Annotated[IpsecMode, Option(help="ESP mode.")] = IpsecMode.TRANSPORT
-    auth: Annotated[IkeAuth, Option(help="How the two charons prove themselves.")] = IkeAuth.PSK
+    auth: Annotated[IkeAuth, Option(help="How the two charons authenticate.")] = IkeAuth.PSK
     iscsi: Annotated[
         tuple[str, ...],
         Option(
             metavar="NAME=VALUE",
-            help="A parameter that both ends of iSCSI are to agree on: InitialR2T, ImmediateData, "
-            "FirstBurstLength, MaxBurstLength, MaxRecvDataSegmentLength. Again for more.",
-            default="what the two ends agree on by themselves",
+            help="A parameter that both ends of iSCSI must agree on: InitialR2T, ImmediateData, "
+            "FirstBurstLength, MaxBurstLength, MaxRecvDataSegmentLength. Repeatable.",
+            default="what the two ends negotiate",
         ),
     ] = ()
     probes: Annotated[
@@ -238,15 +238,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             default="probes; in virtual time none",
         ),
     ] = None
-    seed: Annotated[int | None, Option(help="Order of cells and offsets in them.", default="random")] = None
+    seed: Annotated[
+        int | None, Option(help="Seed of the order of cells and of offsets.", default="random")
+    ] = None
     results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = "results"
 
 
 def load_request(path: Path) -> Request:
-    """The request that a TOML file holds. UsageError names file, line and key of what is wrong."""
+    """The request in a TOML file. UsageError names file, line and key of what is wrong."""
     kind = "configuration"
     file = TomlFile(kind, path, read_text(path, kind))
-    # Consent to losing data is typed each time: a file would give it again, for another disk perhaps.
+    # Consent to lose data must be typed each time: a file would give it again, perhaps for another disk.
     request = file.load(Request, destroy=())
     if "version" not in file.parse():
         raise file.refuse("version", "the key is missing", f"add version = {CONFIG_VERSION}")

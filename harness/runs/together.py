@@ -1,21 +1,21 @@
-"""One measurement of several initiators at once: fio's own distributed mode, without a network of its own.
+"""One measurement with several initiators at once: fio's own distributed mode, without a network of its own.
 
-Each initiator has a ``fio --server`` on a unix socket in its private folder, which root alone reaches, and
-one ``fio --client`` here sends all of them their jobs and then the word to run. ``Host.reach`` carries that.
+Each initiator has a ``fio --server`` on a unix socket in its private folder, which only root can reach. One
+``fio --client`` here sends all of them their jobs, and then the word to run, through ``Host.reach``.
 
-What fio 3.33 does when something breaks, and what follows from it (each was tried):
+What fio 3.33 does when something breaks, and what the harness does about it (each was tried):
 
 ================================  ================================================================
 a server is killed, or its host   the client goes on, and ends with status 1 and the others' jobs
-the process of a job is killed    the same, with status 0: a job that is missing is all there is
+the process of a job is killed    the same, with status 0: the only sign is a missing job
 a server hangs                    the client waits for ever: its socket is cut after ``timeout_s``
-a server refuses a job and goes   SIGPIPE ends the client, and all figures with it: it is ignored
+a server refuses a job and goes   SIGPIPE would end the client, and all figures with it: it is ignored
 a server is asked to end          its running job goes on: its whole session is killed
 the protocols differ              the server closes the connection, like one that died
 ================================  ================================================================
 
-With ``--debug=net`` the client tells whom it hears from, and so when each job began: by the clock of this
-machine. Those of the hosts differ, and fio's ``job_start``, which later versions have, is by theirs.
+With ``--debug=net`` the client prints whom it hears from, and so when each job began, by the clock of this
+machine. The hosts' clocks differ, and fio's ``job_start``, which later versions have, uses those.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from harness.parse import fio
 from harness.parse.fio import FioJob, ServerAnswer
 
 LARGEST_SKEW = 0.05
-"""How far apart the jobs may begin before it is said, as a share of the time that they measured."""
+"""The most that the jobs' starts may differ without a warning, as a part of the time that they measured."""
 
 READY_S = 20.0
 CUT_S = 10.0
-"""How long fio's client may take to end once those that hang are cut off."""
+"""How long fio's client may take to end once hanging servers are cut off."""
 
 VERSION = ["fio", "--version"]
 NOT_FOUND = 127
-"""env(1)'s exit status where there is no such program."""
+"""env(1)'s exit status if there is no such program."""
 
 POLL_S = 0.005
 MEASURING_POLL_S = 0.1
 
-# Whatever ends it, the processes that fio forks for a connection and for a job end with it. fio leaves its
-# socket, and a job that verifies leaves its state in the working folder, which is in memory.
+# Whatever ends this shell, the processes that fio forks for a connection and for a job end with it. fio
+# leaves its socket, and a job that verifies leaves its state in the working folder, which is in memory.
 _SERVER = """
 cd "${0%/*}" || exit
 rm -f "$0"
@@ -66,7 +66,8 @@ wait
 class Client:
     """An initiator that takes part: its host, and the text of a fio job file with its one job.
 
-    The job has ``thread`` set: one in a process of its own would leave the session that is killed in the end.
+    The job has ``thread`` set, because a job in a process of its own would leave the session that is killed
+    at the end.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientResult:
-    """What came of one initiator. ``reason`` says why it has no job, or more on a job that is invalid.
+    """The result of one initiator. ``reason`` says why it has no job, or adds to an invalid job.
 
     ``started_unix_s`` is when its job began, by the clock of this machine.
     """
@@ -89,7 +90,7 @@ class ClientResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Together:
-    """What came of all, in the order of the clients; ``warnings`` concern the measurement as a whole."""
+    """The results of all clients, in their order; ``warnings`` concern the measurement as a whole."""
 
     parts: tuple[ClientResult, ...]
     warnings: tuple[str, ...] = ()
@@ -98,9 +99,9 @@ class Together:
 def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -> Together:
     """Run each client's job on its host, all at once, and wait for them, but no longer than ``timeout_s``.
 
-    Whatever becomes of one job is in its part, and the others go on. ``folder`` then has NAME.fio and, if a
-    server said anything, NAME.server.log for each client, and fio-client.txt. Raises HarnessError if fio or
-    a server cannot be started.
+    A job's failure is in its part, and the others go on. ``folder`` then has NAME.fio and, if a server
+    printed anything, NAME.server.log for each client, and fio-client.txt. Raises HarnessError if fio or a
+    server cannot be started.
     """
     log = folder / "fio-client.txt"
     log.write_bytes(b"")
@@ -137,7 +138,7 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
         elif server in late:
             reason = f"its fio did not end within {timeout_s:g} s, and was stopped"
         elif process.returncode not in (0, 1):
-            reason = f"fio's client ended with status {process.returncode} before it told what it knew"
+            reason = f"fio's client ended with status {process.returncode} before it printed its results"
         else:
             reason = _why_missing(client.host, answer)
         began = heard.when(fio.BEGAN, server.near)
@@ -149,8 +150,8 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
 def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
     """Reads and writes of all jobs as if of one: bytes and I/Os added up, over the longest run time.
 
-    Percentiles are those of the histograms merged; None where one job has no histogram (plain json), or
-    where jobs have histograms of different kinds of latency.
+    Percentiles come from the merged histograms. They are None if one job has no histogram (plain json), or if
+    jobs have histograms of different kinds of latency.
     """
     kinds = {job.percentiles_of for job in jobs}
     reads = [(job.read, Histogram(job.read_bins)) for job in jobs if job.read]
@@ -159,7 +160,7 @@ def total(jobs: Sequence[FioJob]) -> tuple[Io | None, Io | None]:
 
 
 def start_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
-    """What to say if jobs did not begin at the same time, so that some measured alone for a while."""
+    """The warning if jobs did not begin at the same time, so that some measured alone for a while."""
     runtimes_s = [
         io.runtime_ns / 1e9 for part in parts if part.job for io in (part.job.read, part.job.write) if io
     ]
@@ -176,7 +177,7 @@ def start_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
 
 
 def absence_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
-    """What to say of the figures of those that went on without others."""
+    """The warning about figures of jobs that ran while others were missing."""
     missing = [part.name for part in parts if not (part.job and (part.job.read or part.job.write))]
     if not missing or len(missing) == len(parts):
         return ()
@@ -188,7 +189,7 @@ def absence_warnings(parts: Sequence[ClientResult]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Server:
-    """A server that runs: its socket as it is reached from here, and what ends that way and itself."""
+    """A running server: its socket as reached from here, the connection to it, and the daemon itself."""
 
     near: str
     link: contextlib.ExitStack
@@ -200,7 +201,7 @@ def _server(client: Client, path: Path, folder: Path) -> Iterator[_Server]:
     log = folder / f"{client.name}.server.log"
 
     def listens() -> bool:
-        # A socket that is bound is not yet one that listens (__SO_ACCEPTCON, net/unix/af_unix.c).
+        # A bound socket does not listen yet (__SO_ACCEPTCON, net/unix/af_unix.c).
         rows = [row.split() for row in client.host.read_files(["/proc/net/unix"])[0].splitlines()]
         return any(row[-1] == str(path) and row[3] == "00010000" for row in rows)
 
@@ -219,24 +220,24 @@ def _drop_if_empty(file: Path) -> None:
 
 
 class _Heard:
-    """What fio's client hears, from the file that it prints to, and when (in Unix seconds)."""
+    """What fio's client prints to a file, and when (in Unix seconds)."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._read_bytes = 0
         self._first: dict[tuple[str, str], float] = {}
-        # One for all that is heard: the clock may be set meanwhile.
+        # One offset for all that is heard, because the clock may be set meanwhile.
         self._epoch_s = time.time() - time.monotonic()
 
     def when(self, message: str, server: str) -> float | None:
-        """When the first such message came; None if none did."""
+        """When the first such message came; None if none came."""
         return self._first.get((message, server))
 
     def until(self, process: subprocess.Popen[bytes], servers: Collection[str], deadline_s: float) -> None:
-        """Listen until the client ends, or the deadline has passed.
+        """Listen until the client ends or the deadline has passed.
 
-        Until each of ``servers`` has begun this is to 5 ms; then nothing is to be heard, and a measurement
-        not to be disturbed.
+        Until each of ``servers`` has begun, times are exact to 5 ms. After that nothing more is expected, and
+        the measurement must not be disturbed.
         """
         end = time.monotonic() + deadline_s
         while process.poll() is None and time.monotonic() < end:
@@ -265,16 +266,16 @@ def _why_missing(host: Host, answer: ServerAnswer) -> str:
     try:
         there = host.run(VERSION).stdout.strip()
     except HarnessError as error:
-        # Above all HostLost.
+        # Mostly HostLost.
         return str(error)
     if not answer.accepted and here != there:
         return (
-            f"{printable(here)} here and {printable(there)} on the {host.name} do not understand each other; "
+            f"fio's versions do not match: {printable(here)} here, {printable(there)} on the {host.name}; "
             "install the same version of fio on all machines"
         )
     if not answer.accepted:
-        return _said("its fio did not take the job", answer)
-    return _said(f"its fio {'job' if answer.ended else 'server'} was killed in the middle", answer)
+        return _said("its fio did not accept the job", answer)
+    return _said(f"its fio {'job' if answer.ended else 'server'} was killed while it ran", answer)
 
 
 def _said(what: str, answer: ServerAnswer) -> str:
@@ -313,7 +314,8 @@ def _sum(parts: Sequence[tuple[Io, Histogram]], *, comparable: bool) -> Io | Non
 
 
 def _moments(ios: Sequence[Io]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation of the latencies of all, exactly, from those of each; None if one lacks it.
+    """Mean and standard deviation of all latencies, computed exactly from those of each; None if one is
+    missing.
 
     fio's deviation is that of a sample (``stat.c``, calc_lat).
     """

@@ -18,7 +18,7 @@ from harness.model.errors import CommandFailed, DeviceRefused
 from harness.storage import disks, guard
 
 MODULES = ("brd",)
-"""Of the ramdisk, which alone loads it."""
+"""The ramdisk's module. Only the ramdisk itself loads it."""
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -33,7 +33,7 @@ class Storage:
 
 
 class Ramdisk(msgspec.Struct, frozen=True):
-    """Disks of the kernel's brd module; refused where the module is already in somebody's use."""
+    """Disks of the kernel's brd module; refused if somebody already uses the module."""
 
     size_bytes: int
     count: int = 1
@@ -45,12 +45,12 @@ class Ramdisk(msgspec.Struct, frozen=True):
     def refuse_foreign(self, host: Host) -> None:
         if host.run(["test", "-e", "/sys/module/brd"], check=False).status == 0:
             raise DeviceRefused(
-                "the ramdisk module brd is already loaded, so its disks may be somebody's",
+                "the ramdisk module brd is already loaded, so its disks may be somebody else's",
                 hint="unload it with `modprobe -r brd`, or use --backing file:PATH",
             )
 
     def acquire(self, host: Host) -> None:
-        # --first-time: to find it loaded is a failure too.
+        # --first-time: it is also a failure if the module is loaded already.
         done = host.run(
             [
                 "modprobe",
@@ -73,7 +73,7 @@ class Ramdisk(msgspec.Struct, frozen=True):
 
 
 IDENTITY = "%i %.9W"
-"""stat(1)'s words for a file's inode and time of birth, which together no other file of a file system has."""
+"""stat(1)'s words for a file's inode and time of birth: together they are unique within a file system."""
 
 REMOVE_IF_EMPTY = """
 test -f "$1" && ! test -L "$1" && ! test -s "$1" || { echo 'there is no empty file' >&2; exit 1; }
@@ -84,30 +84,30 @@ test "$(stat -c "$3" -- "$1")" = "$2" || { echo 'there is not the same file' >&2
 rm -f -- "$1" || exit
 sync -- "$(dirname -- "$1")"
 """
-"""Synced, for its journal may be on another disk: crossed out there, it must not come back here."""
+"""Synced, because its journal may be on another disk: a file that is crossed out there must not come back
+here."""
 
 
 class NewFile(msgspec.Struct, frozen=True):
-    """An empty file where there was none; never one that was there before."""
+    """A new, empty file; never one that existed before."""
 
     lasting: ClassVar[bool] = True
 
     path: str
 
     def refuse_foreign(self, host: Host) -> None:
-        # A link that leads nowhere is somebody's, too.
+        # A symbolic link that leads nowhere is somebody's, too.
         if host.run(["sh", "-c", 'test -e "$1" || test -L "$1"', "sh", self.path], check=False).status == 0:
             raise self._refusal("it exists")
 
     def _refusal(self, found: str) -> DeviceRefused:
         return DeviceRefused(
-            f"the backing file {self.path} was expected not to exist yet, in a folder that can be "
-            f"written: {found}",
+            f"expected the backing file {self.path} not to exist yet, in a writable folder: {found}",
             hint="name a new file; the harness makes it and removes it",
         )
 
     def acquire(self, host: Host) -> None:
-        # noclobber: the shell opens it with O_EXCL, so no file of the user's can be hit by a race.
+        # noclobber: the shell opens it with O_EXCL, so a race cannot hit a file of the user's.
         done = host.run(["sh", "-c", 'set -C; : > "$1"', "sh", self.path], check=False)
         if done.status != 0:
             raise self._refusal(done.stderr.strip().rpartition(": ")[2])
@@ -117,7 +117,7 @@ class NewFile(msgspec.Struct, frozen=True):
 
 
 class BackingFile(msgspec.Struct, frozen=True):
-    """A file of the run's, its blocks allocated. By its ``identity`` a later run knows it from another's."""
+    """A file of the run's, its blocks allocated. A later run recognises it by its ``identity``."""
 
     lasting: ClassVar[bool] = True
 
@@ -149,14 +149,14 @@ class ScratchFilesystem(msgspec.Struct, frozen=True):
 
 
 SCRATCH_OVERHEAD_BYTES = 16 * MIB
-"""What ext4 needs for itself beside the file; generous, for it is only memory of the lab."""
+"""What ext4 needs for itself beside the file; generous, because it is only memory of the lab."""
 
 
 @contextlib.contextmanager
 def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) -> Iterator[list[Storage]]:
     """Make the storage of a run on its host, ``count`` pieces of the same size, and fill it.
 
-    It is filled once with random data: blocks that were never written answer without doing the work.
+    It is filled once with random data, because blocks that were never written are answered without any work.
     """
     device: guard.Device | None = None
     with contextlib.ExitStack() as stack:
@@ -173,7 +173,7 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
                 stack.enter_context(journal.hold(host, file))
         else:
             device = require_device(host, backing)
-            # The kernel's own name: by-path names hold colons, which fio and LIO take for their own.
+            # The kernel's own name: by-path names have colons, which fio and LIO interpret.
             paths = [device.node]
         for path in paths:
             _fill(host, path, backing.size_bytes)
@@ -181,7 +181,7 @@ def bring_up(journal: Journal, host: Host, backing: Backing, *, count: int = 1) 
 
 
 def refuse_foreign(host: Host, backing: Backing, *, count: int = 1) -> None:
-    """Ask what ``bring_up`` would refuse, so that a run is refused before anything is brought up."""
+    """Refuse what ``bring_up`` would refuse, so that a run is refused before anything is brought up."""
     if backing.kind is BackingKind.BLOCK:
         require_device(host, backing)
     elif backing.path is None:
@@ -199,20 +199,20 @@ def _file_names(first: str, count: int) -> list[str]:
 def model(
     journal: Journal, host: Host, disk: DiskProfile, size_bytes: int, *, folder: Path, log: Path
 ) -> Iterator[Storage]:
-    """Make a modelled disk on a host, and fill it; ``folder`` and ``log`` as for ``disks.bring_up``."""
+    """Make a modelled disk on a host, and fill it; ``folder`` and ``log`` are as for ``disks.bring_up``."""
     with disks.bring_up(journal, host, disk, size_bytes, folder=folder, log=log) as path:
         _fill(host, path, size_bytes)
         yield Storage(path=path, size_bytes=size_bytes)
 
 
 def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | NewFile) -> None:
-    # Asked before it is journalled: else a run killed in between would have it named for removal.
+    # Checked before it is journalled: otherwise a run killed in between would leave it named for removal.
     resource.refuse_foreign(host)
     stack.enter_context(journal.hold(host, resource))
 
 
 def require_device(host: Host, backing: Backing) -> guard.Device:
-    """The user's device, if the guard lets the harness write to it; see ``guard.require_writable``."""
+    """The user's device, if the guard allows the harness to write to it; see ``guard.require_writable``."""
     return guard.require_writable(
         host, backing.path or "", destroy=backing.destroy, needed_bytes=backing.size_bytes
     )

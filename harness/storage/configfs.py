@@ -8,9 +8,9 @@ CONFIGFS = "/sys/kernel/config"
 
 
 def mount(host: Host, subsystem: str) -> None:
-    """Have configfs where it belongs; it stays, as after any use.
+    """Mount configfs in its usual place. The mount stays, as after any use.
 
-    ``subsystem`` is the folder of whoever is to be set up. Who uses it says what is wrong if it is not there.
+    ``subsystem`` is the folder of the target to configure. If it does not appear, its user reports why.
     """
     if host.run(["test", "-d", f"{CONFIGFS}/{subsystem}"], check=False).status != 0:
         host.run(["mount", "-t", "configfs", "configfs", CONFIGFS], check=False)

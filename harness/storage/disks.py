@@ -1,6 +1,7 @@
-"""Modelled disks: profiles as data (``profiles/disks/*.toml``), made of memory that answers in their time.
+"""Modelled disks: profiles as data (``profiles/disks/*.toml``), made of memory that answers as late as they
+would.
 
-Without moving parts: the kernel's null_blk, each of whose commands has a timer. With moving parts:
+Without moving parts: the kernel's null_blk, where each command has a timer. With moving parts:
 ``programs/harddisk.py`` behind the kernel's nbd. Both keep virtual time, and both need the lab's own kernel.
 """
 
@@ -25,14 +26,14 @@ FLASH_DEVICE = "/dev/nullb0"
 HARD_DISK_DEVICE = "/dev/nbd0"
 MIB = 1 << 20
 START_S = 30
-"""How long the program of a disk with moving parts may take to begin; an overloaded lab took over 10."""
+"""How long the program of a disk with moving parts may take to start; an overloaded lab took over 10."""
 
 LARGEST_COMMAND_SECTORS = 2048
-"""1 MiB, in the 512 bytes of a sector: what the device takes at once, so LIO splits nothing for it."""
+"""1 MiB, in sectors of 512 bytes: the largest command of the device, so LIO does not split any."""
 
 
 def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
-    """The disk profile of that name, or of a file ``NAME.toml``. UsageError for what is unknown or wrong.
+    """The disk profile of that name, or of a file ``NAME.toml``. UsageError if it is unknown or wrong.
 
     ``folders`` replaces ``search_folders("profiles", "disks")``.
     """
@@ -48,10 +49,10 @@ def load_disk(name: str, folders: Sequence[Path] | None = None) -> DiskProfile:
 def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
     """Raise what ``refuse`` makes of the first figure that no disk can have."""
     if profile.flash is not None and profile.moving is not None:
-        raise refuse("moving", "a disk has flash or moving parts, and this has both", "remove one")
+        raise refuse("moving", "expected flash or moving parts, found both", "remove one")
     for table in ("flash", "moving"):
         for key, value in msgspec.to_builtins(getattr(profile, table) or {}).items():
-            # Written so that NaN, which compares false with everything, is refused too.
+            # Written so that NaN, which compares false with everything, is also refused.
             if not 0 < value <= 10**15:
                 raise refuse(
                     key, f"expected more than 0, found {shown(str(value))}", "mind the unit in its name"
@@ -62,7 +63,7 @@ def check(profile: DiskProfile, refuse: profiles.Refuse) -> None:
 
 
 class FlashDisk(msgspec.Struct, frozen=True):
-    """One disk of null_blk in memory; refused where the module is already in somebody's use."""
+    """One disk of null_blk in memory; refused if somebody already uses the module."""
 
     size_bytes: int
     flash: Flash | None = None
@@ -75,9 +76,9 @@ class FlashDisk(msgspec.Struct, frozen=True):
             "memory_backed": 1,
             "max_sectors": LARGEST_COMMAND_SECTORS,
             "submit_queues": 1,
-            # Requests go straight to the chips: a scheduler would hold back what they could do at once.
+            # Requests go straight to the chips: a scheduler would hold back some that could run in parallel.
             "no_sched": 1,
-            # Answered at once, or by a timer of each command.
+            # Answered at once, or by a timer for each command.
             "irqmode": 0 if flash is None else 2,
         }
         if flash is not None:
@@ -86,8 +87,8 @@ class FlashDisk(msgspec.Struct, frozen=True):
         words = [f"{name}={value}" for name, value in settings.items()]
         host.run(["sh", "-euc", MAKE_NULL_BLK, "sh", *words])
         if flash is not None:
-            # Not max_sectors, which the device would tell LIO, and LIO the initiator: here the requests of
-            # many pages become one for each.
+            # Not max_sectors, which the device would report to LIO, and LIO to the initiator. So requests of
+            # many pages are split here, into one for each page.
             limit = f"/sys/block/{Path(FLASH_DEVICE).name}/queue/max_sectors_kb"
             host.run(["sh", "-euc", 'echo "$1" > "$2"', "sh", str(flash.page_bytes >> 10), limit])
 
@@ -114,7 +115,7 @@ modprobe -r null_blk
 
 
 class NbdModule(msgspec.Struct, frozen=True):
-    """The kernel's nbd, for one disk; refused where the module is already in somebody's use."""
+    """The kernel's nbd, for one disk; refused if somebody already uses the module."""
 
     devices: int = 1
 
@@ -126,11 +127,11 @@ class NbdModule(msgspec.Struct, frozen=True):
 
 
 def _load(host: Host, module: str, *parameters: str) -> None:
-    # --first-time: to find it loaded is a failure too.
+    # --first-time: it is also a failure if the module is loaded already.
     done = host.run(["modprobe", "--first-time", module, *parameters], check=False)
     if "already in kernel" in done.stderr:
         raise DeviceRefused(
-            f"the kernel module {module} is already loaded, so its disks may be somebody's",
+            f"the kernel module {module} is already loaded, so its disks may be somebody else's",
             hint=f"unload it with `modprobe -r {module}`",
         )
     if done.status != 0:
@@ -146,7 +147,7 @@ def bring_up(
 ) -> Iterator[str]:
     """Make a disk of ``size_bytes`` (whole MiB) on a host, and yield its path; it is all zeros.
 
-    ``folder`` is the host's, for the program of a disk with moving parts; ``log`` gets what it prints.
+    ``folder`` is on the host, for the program of a disk with moving parts; ``log`` gets the program's output.
     """
     if profile.moving is None:
         with journal.hold(host, FlashDisk(size_bytes, profile.flash)):

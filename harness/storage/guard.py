@@ -1,12 +1,13 @@
 """The device guard: may the harness write to the block device that the user named?
 
-fio looks only whether the very node is mounted; a disk whose partition is mounted, or is swap, LVM or md,
-passes it. Here the device is looked at with all that lies on it: partitions, device mapper, md, bcache, loop
-devices, LIO backstores, other paths to the same disk, and mounts of every mount namespace in sight.
+fio checks only whether the device node itself is mounted. It accepts a disk whose partition is mounted, or is
+swap, LVM or md. The guard examines the device with all that lies on it: partitions, device mapper, md,
+bcache, loop devices, LIO backstores, other paths to the same disk, and mounts of every visible mount
+namespace.
 
-What is in use is refused always. What bears a signature is refused until the user types the device's name a
-second time (``--destroy NAME``). A device that is free and bears none may be written: naming it as the
-backing was typing it.
+A device in use is always refused. A device with a signature is refused until the user types its name a second
+time (``--destroy NAME``). A free device without a signature may be written to: the user typed its name as the
+backing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_USES_SHOWN = 4
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that holds a device: ``what`` as the end of a sentence, ``remedy`` a shell command or ""."""
+    """One user of a device: ``what`` as the end of a sentence, ``remedy`` a shell command or ""."""
 
     what: str
     remedy: str = ""
@@ -38,13 +39,13 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """A block device as it was found. Identity that the kernel does not tell is "".
+    """A block device as it was found. Identity that the kernel does not report is "".
 
-    ``path`` is what the user typed, ``node`` the kernel's own name of it (``/dev/sdb``), ``number`` its
-    major:minor. ``serial`` is a device mapper UUID or a loop device's file where there is no serial number;
-    a partition has ``serial``, ``wwn``, ``model`` and ``diskseq`` of its disk. ``diskseq`` is a number that
-    the kernel gives to no second disk until reboot (Documentation/ABI/stable/sysfs-block, since 5.15).
-    ``signatures`` has what lies on the device and its partitions; ``problem`` is why it cannot be opened.
+    ``path`` is what the user typed, ``node`` the kernel's own name (``/dev/sdb``), ``number`` its
+    major:minor. ``serial`` is a device mapper UUID or a loop device's file if there is no serial number. A
+    partition has ``serial``, ``wwn``, ``model`` and ``diskseq`` of its disk. ``diskseq`` is a number that the
+    kernel gives to no second disk until the next reboot (Documentation/ABI/stable/sysfs-block, since 5.15).
+    ``signatures`` are those on the device and its partitions; ``problem`` is why it cannot be opened.
     """
 
     path: str
@@ -63,7 +64,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Both names, where they differ."""
+        """Both names, if they differ."""
         return self.path if self.path == self.node else f"{self.path} ({self.node})"
 
 
@@ -110,7 +111,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """A path, and what it is: ``found`` in words where it is no block device, else the blocks around it."""
+    """A path, and what it is: ``found`` in words if it is not a block device, else the blocks around it."""
 
     found: str = ""
     blocks: tuple[Block, ...] = ()
@@ -123,25 +124,25 @@ class _Wipefs(msgspec.Struct, frozen=True):
 def inspect(host: Host, path: str) -> Device:
     """The block device ``path`` on ``host``, and all that is on it. Nothing is written.
 
-    UsageError if ``path`` cannot be a device's name, DeviceRefused if it is none, CommandFailed if the host
-    cannot tell.
+    UsageError if ``path`` cannot be a device's name, DeviceRefused if it is not a device, CommandFailed if
+    the host cannot report it.
     """
     check_path(path)
     survey = _examine(host, path)
     if survey.found:
         raise DeviceRefused(
-            printable(f"{path} was expected to be a block device, but is {survey.found}"),
-            hint="`lsblk --paths` lists the devices; --backing file:PATH has a new file made",
+            printable(f"expected {path} to be a block device, found {survey.found}"),
+            hint="`lsblk --paths` lists the devices; --backing file:PATH makes a new file",
         )
     return describe(path, survey.blocks, _signatures(host, survey.blocks))
 
 
 def require_writable(host: Host, path: str, *, destroy: str | None, needed_bytes: int) -> Device:
-    """The device, if the harness may write to it; to be asked before anything else is done with it.
+    """The device, if the harness may write to it; to be called before anything else is done with it.
 
-    ``destroy`` is the name typed as consent to losing what is on it: exactly ``path``, character by
-    character; no pattern, and no other name of the same device. Raises DeviceRefused, and what
-    ``inspect`` raises.
+    ``destroy`` is the name typed as consent to lose what is on it. It must be exactly ``path``, character by
+    character: no pattern, and no other name of the same device. Raises DeviceRefused, and what ``inspect``
+    raises.
     """
     device = inspect(host, path)
     refusal = judge(device, destroy=destroy, needed_bytes=needed_bytes)
@@ -151,17 +152,17 @@ def require_writable(host: Host, path: str, *, destroy: str | None, needed_bytes
 
 
 def recheck(host: Host, device: Device) -> None:
-    """Make sure, just before a job writes, that the node still is the same disk and only LIO holds it.
+    """Check, just before a job writes, that the node still is the same disk and that only LIO holds it.
 
     Raises CellInvalid naming what has changed.
     """
     survey = _examine(host, device.node)
     if survey.found:
-        raise CellInvalid(printable(f"{device.title} was expected to be the same disk still, but is gone"))
+        raise CellInvalid(printable(f"expected {device.title} still to be the same disk, but it is gone"))
     changes = differences(device, describe(device.path, survey.blocks, ()))
     if changes:
         raise CellInvalid(
-            printable(f"{device.title} was expected to be the same disk still, but {', '.join(changes)}"),
+            printable(f"expected {device.title} still to be the same disk, but {', '.join(changes)}"),
             hint="keep everything else away from it during a run",
         )
 
@@ -169,8 +170,8 @@ def recheck(host: Host, device: Device) -> None:
 def check_path(path: str) -> None:
     """UsageError unless ``path`` can be a device's name: absolute, printable, without ``..``.
 
-    What a shell or a pattern would take for its own is let through: neither ever sees it, and from here on
-    the kernel's name of the device is used.
+    Characters that a shell or a pattern would interpret are allowed: neither ever sees the path, and from
+    here on the kernel's name of the device is used.
     """
     parts = path.split("/")
     if (
@@ -203,7 +204,7 @@ def judge(device: Device, *, destroy: str | None, needed_bytes: int) -> DeviceRe
         hint = f"ask for less, or {other}"
     elif destroy is not None and destroy != device.path:
         reason = f"is the device to be written to, but --destroy names {shown(destroy)}"
-        hint = f"both have to be the same word: --destroy {shlex.quote(device.path)}"
+        hint = f"both must be the same word: --destroy {shlex.quote(device.path)}"
     elif device.signatures and destroy is None:
         reason = f"is not blank; found on it: {_enumerate(device.signatures)}"
         hint = f"if all of that may be lost, add --destroy {shlex.quote(device.path)}"
@@ -213,7 +214,7 @@ def judge(device: Device, *, destroy: str | None, needed_bytes: int) -> DeviceRe
 
 
 def differences(before: Device, now: Device) -> list[str]:
-    """What has changed from one look to the next, each as the end of a sentence; exports are none."""
+    """What has changed between two surveys, each as the end of a sentence. Exports do not count."""
     changes = [
         f"its {what} was {was or 'none'} and is {found or 'none'}"
         for what, was, found in (
@@ -234,13 +235,13 @@ def differences(before: Device, now: Device) -> list[str]:
 
 
 def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]) -> Device:
-    """A survey put into words; the first block is the device itself."""
+    """A survey in words; the first block is the device itself."""
     device = blocks[0]
     partitions = [block for block in blocks if block.via == "partition" and block.below == device.number]
     uses = [use for block in blocks for use in _uses(block, blocks)]
     if not uses and any(block.busy for block in blocks):
         uses = [_unseen_holder(signatures)]
-    # LIO has a device to itself; nvmet does not, so it is not who keeps it busy.
+    # LIO opens a device exclusively; nvmet does not, so it is not the one that keeps it busy.
     uses += [
         Use(what=f"{_subject(block)} is exported over NVMe by the subsystem {name}", is_export=True)
         for block in blocks
@@ -264,13 +265,13 @@ def describe(path: str, blocks: Sequence[Block], signatures: Sequence[Signature]
 
 
 def _enumerate(words: Sequence[str]) -> str:
-    """Words with commas, the rest of a long list counted."""
+    """Words with commas; a long list ends with the number of those left out."""
     extra = len(words) - MOST_USES_SHOWN
     return ", ".join([*words[:MOST_USES_SHOWN], *([f"and {extra} more"] if extra > 0 else [])])
 
 
 def _uses(block: Block, blocks: Sequence[Block]) -> list[Use]:
-    """What a block tells about the device that was asked for: that it holds it, and who holds the block."""
+    """What a block means for the device that was named: that it holds it, and who holds the block."""
     subject = _subject(block)
     uses = []
     if block.via in ("holder", "loop"):
@@ -281,7 +282,7 @@ def _uses(block: Block, blocks: Sequence[Block]) -> list[Use]:
         where, enter = "", ""
         if process:
             where, enter = f" (seen by process {process})", f"nsenter --target {process} --mount "
-        # Nobody frees the root file system while the machine runs.
+        # Nobody can free the root file system while the machine runs.
         remedy = "" if point == "/" else f"{enter}umount {shlex.quote(point)}"
         uses.append(Use(what=f"{subject} is mounted on {point}{where}", remedy=remedy))
     if block.swap:
@@ -302,7 +303,7 @@ def _uses(block: Block, blocks: Sequence[Block]) -> list[Use]:
 
 
 def _subject(block: Block) -> str:
-    """A block as the subject of a sentence about the device that was asked for."""
+    """A block as the subject of a sentence about the device that was named."""
     return {
         "": "it",
         "partition": f"its partition {block.node}",
@@ -313,10 +314,10 @@ def _subject(block: Block) -> str:
 
 
 def _holding(block: Block) -> tuple[str, str]:
-    """How a block holds the one below it, and the command that ends it."""
+    """How a block holds the one below it, and the command that ends that."""
     name = block.node.removeprefix("/dev/")
     quoted = shlex.quote(block.dm_name)
-    # lvm names its devices GROUP-VOLUME with every hyphen of their own doubled.
+    # lvm names its devices GROUP-VOLUME, and doubles every hyphen within the two names.
     group = re.split(r"(?<!-)-(?!-)", block.dm_name)[0].replace("--", "-")
     for found, what, remedy in (
         (block.via == "loop", f"is behind the loop device {name}", f"losetup --detach {block.node}"),
@@ -352,7 +353,7 @@ def _holding(block: Block) -> tuple[str, str]:
 
 
 def _unseen_holder(signatures: Sequence[Signature]) -> Use:
-    """Something that opened the device exclusively and shows in no list; a signature may give it away."""
+    """Something that opened the device exclusively and shows in no list; a signature may identify it."""
     for signature in signatures:
         if signature.type == "zfs_member":
             pool = signature.label or "of unknown name"
@@ -365,8 +366,8 @@ def _unseen_holder(signatures: Sequence[Signature]) -> Use:
         if signature.type == "drbd":
             return Use(what="it is held by DRBD")
     return Use(
-        what="it is opened exclusively by something that does not show itself, such as a file system of "
-        "another container or a virtual machine"
+        what="something invisible has opened it exclusively, such as a file system of another container or a "
+        "virtual machine"
     )
 
 
@@ -376,7 +377,7 @@ USAGES = {
     "raid": " (a part of a larger volume)",
     "crypto": " (encrypted)",
 }
-"""wipefs(8), column USAGE, as it reads after the column TYPE."""
+"""wipefs(8)'s column USAGE, as it reads after the column TYPE."""
 
 
 def _in_words(device: Block, partitions: Sequence[Block], signatures: Sequence[Signature]) -> list[str]:
@@ -404,7 +405,7 @@ def _examine(host: Host, path: str) -> Survey:
 
 
 def _signatures(host: Host, blocks: Sequence[Block]) -> tuple[Signature, ...]:
-    """What wipefs(8) finds on the device and its partitions; it only reads."""
+    """The signatures that wipefs(8) finds on the device and its partitions; it only reads."""
     device = blocks[0]
     nodes = [
         block.node

@@ -1,1 +1,1 @@
-"""Where a run is carried out: the lab, this machine, or others; and what each has to have for it."""
+"""Where a run is carried out: the lab, this machine, or others; and what each needs for it."""

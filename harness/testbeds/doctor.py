@@ -1,4 +1,4 @@
-"""What works here and on the machines of a run: every missing requirement at once, and what mends it."""
+"""What works here and on the machines of a run: every missing requirement at once, and how to get it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CONTROLLER = "here"
 
 
 class State(enum.StrEnum):
-    """``note``: nothing is wrong, but it should be known."""
+    """``note``: nothing is wrong, but the user should know it."""
 
     OK = "ok"
     NOTE = "note"
@@ -56,9 +56,9 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at, in a testbed or on a machine.
+    """One finding about a testbed or a machine.
 
-    ``mend`` is a command or an advice, empty if there is nothing to do. ``tried``: it was found by trying.
+    ``mend`` is a command or advice, empty if there is nothing to do. ``tried``: doctor found it by trying.
     """
 
     where: str
@@ -76,7 +76,7 @@ class Finding:
 
 
 def missing_packages() -> list[Package]:
-    """Of what the lab and `make` need."""
+    """The missing packages of the lab and of `make`."""
     return _missing_here(_local_facts())
 
 
@@ -94,7 +94,7 @@ def _local_facts() -> MachineFacts:
 
 
 def findings() -> Iterator[Finding]:
-    """Look at everything that the testbeds need; one finding each, nothing is changed."""
+    """Check everything that the testbeds need; one finding each. Nothing is changed."""
     facts = _local_facts()
     missing = _missing_here(facts)
     if missing:
@@ -125,7 +125,7 @@ def _lab_findings() -> Iterator[Finding]:
         yield Finding(
             where="lab",
             state=State.OK,
-            text="this processor has AMX; the kernel gets a ptrace() that can deal with it",
+            text="this processor has AMX; the kernel gets a ptrace() that can handle it",
         )
 
 
@@ -161,7 +161,7 @@ def _host_finding(facts: MachineFacts) -> Finding:
         return Finding(
             where="host",
             state=State.MISSING,
-            text="this machine's own kernel can only be used by root",
+            text="only root can use this machine's own kernel",
             mend="use the lab, or run as root with --testbed host",
         )
     absent = _absent_modules(facts, HOST_MODULES)
@@ -180,7 +180,7 @@ def _host_finding(facts: MachineFacts) -> Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One that takes part: its role (``target``, ``initiator``), its name in a run, and where it is."""
+    """A machine that takes part: its role (``target``, ``initiator``), its name in a run, and its address."""
 
     role: str
     name: str
@@ -188,7 +188,7 @@ class Machine:
 
 
 def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
-    """Those that ``--target`` and ``--initiator`` name, the first for itself. UsageError if one cannot be."""
+    """The machines that ``--target`` and ``--initiator`` name. UsageError if an address is not valid."""
     texts = ([("target", target)] if target else []) + [("initiator", text) for text in initiators]
     found: list[Machine] = []
     for role, text in texts:
@@ -199,7 +199,7 @@ def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
 
 
 def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
-    """Look at everything that the machines need, each of which may be out of reach, and try what is there.
+    """Check everything that the machines need, each of which may be out of reach, and try what is there.
 
     What is tried is undone again.
     """
@@ -235,7 +235,7 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
 
 
 def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
-    """What comes of a run's parts on a machine that lacks nothing, unless that would meddle with a run's."""
+    """Try a run's parts on a machine that lacks nothing, unless that would interfere with a run."""
     if facts.busy or machine.role in facts.journals:
         return
     try:
@@ -256,7 +256,7 @@ def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
         return
     for outcome in outcomes:
         if outcome.error is not None:
-            text = f"{outcome.what} was tried, and failed: {outcome.error.message}"
+            text = f"{outcome.what} was tried and failed: {outcome.error.message}"
             yield Finding(where=machine.name, state=State.MISSING, text=text, mend=outcome.error.hint or "")
     went_well = [outcome.what for outcome in outcomes if outcome.error is None]
     if went_well:
@@ -265,7 +265,7 @@ def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
 
 
 def hop_findings(addresses: Sequence[remote.Address]) -> Iterator[Finding]:
-    """Whether each hop answers, and what it can tell; nothing is changed on any."""
+    """Whether each hop answers, and what it reports; nothing is changed on any."""
     for address, name in zip(addresses, hops.names(len(addresses)), strict=True):
         try:
             with (
@@ -292,7 +292,7 @@ def _told_by(hop: hops.Hop) -> str:
 
 
 def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Finding]:
-    """All that is to be said of a machine. ``said`` is what sudo answered there, if it refused."""
+    """All findings about a machine. ``said`` is what sudo answered there, if it refused."""
     where, role = machine.name, machine.role
 
     def finding(state: State, text: str, mend: str = "") -> Finding:
@@ -305,23 +305,23 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
     )
     if not facts.is_root:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
-        yield finding(State.MISSING, f"root's rights are needed: {last}", remote.advice(last))
+        yield finding(State.MISSING, f"expected root's rights: {last}", remote.advice(last))
     needs = {ALWAYS, IPSEC, ISCSI}
     optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
     others = list(itertools.chain(*optional.values()))
     yield from _part_findings(where, role, facts, needs, modules(role, ISCSI), others=others)
     if others:
-        # One command for a machine: where something has to be installed, it is all in that.
+        # One command for a machine: if anything has to be installed, that command includes it all.
         is_told = any(facts.lacks(package) for package in wanted(role, needs))
         yield finding(
             State.NOTE,
-            "not needed by every run: "
+            "not every run needs these: "
             + "; ".join(
                 f"without {', '.join(package.name for package in missing)}, {OPTIONAL[what]}"
                 for what, missing in optional.items()
                 if missing
             )
-            + "; the command above installs them as well" * is_told,
+            + "; the command above also installs them" * is_told,
             "" if is_told else install_command(facts, others),
         )
     for transport in TRANSPORTS.keys() - {ISCSI}:
@@ -336,7 +336,7 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
     if role in facts.journals:
         yield finding(
             State.NOTE,
-            "a killed run has left things there, which the next one removes",
+            "a killed run left things there; the next run removes them",
             "harness clean with the same --target and --initiator",
         )
     if role == "target" and facts.free_bytes is not None:
@@ -351,14 +351,14 @@ OPTIONAL = {
     "record": "the record says less",
     "probes": "some probes are skipped",
 }
-"""What becomes of a run without a package that not every run needs, by packages.txt's word."""
+"""What a run loses without a package that not every run needs, by its word in packages.txt."""
 
 
 def require(host: Host, role: str, *, protected: bool, carried_by: Collection[str] = (ISCSI,)) -> None:
-    """RequirementError naming all that a host lacks for its role, and what mends it.
+    """RequirementError naming all that a host lacks for its role, and how to get it.
 
-    If ``protected``, whoever listens on the port of the run's own IKE daemon counts as well. ``carried_by``
-    are the run's transports. The kernel may lack one of several: its columns are skipped.
+    If ``protected``, a process that listens on the port of the run's IKE daemon counts as well.
+    ``carried_by`` are the run's transports. The kernel may lack one of several: its columns are skipped.
     """
     needs = {ALWAYS, *carried_by, *([IPSEC] if protected else [])}
     needed = [name for each in carried_by for name in transports.named(each).modules(role, ())]
@@ -389,9 +389,9 @@ def _part_findings(
     *,
     others: Sequence[Package] = (),
 ) -> Iterator[Finding]:
-    """Packages, Python, namespaces that a role takes for any of ``needs``; ``needed`` are kernel modules.
+    """Packages, Python and namespaces that a role needs for any of ``needs``; ``needed`` are kernel modules.
 
-    What installs missing packages installs ``others`` with them.
+    The command that installs missing packages installs ``others`` with them.
     """
 
     def finding(state: State, text: str, mend: str = "") -> Finding:
@@ -407,7 +407,7 @@ def _part_findings(
         oldest = ".".join(map(str, OLDEST_PYTHON))
         yield finding(
             State.MISSING,
-            f"{programs.PYTHON} is version {facts.python}, and {oldest} or later is needed",
+            f"expected {programs.PYTHON} of version {oldest} or later, found {facts.python}",
             "use a newer release of its distribution",
         )
     if facts.is_root and facts.unshare and "program:unshare" not in facts.absent:
@@ -424,9 +424,9 @@ def _part_findings(
 
 def _modules_advice(facts: MachineFacts) -> str:
     if not facts.has_modules:
-        return f"there is no /lib/modules/{facts.kernel}: reboot, if the kernel was updated"
+        return f"there is no /lib/modules/{facts.kernel}: reboot if the kernel was updated"
     sudo = "" if facts.login == "root" else "sudo "
-    # Ubuntu keeps the seldom used ones apart; Debian's kernel for clouds has no LIO at all.
+    # Ubuntu packages rarely used modules separately; Debian's cloud kernel has no LIO at all.
     if "ubuntu" in facts.families:
         return f"{sudo}apt-get install linux-modules-extra-{facts.kernel}"
     if "debian" in facts.families and "-cloud-" in facts.kernel:
@@ -444,9 +444,8 @@ def _taken_port(where: str, listeners: Sequence[Listener]) -> Finding:
     return Finding(
         where=where,
         state=State.MISSING,
-        text=f"UDP port {ipsec.IKE_PORT} is taken by {', '.join(names)}, "
-        "and the run's own IKE daemon needs it",
-        mend="have it use another port, or measure with --ipsec off",
+        text=f"{', '.join(names)} uses UDP port {ipsec.IKE_PORT}, which the run's own IKE daemon needs",
+        mend="move it to another port, or measure with --ipsec off",
     )
 
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HEARTBEAT = "heartbeat"
-"""The file in a run's folder that is written while it goes on."""
+"""The file in a run's folder that is written while the run goes on."""
 
 BEAT_S = 0.1
-"""Virtual seconds between two beats. It costs none: while it is written, virtual time stands still."""
+"""Virtual seconds between two beats. A beat costs none: virtual time stands still while it is written."""
 
 
 @contextlib.contextmanager
 def beating(folder: Path) -> Iterator[None]:
-    """Count up in a file for the length of the context; then it is gone."""
+    """Count up in a file while the context lasts; then remove the file."""
     file = folder / HEARTBEAT
     end = threading.Event()
 
@@ -24,7 +24,7 @@ def beating(folder: Path) -> Iterator[None]:
         count = 0
         while not end.wait(BEAT_S):
             count += 1
-            # A full disk ends the run in a better place.
+            # A full disk ends the run elsewhere, with a better message.
             with contextlib.suppress(OSError):
                 file.write_text(str(count), encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""What a machine has to have for its part in a run, and what it has: packages.txt, and a look at the machine.
+"""What a machine needs for its part in a run, and what it has: packages.txt, and a check of the machine.
 
-The look (``programs/facts.sh``) is plain sh, since the machine may lack all else. It only tells facts;
-``harness/testbeds/doctor.py`` judges them.
+The check (``programs/facts.sh``) is plain sh, because the machine may lack everything else. It only reports
+facts; ``harness/testbeds/doctor.py`` judges them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from harness.protection.ipsec import IKE_PORT
 from harness.storage import transports
 
 LOOK_DEADLINE_S = 60.0
-"""To connect and look; it takes a second or two."""
+"""Limit for connecting and checking, which takes a second or two."""
 
 ALWAYS = ""
-"""In place of what needs a package, if that is every run."""
+"""Stands for every run, where otherwise a need is named."""
 
 IPSEC = "ipsec"
 
@@ -31,7 +31,7 @@ IPSEC = "ipsec"
 
 
 def packages() -> list[Package]:
-    """The system packages of the project, as packages.txt lists them."""
+    """The system packages of the project, as listed in packages.txt."""
     return listed(ALL)
 
 
@@ -41,7 +41,7 @@ def modules(role: str, transport: str) -> tuple[str, ...]:
 
 
 IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
-"""The words for what may not be in use where columns are to have IPsec."""
+"""Ports that must be free for columns with IPsec, as words for ``facts.sh``."""
 
 
 # What there is
@@ -49,7 +49,7 @@ IPSEC_PORTS = {"target": (f"udp:{IKE_PORT}",), "initiator": ()}
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """A process that listens on a UDP port that was asked for; both empty where it may not be seen which."""
+    """A process that listens on one of these UDP ports; both fields are empty if it cannot be seen which."""
 
     process: str = ""
     name: str = ""
@@ -57,12 +57,12 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFacts:
-    """What was found on a machine, its texts made harmless.
+    """What was found on a machine, with its texts made harmless.
 
     ``families`` are os-release(5)'s ID and ID_LIKE. ``python`` is the version, "" if there is none.
     ``unshare`` is why no namespaces could be made, "" if they could. ``absent`` are words as asked.
-    ``interfaces`` are an interface and an IPv4 address each. ``busy`` are the runs that go on there, by role;
-    ``journals`` what killed ones of each role left.
+    ``interfaces`` are an interface and an IPv4 address each. ``busy`` are the runs that use the machine, by
+    role; ``journals`` is what killed runs of each role left.
     """
 
     login: str
@@ -81,7 +81,7 @@ class MachineFacts:
     journals: tuple[str, ...] = ()
 
     def lacks(self, package: Package) -> bool:
-        # Debian's packages are asked for by name where they bring no program; elsewhere that says nothing.
+        # Packages that bring no program are looked up by name on Debian; elsewhere their names mean nothing.
         is_word_known = package.shown_by != "-" or "debian" in self.families
         return is_word_known and package.word in self.absent
 
@@ -91,7 +91,7 @@ _JOURNAL = re.compile(r"agent-(\w+)-\d+\.jsonl")
 
 
 def parse_facts(text: str) -> MachineFacts | None:
-    """Facts from what ``facts.sh`` printed behind whatever a login shell says; None if it did not run."""
+    """Facts from the output of ``facts.sh``, which follows the login shell's; None if it did not run."""
     _, mark, text = text.partition(MARK)
     if not mark:
         return None
@@ -130,8 +130,9 @@ def _listener(line: str) -> Listener:
 
 SCRIPT = programs.path(__package__, "facts.sh")
 
-# The user of a machine may become root by sudo or not at all; what can be seen is told all the same. One
-# line without an apostrophe, backslash or exclamation mark: the login shell may be any.
+# The user of a machine may or may not become root by sudo; the script reports what can be seen in either
+# case. It is one line without an apostrophe, backslash or exclamation mark, because the login shell may be
+# any.
 _LAUNCH = (
     'if test $(id -u) -eq 0; then s=; elif sudo -n true </dev/null; then s="sudo -n"; else s=; fi; '
     'exec $s sh -s -- $(id -un) "$@"'
@@ -141,9 +142,9 @@ _LAUNCH = (
 def look_at(
     address: remote.Address, name: str, words: Iterable[str], options: Mapping[str, str] | None = None
 ) -> tuple[MachineFacts, str]:
-    """Facts of a machine, reached without the agent, and what sudo said if it refused.
+    """Facts of a machine, reached without the agent, and sudo's message if it refused.
 
-    Raises RequirementError with ssh's words if it cannot be reached.
+    RequirementError with ssh's message if the machine cannot be reached.
     """
     command = ["sh", "-c", _LAUNCH, "sh", programs.PYTHON, *words]
     argv = command if address.is_local else remote.ssh_command(address, command, options or {})
@@ -161,13 +162,13 @@ def look_at(
 
 
 def look_on(host: Host, words: Iterable[str]) -> MachineFacts:
-    """Facts of a host that commands already run on."""
+    """Facts of a host that already runs commands."""
     argv = ["sh", "-s", "--", "", programs.PYTHON, *words]
     done = host.run(argv, input=_script(), timeout_s=LOOK_DEADLINE_S, check=False)
     facts = parse_facts(done.stdout)
     if facts is None:
         raise CommandFailed(
-            f"the {host.name} did not say what it has: {printable(done.stderr.strip()[-200:])}"
+            f"the {host.name} did not report what it has: {printable(done.stderr.strip()[-200:])}"
         )
     return facts
 
@@ -181,9 +182,10 @@ def _script() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Manager:
-    """A distribution's package manager: its command, os-release(5)'s ids, and its names of Debian's packages.
+    """A distribution's package manager: its command, os-release(5)'s ids, and its names for Debian's
+    packages.
 
-    A package it has no well-known name for is left to the user. None: the names are Debian's.
+    A package without a known name is left to the user. None: the names are Debian's.
     """
 
     command: str
@@ -236,7 +238,8 @@ MANAGERS = (
 
 
 def install_command(facts: MachineFacts, missing: Sequence[Package]) -> str:
-    """The command that installs packages on a machine; what it has no name for is named by what it brings."""
+    """The command that installs packages on a machine. A package without a known name is named by what it
+    provides."""
     manager = next((m for m in MANAGERS if set(m.families) & set(facts.families)), None)
     known = {p.name: p.name for p in missing} if manager and manager.names is None else {}
     if manager and manager.names is not None:
@@ -247,7 +250,7 @@ def install_command(facts: MachineFacts, missing: Sequence[Package]) -> str:
         sudo = "" if facts.login == "root" else "sudo "
         parts.append(f"{sudo}{manager.command} {' '.join(dict.fromkeys(known.values()))}")
     if rest:
-        parts.append(f"install what brings {', '.join(rest)}")
+        parts.append(f"install what provides {', '.join(rest)}")
     return ", and ".join(parts)
 
 

@@ -1,8 +1,8 @@
 """Testbeds: where a run's inside (``harness.runs.inside``) is started, and how it is followed and ended.
 
-``lab``: in the user-mode kernel, for everybody. ``host``: on this machine's own kernel, for root, in a
-mount and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine.
-All run the same code, which tells of itself in a file.
+``lab``: in the user-mode kernel, for every user. ``host``: on this machine's own kernel, for root, in a mount
+and a process namespace of its own. ``machines``: here, as the user, with a connection to each machine. All of
+them run the same code, which reports its progress in a file.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from harness.testbeds.lab import kernel
 AUTO = "auto"
 POLL_S = 0.05
 ROOM_FOR_LAST_WORDS_BYTES = 64 << 10
-"""With less than this in the results folder, a run that ended without a word had no room for one."""
+"""If the results folder has less room than this, a run that ended without a message had no room for one."""
 
 INSIDE = "-inside"
-"""Ends the name of a journal that was written inside the testbed ``host``."""
+"""Suffix of a journal that was written inside the testbed ``host``."""
 
 PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 
@@ -49,12 +49,12 @@ UNWIND_DEADLINE_S = 60
 
 
 STALL_S = 90.0
-"""So long virtual time may stand still in a guest. A tenth of a virtual second, the time between two beats of
-its heart, takes it under a second of ours, and some 20 s on a machine that is badly overloaded."""
+"""Real seconds without a heartbeat before a guest counts as stalled. The tenth of a virtual second between
+two beats takes it less than a real second, and some 20 s on a badly overloaded machine."""
 
 
 def choose(wanted: str) -> TestbedKind:
-    """``auto`` is the lab: the machine's own kernel is only used when it is asked for by name."""
+    """``auto`` is the lab: the machine's own kernel is used only if it is named."""
     if wanted not in (AUTO, *TestbedKind):
         raise unknown_name("testbed", wanted, [AUTO, *TestbedKind])
     return TestbedKind.LAB if wanted == AUTO else TestbedKind(wanted)
@@ -64,7 +64,7 @@ def require_rights(plan: Plan) -> None:
     """Refuse what this user may not do, before anything is made."""
     if plan.testbed is TestbedKind.HOST and os.geteuid() != 0:
         raise RequirementError(
-            "the testbed `host` works on this machine's own kernel and needs root",
+            "the testbed `host` uses this machine's own kernel, which needs root",
             hint="use the default testbed, the lab, which needs none",
         )
 
@@ -72,8 +72,9 @@ def require_rights(plan: Plan) -> None:
 def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> Generator[Event, None, None]:
     """Start the plan's testbed on a run folder and yield its events until it has ended.
 
-    Raises TestbedError if it ends without a word. Closing the iterator (Ctrl-C, an exception) ends it: on
-    the machine's own kernel after it has undone everything, in the lab at once, for all is in its kernel.
+    TestbedError if it ends without a message. Closing the iterator (Ctrl-C, an exception) ends it: on the
+    machine's own kernel after it has undone everything, in the lab at once, because everything is in the
+    lab's kernel.
     """
     told_end = False
     log = folder / "events.jsonl"
@@ -84,7 +85,7 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     try:
         with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
             while True:
-                # Asked before reading, so that the last words of a process that has ended are still read.
+                # Checked before reading, so that the last events of an ended process are still read.
                 ended = process.poll() is not None
                 for event in reader.read():
                     if pulse is not None:
@@ -116,20 +117,20 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
 
 
 def _leaks_after(last_words: list[Event], plan: Plan) -> list[str]:
-    """What a run that was not followed to its end could not take down, unless a journal of here says so."""
+    """What a run that was not followed to its end could not take down, unless a journal here names it."""
     for event in last_words:
         if isinstance(event, Ended):
             return list(event.leaks)
     if plan.testbed is not TestbedKind.MACHINES:
         return []
-    return ["what was up on the machines, which take it down by themselves within half a minute"]
+    return ["what was up on the machines; they take it down by themselves within half a minute"]
 
 
 class Pulse:
     """Whether virtual time passes in a guest.
 
-    It stands still for ever as soon as something there waits for nothing, and with it every deadline that
-    the guest has. The one clock that goes on is ours, so a stalled guest is found from here.
+    Virtual time stands still for ever if something in the guest never waits, and so does every deadline in
+    the guest. The real clock goes on, so a stalled guest is found from outside.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -139,7 +140,7 @@ class Pulse:
         self._doing = "it had not begun"
 
     def told(self, event: Event) -> None:
-        """Take note of what the guest is doing."""
+        """Note what the guest is doing."""
         self._since = time.monotonic()
         match event:
             case CellStarted():
@@ -150,16 +151,16 @@ class Pulse:
                 self._doing = f"it was {event.text}"
 
     def require(self) -> None:
-        """TestbedError if the heart has not beaten, and nothing was told, for ``STALL_S``."""
+        """TestbedError if there was neither a heartbeat nor an event for ``STALL_S``."""
         with contextlib.suppress(OSError):
             beat = self._file.read_bytes()
             if beat != self._last:
                 self._last, self._since = beat, time.monotonic()
         if time.monotonic() - self._since > STALL_S:
             raise TestbedError(
-                f"the guest has stalled: its virtual time stood still for {STALL_S:g} s of ours, "
-                f"for something in it is busy without end; {self._doing}",
-                hint="its kernel was ended; the console and logs in the run's folder may tell what was busy",
+                f"the guest has stalled: virtual time stood still for {STALL_S:g} s of real time, because "
+                f"something in the guest never waits; {self._doing}",
+                hint="its kernel was ended; the console and logs in the run's folder may say what was busy",
             )
 
 
@@ -176,7 +177,7 @@ def _command(folder: str, journal: str) -> list[str]:
 def _in_lab(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    del journal_folder  # the lab's own journal ends with its kernel, like all that it names
+    del journal_folder  # the lab's own journal ends with its kernel, like everything that it names
     lab.require_visible(Path(sys.prefix), "the Python environment")
     lab.require_visible(Path(__file__).resolve(), "the harness")
     command = _command("/run/results", "/run/harness/journal.jsonl")
@@ -214,8 +215,8 @@ def _in_lab(
 
 
 def _note_machine(folder: RunFolder) -> None:
-    """Write down what the machine is, which nobody in the lab can know."""
-    # A full disk, or a damaged file of the run that goes on, ends a run in a better place.
+    """Write down what the machine is: nothing inside the lab can know it."""
+    # A full disk, or a damaged file of a resumed run, ends the run elsewhere, with a better message.
     with contextlib.suppress(HarnessError, OSError):
         facts = environment.describe_machine(NamespaceHost(name=MACHINE))
         folder.save_environment({**folder.load_environment(), MACHINE: facts})
@@ -226,10 +227,11 @@ def _on_host(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     del plan, journal
-    # Who else uses the machine is seen in its own procfs, which is kept beside that of the namespace.
+    # Other users of the machine are seen in its own procfs, which is kept beside the namespace's.
     keep = 'mkdir -p "$0" && mount --bind /proc "$0" && exec "$@"'
     outer = [*PRIVATE_MOUNTS, "sh", "-c", keep, str(neighbours.MACHINES_PROC)]
-    # A process namespace, so that a SIGKILL takes the daemons along; what stays in the kernel is journalled.
+    # A process namespace, so that a SIGKILL also ends the daemons; what stays in the kernel is in the
+    # journal.
     spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
     with _unwinding([*outer, *spaces, *_command(str(folder), str(inner))], console) as process:
@@ -241,7 +243,7 @@ def _on_machines(
     plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     del plan, journal
-    # Nothing is brought up on this machine but through the agents, which keep journals of their own.
+    # Only the agents bring things up on this machine, and they keep journals of their own.
     inner = journal_folder / f"journal-{folder.name}{INSIDE}.jsonl"
     with _unwinding(_command(str(folder), str(inner)), console) as process:
         yield process
@@ -249,7 +251,7 @@ def _on_machines(
 
 @contextlib.contextmanager
 def _unwinding(command: list[str], console: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A run's inside that is given the time to undo everything if it has to end early."""
+    """A run's inside, which gets the time to undo everything if it has to end early."""
     with runner.piped(["setpriv", "--pdeathsig", "KILL", *command], output=console) as process:
         try:
             yield process
@@ -277,7 +279,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
     failed: list[str] = []
     for path in sorted(state.glob("journal-*.jsonl")):
         if path.stem.endswith(INSIDE):
-            # It names things of this machine's kernel, which are undone where they were done.
+            # It names things of this machine's kernel, which are undone in the kernel's own namespaces.
             done = runner.run(
                 [*PRIVATE_MOUNTS, sys.executable, "-m", "harness.runs.inside", "recover", str(path)],
                 check=False,
@@ -289,7 +291,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
             gone, left = recovery.recover(Journal(path))
             removed += gone
             failed += left
-    # After what stood on it: these names a reboot leaves.
+    # After what depended on it: a reboot leaves these names behind.
     for journal in left_on_disk(lasting_folder()):
         gone, left = recovery.recover(journal)
         removed += gone

@@ -1,7 +1,7 @@
-"""Whether a machine can do its part in a run, tried on it in small; all of it is undone again.
+"""Whether a machine can do its part in a run, tried on a small scale; all of it is undone again.
 
-What is missing is seen without trying (``harness.testbeds.requirements``). What forbids is not: a profile of
-AppArmor's, an iscsid that answers to somebody else, a kernel without an algorithm.
+A check finds what is missing (``harness.testbeds.requirements``). Only a trial finds what forbids it: an
+AppArmor profile, an iscsid that answers to somebody else, a kernel without an algorithm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.testbeds.requirements import modules
 
 LOOPBACK = "127.0.0.1"
 PORT = target.PORT + ipsec.PORTS_COVERED
-"""Of a run's first column. The machine's own targets have the first, and may have it on every address."""
+"""Of a run's first column. The machine's own targets use the port below, perhaps on every address."""
 
 SIZE_BYTES = 4 << 20
 CHAP_USER = "harness"
@@ -41,15 +41,15 @@ class Outcome:
 
 
 def of(host: Host, role: str, folder: Path) -> Iterator[Outcome]:
-    """Try all that a role takes, on a host that lacks nothing. HostLost if it is lost meanwhile.
+    """Try all that a role needs, on a host that lacks nothing. HostLost if it is lost meanwhile.
 
-    ``folder`` is ours, for logs.
+    ``folder`` is for logs.
     """
     journal = Journal(folder / "journal.jsonl")
     tag = secrets.token_hex(2)
 
     def outcome(what: str, attempt: Callable[[], str | None]) -> Outcome:
-        """``attempt`` can tell better what it was."""
+        """Run ``attempt``, which may return a better description of what it tried."""
         try:
             return Outcome(what=attempt() or what)
         except HostLost:
@@ -103,7 +103,7 @@ def _target(journal: Journal, host: Host, tag: str, secret: str) -> Iterator[Isc
 
 
 def _log_in(journal: Journal, host: Host, tag: str, folder: Path) -> str:
-    """Log in to a target on the machine itself; where it has no LIO, to nobody, so that iscsid refuses."""
+    """Log in to a target on the machine itself; without LIO, to nobody, so that iscsid has to refuse."""
     for module in modules("initiator", ISCSI):
         host.run(["modprobe", module])
     secret, name = secrets.token_hex(8), iqn(tag, "initiator")
@@ -124,9 +124,11 @@ def _log_in(journal: Journal, host: Host, tag: str, folder: Path) -> str:
 def _be_refused(journal: Journal, host: Host, session: IscsiSession) -> str:
     try:
         with journal.hold(host, session):
-            raise CommandFailed(f"expected nobody at {LOOPBACK}:{PORT}, but somebody let us log in")
+            raise CommandFailed(
+                f"expected nobody at {LOOPBACK}:{PORT}, found a target that accepted the login"
+            )
     except NoAnswer:
-        return "iscsid, which answers (a whole session would take LIO here)"
+        return "iscsid, which answers (a whole session would need LIO here)"
 
 
 def _has_lio(host: Host) -> bool:
@@ -139,7 +141,7 @@ def _has_lio(host: Host) -> bool:
 def _start_charon(host: Host, folder: Path, port: int) -> None:
     place, log = PRIVATE / "charon-trial", folder / "charon.log"
     with charon.running(host, place, log=log, plugins=charon.BASE_PLUGINS, port=port):
-        pass  # it has answered by now
+        pass  # by now it has answered
 
 
 def _capture(host: Host) -> None:

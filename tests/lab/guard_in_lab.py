@@ -211,7 +211,7 @@ def exported(disk: str) -> None:
 
 def opened(disk: str) -> None:
     handle = os.open(disk, os.O_RDONLY | os.O_EXCL)
-    refused("opened exclusively", disk, "is opened exclusively by something that does not show itself")
+    refused("opened exclusively", disk, "something invisible has opened it exclusively")
     os.close(handle)
     handle = os.open(disk, os.O_RDWR)
     refused("open for writing", disk, "is open for writing by python", f"(process {os.getpid()})")

@@ -57,7 +57,7 @@ def test_every_probe_ends_with_a_figure_or_a_reason(
     for key, record in records.items():
         if key == hping:
             assert record.status is Status.SKIPPED and record.reason is not None
-            assert "hears no answers through IPsec" in record.reason
+            assert "hears no replies through IPsec" in record.reason
         else:
             assert (record.status, record.reason) == (Status.OK, None), key
             assert record.figures is not None and record.raw and record.interfaces, key

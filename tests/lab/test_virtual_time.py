@@ -63,17 +63,48 @@ def told(measured: Measured) -> Reference:
     )
 
 
-def test_every_figure_is_the_reference_to_the_last_digit(matrix: Measured) -> None:
+MEAN_TOLERANCE, SPREAD_TOLERANCE = 5e-5, 5e-4
+"""Each reading of the clock costs some ns of virtual time, and how often programs of the lab's root read it
+differs between machines and users: 6 of 40 means by up to 1.2e-5, and standard deviations by up to 1.1e-4."""
+
+BIN_TOLERANCE = 0.02
+"""One bin of fio's histogram (stat.h, FIO_IO_U_PLAT_BITS): a percentile falls into it or into the next."""
+
+
+def alike(found: Io | None, expected: Io | None) -> bool:
+    """Data and time to the last digit, latencies within what clocks that are read cost."""
+    if found is None or expected is None:
+        return found is expected
+    exact = ("bytes", "ios", "runtime_ns")
+    if any(getattr(found, name) != getattr(expected, name) for name in exact):
+        return False
+    of, asked = (msgspec.structs.asdict(io.latency) for io in (found, expected))
+    tolerances = dict.fromkeys(of, MEAN_TOLERANCE) | {"stddev_ns": SPREAD_TOLERANCE}
+    tolerances |= {name: BIN_TOLERANCE for name in of if name.startswith("p")}
+    return all(of[name] == pytest.approx(asked[name], rel=rel) for name, rel in tolerances.items())
+
+
+def test_every_figure_is_the_reference(matrix: Measured) -> None:
     assert len(matrix.records) == 40, matrix.done
     for key, record in matrix.records.items():
         assert (record.status, record.reason) == (Status.OK, None), key
         assert (record.clock, record.lab_kernel, record.disk) == (Clock.VIRTUAL, LabKernel.OWN, "hdd-7200")
         assert not any("does not repeat" in warning for warning in record.warnings), record.warnings
     reference, found = msgspec.json.decode(REFERENCE.read_bytes(), type=Reference), told(matrix)
-    other = {key: (figures, found.cells.get(key)) for key, figures in reference.cells.items()}
-    other = {key: (expected, now) for key, (expected, now) in other.items() if expected != now}
+    assert found.cells.keys() == reference.cells.keys()
+    other = {
+        key: (expected, now)
+        for key, expected in reference.cells.items()
+        if not (alike((now := found.cells[key]).read, expected.read) and alike(now.write, expected.write))
+    }
     versions = f"made with {reference.made_with}, here {found.made_with}; {REGENERATE}"
-    assert not other and found.cells.keys() == reference.cells.keys(), versions
+    assert not other, versions
+
+
+def test_here_a_run_repeats_to_the_last_digit(tmp_path: Path) -> None:
+    words = ("--virtual-time", "--link", "wired", "--ipsec", "both", *SMALL)
+    first, second = (told(measure(tmp_path / name, *words)).cells for name in ("first", "second"))
+    assert len(first) == 4 and first == second
 
 
 def test_in_virtual_time_the_protocols_alone_cost(matrix: Measured) -> None:

@@ -6,6 +6,7 @@ reason; where the environment variable CI is set, that is a failure.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -66,12 +67,20 @@ def installed(stock: Site) -> Site:
 
 
 def install(on: Site, *words: str) -> None:
-    """Ask doctor, and type on each machine what it says; on all of them at once, for it takes minutes."""
+    """Ask doctor, and type on each machine what it says, unless what that makes of it was kept."""
     todo: dict[str, list[str]] = {}
     for role, command in commands(on.harness("doctor", *words)):
-        todo.setdefault(role, []).append(command)
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda role: _type(on.machines[ROLES[role]], todo[role]), todo))
+        todo.setdefault(ROLES[role], []).append(command)
+    stages = {
+        name: f"installed-{hashlib.sha256(repr(lines).encode()).hexdigest()[:12]}"
+        for name, lines in todo.items()
+    }
+    new = [name for name, stage in stages.items() if not on.machines[name].go_on_from(stage)]
+    with ThreadPoolExecutor() as pool:  # on all of them at once, for it takes minutes
+        list(pool.map(lambda name: _type(on.machines[name], todo[name]), new))
+    for name, stage in stages.items():
+        on.machines[name].await_ssh()
+        on.machines[name].keep(stage)
 
 
 def _type(machine: Machine, lines: list[str]) -> None:
@@ -87,6 +96,6 @@ def commands(doctor: Said) -> list[tuple[str, str]]:
     for line in doctor.out.splitlines():
         if match := re.match(r"(?:ok|note|missing) +(\S+)", line):
             where = match[1]
-        if (match := re.match(r" +mend it: (.*)", line)) and where in ROLES:
+        if (match := re.match(r" +fix: (.*)", line)) and where in ROLES:
             found.append((where, match[1]))
     return found

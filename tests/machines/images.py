@@ -20,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.model.errors import RequirementError
@@ -52,13 +52,19 @@ class Hardware:
     root: str
     interfaces: tuple[str, str]
     packages: tuple[str, ...] = ()
+    patience: float = field(default=1, repr=False)
+    """How many times as long as elsewhere is waited for it. Disks do not depend on that."""
 
 
 UML = Hardware(name="uml", root="/dev/ubda", interfaces=("vec0", "vec1"))
 """User-mode kernels of our own: fast."""
 
 QEMU = Hardware(
-    name="qemu", root="/dev/vda", interfaces=("enp0s2", "enp0s3"), packages=("linux-image-amd64",)
+    name="qemu",
+    root="/dev/vda",
+    interfaces=("enp0s2", "enp0s3"),
+    packages=("linux-image-amd64",),
+    patience=10,
 )
 """Debian's kernel and its modules: whole."""
 
@@ -87,7 +93,11 @@ mkdir root identity
 tar --extract --numeric-owner --xattrs --xattrs-include='*' --file="$1" --directory=root
 tar --extract --file=- --directory=identity
 if [ -d identity/modules ]; then cp -r --no-preserve=ownership identity/modules/. root/usr/lib/modules/; fi
-if [ -e root/vmlinuz ]; then cp root/vmlinuz root/initrd.img .; fi
+if [ -e root/vmlinuz ]; then
+    cp root/vmlinuz root/initrd.img .
+    # QEMU boots those. To make another with each package takes TCG half an hour.
+    echo update_initramfs=no >root/etc/initramfs-tools/update-initramfs.conf
+fi
 rm -f root/etc/ssh/ssh_host_* root/etc/machine-id root/var/lib/dbus/machine-id root/etc/resolv.conf
 chroot root useradd --create-home --shell /bin/bash --groups sudo admin
 chroot root useradd --create-home --shell /bin/bash guest
@@ -195,7 +205,7 @@ def make(suite: str, hardware: Hardware = UML) -> Disks:
         return wanted
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    with _alone(cache / "lock"), _work_folder(cache) as work:
+    with _alone(cache / f"{suite}-{hardware.name}.lock"), _work_folder(cache) as work:
         if wanted.exists():  # by whoever was at it before us
             return wanted
         _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "user", "-f", str(work / "id_ed25519")])
@@ -272,7 +282,7 @@ def _add_identity(tar: tarfile.TarFile, name: str, hardware: Hardware, work: Pat
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Wait until nobody else makes disks; the lock ends with its process, however that ends."""
+    """Wait until nobody else makes the same disks; the lock ends with its process, however that ends."""
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

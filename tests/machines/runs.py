@@ -49,7 +49,7 @@ STAYS: Mapping[str, re.Pattern[str]] = {
     "modules": re.compile(
         r"(?:algif_aead|af_alg|brd|crc\w+|esp4|iscsi_\w+|libiscsi\w*|scsi_\w+|sd_mod|target_core_\w+|xfrm_\w+"
         r"|aesni_intel|authenc|chacha\w+|cryptd|crypto_simd|echainiv|gcm|ghash\w+|libpoly1305|poly1305\w*|seqiv"
-        r"|t10_pi|tcm_\w+|configfs|uio|tun\w*)$"
+        r"|ansi_cprng|drbg|jitterentropy_rng|sha3_generic|sg|t10_pi|tcm_\w+|configfs|uio|tun\w*)$"
     ),
     "configfs": re.compile(r"/sys/kernel/config/target(?:/(?:core|dbroot|version|iscsi)\b.*)?$"),
     "mounts": re.compile(r"configfs /sys/kernel/config configfs "),
@@ -61,7 +61,7 @@ STAYS: Mapping[str, re.Pattern[str]] = {
 
 def differences(before: dict[str, Snapshot], of: Site) -> dict[str, list[str]]:
     """What has come (+) and gone (-) on each machine, once it has settled; empty if nothing has."""
-    end = time.monotonic() + SETTLE_S
+    end = time.monotonic() + SETTLE_S * of.patience
     while True:
         changed: dict[str, list[str]] = {}
         for name, now in snapshots(of).items():
@@ -163,7 +163,11 @@ def measuring(of: Site, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A run, from when it has measured its first cell."""
     before = set((of.folder / "results").glob("*"))
     with started(of, *words) as process:
-        wait_for(lambda: is_measuring(of, before) or process.poll() is not None, "a measured cell")
+        wait_for(
+            lambda: is_measuring(of, before) or process.poll() is not None,
+            "a measured cell",
+            deadline_s=120 * of.patience,
+        )
         assert process.poll() is None, told(of)
         yield process
 

@@ -3,26 +3,27 @@
     sh tests/lab/apart.sh FOLDER unshare --net python -m tests.machines.site uml bookworm [COMMAND...]
 
 gives you a shell beside two of them. Whoever imports this sits in such a network namespace, where the
-switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels with Debian's
-own systemd as their first process; what is known of them is known over ssh.
+switches are bridges and the machines' interfaces are taps. The machines are user-mode kernels or QEMU's with
+Debian's own systemd as their first process; what is known of them is known over ssh.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.testbeds.lab import kernel
+from tests.machines import qemu
 from tests.machines.images import HARDWARE, HOME_NETWORK, NAMES, QEMU, Disks, address, disks
 
 SWITCHES = ("home", "storage")
@@ -33,9 +34,12 @@ HERE_HOST = 1
 """Our own place in the home network."""
 
 MEMORY_MIB = 768
-QEMU_MEMORY_MIB = 1280
 BOOT_DEADLINE_S = 600.0
 SHUTDOWN_DEADLINE_S = 120.0
+UP = "systemctl is-system-running --wait; systemctl list-jobs --no-legend"
+"""On a machine: a word for how it is, and what it has still to start."""
+BOOTED = "booted"
+"""The stage of a machine that was switched on for the first time."""
 SSH_CONFIG = Path("/etc/ssh/ssh_config")
 
 
@@ -59,35 +63,6 @@ class Said:
         return self.out + self.err
 
 
-EXIT_BY_ITSELF = b"\xb0\x10\xba\xf4\x00\xee".ljust(510, b"\0") + b"\x55\xaa"
-"""A boot sector: mov al, 16; mov dx, 0xf4; out dx, al. QEMU's isa-debug-exit makes it the status 33."""
-
-
-@functools.cache
-def has_kvm() -> bool:
-    """Whether KVM runs a guest here. Some machines have /dev/kvm, and nothing ever comes of it."""
-    with tempfile.NamedTemporaryFile() as sector:
-        sector.write(EXIT_BY_ITSELF)
-        sector.flush()
-        argv = [
-            "qemu-system-x86_64",
-            "-accel",
-            "kvm",
-            "-cpu",
-            "host",
-            "-m",
-            "16",
-            "-nodefaults",
-            "-display",
-            "none",
-        ]
-        argv += ["-device", "isa-debug-exit", "-drive", f"file={sector.name},format=raw"]
-        try:
-            return subprocess.run(argv, capture_output=True, timeout=3, check=False).returncode == 33
-        except subprocess.TimeoutExpired:
-            return False
-
-
 @dataclass(kw_only=True)
 class Machine:
     """One machine: it keeps its disk when it is switched off, as machines do."""
@@ -96,6 +71,11 @@ class Machine:
     folder: Path
     disks: Disks
     process: subprocess.Popen[bytes] | None = None
+    clock_stood_still: bool = False
+
+    @property
+    def patience(self) -> float:
+        return self.disks.hardware.patience
 
     @property
     def disk(self) -> Path:
@@ -114,15 +94,55 @@ class Machine:
         """The other end of its first or second interface, which is here."""
         return f"{self.name}-{SWITCHES[index]}"
 
+    @property
+    def monitor(self) -> Path:
+        """Where QEMU is told what to do."""
+        return self.folder / f"{self.name}.monitor"
+
     def switch_on(self) -> None:
-        """Start it; ``await_ssh`` tells when it can be used."""
+        """Have it start, a new one after its first boot if that was kept; then call ``await_ssh``."""
+        if self.changes.exists() or not self.go_on_from(BOOTED):
+            self._start()
+
+    def go_on_from(self, stage: str) -> bool:
+        """Have it be what it was at a stage, whatever it is now; False if that was not kept."""
+        kept = self._kept(stage)
+        if kept is None or not kept.exists():
+            return False
+        if self.process is not None:
+            self.cut_the_power()
+        self.changes.unlink(missing_ok=True)
+        qemu.new_changes(kept.changes, self.changes)
+        self._start(kept.memory)
+        self.clock_stood_still = True
+        return True
+
+    def keep(self, stage: str) -> None:
+        """Keep what it is like for ``go_on_from``, if it can be kept, and go on from there as others will."""
+        kept = self._kept(stage)
+        if kept is None or kept.exists():
+            return
+        self._await_systemd()
+        self.sh("sync")
+        assert self.process is not None
+        qemu.keep(kept, self.process, self.changes, self.monitor)
+        self.process = None
+        self.go_on_from(stage)
+        self.await_ssh()
+
+    def _kept(self, stage: str) -> qemu.Kept | None:
+        return qemu.kept(self.disks, self.name, stage) if self.disks.hardware is QEMU else None
+
+    def _start(self, memory: Path | None = None) -> None:
         assert self.process is None
+        # setpriv(1) has the machine die with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
+        assert threading.current_thread() is threading.main_thread()
         number = NAMES.index(self.name) + 10
         macs = [f"02:00:00:00:{index:02x}:{number:02x}" for index in (0, 1)]
-        argv = self._qemu(macs) if self.disks.hardware is QEMU else self._uml(macs)
+        argv = self._qemu(macs, memory) if self.disks.hardware is QEMU else self._uml(macs)
         console = self.console.open("ab")
         with console:
-            # The console has to be a pipe: the kernel cannot poll a regular file.
+            # The console must be a pipe: the kernel cannot poll a regular file.
             copy = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=console)
             self.process = subprocess.Popen(
                 argv,
@@ -155,51 +175,27 @@ class Machine:
             *(f"uml_dir={place}/", "umid=machine", "lsm=apparmor", "panic=-1", *wires),
         ]
 
-    def _qemu(self, macs: list[str]) -> list[str]:
-        """The command of a virtual machine, by the processor's help where that is to be had."""
+    def _qemu(self, macs: list[str], memory: Path | None) -> list[str]:
         if not self.changes.exists():
-            sh(
-                "qemu-img",
-                "create",
-                "-q",
-                "-f",
-                "qcow2",
-                "-F",
-                "raw",
-                "-b",
-                str(self.disk),
-                str(self.changes),
-            )
-        # Without these, Debian's kernels stop at their first page tables under TCG.
-        processor = "host" if has_kvm() else "max,la57=off,smap=off,smep=off"
-        networks = [
-            word
-            for index, mac in enumerate(macs)
-            for word in (
-                *("-netdev", f"tap,id=net{index},ifname={self.tap(index)},script=no,downscript=no"),
-                *("-device", f"virtio-net-pci,netdev=net{index},mac={mac},addr={index + 2}"),
-            )
-        ]
-        return [
-            *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35"),
-            *("-accel", "kvm" if has_kvm() else "tcg", "-cpu", processor, "-m", str(QEMU_MEMORY_MIB)),
-            *("-display", "none", "-nodefaults", "-no-user-config", "-serial", "stdio", "-monitor", "none"),
-            *(
-                "-kernel",
-                str(self.disks.folder / "vmlinuz"),
-                "-initrd",
-                str(self.disks.folder / "initrd.img"),
-            ),
-            *("-append", f"root={self.disks.hardware.root} rw console=ttyS0 quiet panic=-1"),
-            *("-drive", f"file={self.changes},if=virtio,format=qcow2,cache=unsafe", *networks),
-        ]
+            qemu.new_changes(self.disk, self.changes)
+        taps = [self.tap(index) for index in (0, 1)]
+        return qemu.command(self.disks, self.changes, taps, macs, self.monitor, memory)
 
     def await_ssh(self) -> None:
-        """Until systemd says that it is up, whatever became of single units."""
-        end = time.monotonic() + BOOT_DEADLINE_S
+        """Until it is up and has nothing more to start, whatever became of single units."""
+        self._await_systemd()
+        if self.clock_stood_still:
+            self.sh(f"date --set=@{time.time():.3f}")
+            self.clock_stood_still = False
+        else:
+            self.keep(BOOTED)
+
+    def _await_systemd(self) -> None:
+        end = time.monotonic() + BOOT_DEADLINE_S * self.patience
         while True:
-            said = self.run("systemctl is-system-running --wait", timeout_s=BOOT_DEADLINE_S)
-            if said.out.strip() in ("running", "degraded"):
+            said = self.run(UP, timeout_s=BOOT_DEADLINE_S)
+            state, *jobs = said.out.splitlines() or [""]
+            if state in ("running", "degraded") and not jobs:
                 return
             assert self.process is not None and self.process.poll() is None, self.last_words()
             assert time.monotonic() < end, f"{said.text}\n{self.last_words()}"
@@ -212,7 +208,7 @@ class Machine:
         self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300
     ) -> Said:
         """Have a shell on it carry out a script, as somebody who logs in."""
-        argv = ["ssh", "-o", "ConnectTimeout=5", f"{user}@{self.name}", script]
+        argv = ["ssh", "-o", f"ConnectTimeout={5 * self.patience:.0f}", f"{user}@{self.name}", script]
         done = subprocess.run(
             argv,
             input=input,
@@ -220,7 +216,7 @@ class Machine:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_s,
+            timeout=timeout_s * self.patience,
             check=False,
         )
         return Said(status=done.returncode, out=done.stdout, err=done.stderr)
@@ -234,7 +230,7 @@ class Machine:
     def switch_off(self) -> None:
         """Shut it down in order."""
         self.run("systemctl poweroff", timeout_s=60)
-        self._await_end(SHUTDOWN_DEADLINE_S)
+        self._await_end(SHUTDOWN_DEADLINE_S * self.patience)
 
     def cut_the_power(self) -> None:
         """It stops where it is: what was not on its disk is lost."""
@@ -300,6 +296,10 @@ class Site:
             sh("ip", "-batch", "-", input="\n".join(f"link delete {tap}" for tap in taps))
 
     @property
+    def patience(self) -> float:
+        return self.disks.hardware.patience
+
+    @property
     def wire(self) -> str:
         """What the machines call their interface in the storage network."""
         return self.disks.hardware.interfaces[STORAGE]
@@ -315,11 +315,32 @@ class Site:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
-            timeout=timeout_s,
+            timeout=timeout_s * self.patience,
             check=False,
             cwd=self.folder,
+            env={**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"},
         )
         return Said(status=done.returncode, out=done.stdout, err=done.stderr)
+
+    @property
+    def programs(self) -> Path:
+        """What stands here comes before our own programs."""
+        return self.folder / "bin"
+
+    def use_fio_of(self, machine: Machine) -> None:
+        """Have the fio of a machine's release here, as one has who sits at a machine of that release."""
+        files = "/usr/bin/fio $(ldd /usr/bin/fio | grep -o '/[^ ]*')"
+        argv = ["ssh", f"root@{machine.name}", f"tar --create --dereference --absolute-names {files}"]
+        place = self.programs / "of-fio"
+        place.mkdir(parents=True)
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as sent:
+            extract = ["tar", "--extract", f"--directory={place}"]
+            subprocess.run(extract, stdin=sent.stdout, stderr=subprocess.DEVNULL, check=True)
+        fio = self.programs / "fio"
+        libraries = ":".join(sorted({str(file.parent) for file in place.glob("**/*.so*")}))
+        loader = f"{place}/lib64/ld-linux-x86-64.so.2 --library-path {libraries}"
+        fio.write_text(f'#!/bin/sh\nexec {loader} {place}/usr/bin/fio "$@"\n', encoding="utf-8")
+        fio.chmod(0o755)
 
 
 @contextlib.contextmanager

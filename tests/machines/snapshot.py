@@ -101,9 +101,10 @@ def snapshot() -> dict[str, list[str]]:
         "files in /root": files("/root", contents=False),
         "firewall": said("nft", "list", "ruleset"),
         "sysctls": sysctls(),
-        "modules": modules(),
         "units": units(),
         "listening": listening(),
+        # The last, for the programs above have some loaded: ss(8) those of its own.
+        "modules": modules(),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.machines.runs import (
     cells,
     good,
     measuring,
+    newest_run,
     refused,
     snapshots,
     wait_for,
@@ -65,9 +67,13 @@ def test_jumbo_frames(installed: Site) -> None:
 
     mtu(9000)
     try:
-        good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))
+        good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE[:2], *ONE[3:])))
     finally:
         mtu(1500)
+    # On a real link other ports than the portal's have no IPsec: what TCP says of it there is skipped.
+    tcp = json.loads((newest_run(installed) / "probes" / "wired.tcp.r1.json").read_bytes())
+    assert tcp["status"] == "ok", tcp["reason"]
+    assert tcp["figures"]["pmtu_bytes"] == 9000
 
 
 def test_two_initiators(installed: Site) -> None:
@@ -75,19 +81,14 @@ def test_two_initiators(installed: Site) -> None:
     with installed.plugged_in("client2") as second:
         second.await_ssh()
         install(installed, *words)
+        # fio's client, which is here, and its servers there understand each other if they are of one version.
+        installed.use_fio_of(second)
         with as_before(installed):
             said = installed.harness(
                 *("run", *words, "--link", f"wired={installed.wire}", "--ipsec", "both", *ONE)
             )
-        found = cells(installed)
+        found = good(installed, said)
         assert {cell["initiators"] for cell in found.values()} == {1, 2}
-        if sh("fio", "--version") == second.sh("fio --version"):
-            good(installed, said)
-        else:
-            # fio's client and server of different versions do not understand each other: said, not measured.
-            assert {cell["status"] for cell in found.values() if cell["initiators"] == 1} == {"ok"}
-            together = [cell for cell in found.values() if cell["initiators"] == 2]
-            assert all("install the same version of fio" in cell["reason"] for cell in together), together
 
 
 # WiFi
@@ -136,7 +137,9 @@ def test_wifi_and_a_roam(installed: Site) -> None:
     words = ("run", *TOGETHER, "--link", "wifi=wlan0", "--ipsec", "both")
     try:
         wait_for(
-            lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out, "the association", deadline_s=60
+            lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out,
+            "the association",
+            deadline_s=60 * installed.patience,
         )
         good(installed, installed.harness(*words, *ONE))
         with measuring(installed, *words[:-2], "--ipsec", "off", *LONG) as run:
@@ -147,7 +150,7 @@ def test_wifi_and_a_roam(installed: Site) -> None:
             )
             time.sleep(4)
             run.send_signal(signal.SIGINT)
-            run.wait(60)
+            run.wait(60 * installed.patience)
         bad = [cell["reason"] for cell in cells(installed).values() if cell["status"] == "invalid"]
         assert bad and all("access point" in reason or "associat" in reason for reason in bad), bad
     finally:
@@ -401,7 +404,9 @@ def test_who_configures_the_network(installed: Site, manager: str) -> None:
     do, undo = ways[manager]
     with meanwhile(client, f"{take}; {do}", f"{undo}; {give}"):
         wait_for(
-            lambda: here in client.sh(f"ip address show {wire}"), f"the address by {manager}", deadline_s=60
+            lambda: here in client.sh(f"ip address show {wire}"),
+            f"the address by {manager}",
+            deadline_s=60 * installed.patience,
         )
         with as_before(installed):
             good(installed, installed.harness(*wired(installed, "--ipsec", "both", *ONE)))

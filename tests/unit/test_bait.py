@@ -47,7 +47,7 @@ def test_a_link_may_lose_some() -> None:
 def test_a_capture_that_sees_no_cleartext_proves_nothing(near: int, far: int) -> None:
     blind = Looks(*[(near, far)] * bait.ATTEMPTS)
     with pytest.raises(
-        CommandFailed, match=f"and saw {5 * near} and {5 * far}: the initiator's attempt ended"
+        CommandFailed, match=f", found {5 * near} and {5 * far}: the initiator's attempt ended"
     ):
         bait.show(blind, knocking(REFUSED, REFUSED, bait.ATTEMPTS))
 
@@ -78,8 +78,8 @@ def test_a_barrier_stops_and_counts_it(counted: int | None) -> None:
 )
 def test_a_barrier_that_does_not_is_none(near: Knock, far: Knock, seen: tuple[int, int]) -> None:
     with pytest.raises(
-        CommandFailed, match="the barrier was expected to stop a connection to the portal"
+        CommandFailed, match="expected the barrier to stop and count a connection to the portal"
     ) as error:
         bait.stop(Looks(seen), knocking(near, far))
-    assert f"{sum(seen)} segments were on the link" in error.value.message
+    assert f"{sum(seen)} segments on the link" in error.value.message
     assert f"ended with {near.error or 'a connection'}, {near.blocked} packets blocked" in error.value.message

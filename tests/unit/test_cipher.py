@@ -134,8 +134,8 @@ def test_ciphers_are_measured_where_the_path_itself_must_not_be(tmp_path: Path) 
     ("probe", "answer", "status", "word"),
     [
         (GCM, (1, "", "rfc4106(gcm(aes)): No such file or directory\n"), Status.SKIPPED, "No such file"),
-        (GCM, (0, "{}", ""), Status.INVALID, "told no figures"),
-        (GCM, (0, told({("encrypt", 64): 1.0}), ""), Status.INVALID, "told no figures"),
+        (GCM, (0, "{}", ""), Status.INVALID, "expected figures"),
+        (GCM, (0, told({("encrypt", 64): 1.0}), ""), Status.INVALID, "expected figures"),
         (Cipher(algorithms=("cbc(camellia)", "hmac(sha256)")), (0, "", ""), Status.SKIPPED, "camellia"),
         (Cipher(algorithms=("cbc(aes)", "hmac(md5)"), key_bits=128), (0, "", ""), Status.SKIPPED, "md5"),
     ],
@@ -149,7 +149,7 @@ def test_what_a_kernel_does_not_offer_is_no_figure(
 
 
 def test_ciphers_are_no_probe_of_a_path() -> None:
-    with pytest.raises(UsageError, match="of no path"):
+    with pytest.raises(UsageError, match="cannot be part of a probe profile"):
         check(GCM)
 
 
@@ -265,7 +265,7 @@ def test_without_a_null_column_the_ciphers_themselves_tell(cipher_us: float, lim
         assert judge(disturbed).limited_by is limit and judge(disturbed).confidence is Confidence.MEDIUM
         assert said.detail == f"{evidence.driver}, at least 64% of a core, core 85% busy"
     if limit is Limit.UNKNOWN:
-        assert "a quiet one" not in said.reason
+        assert "a quiet machine" not in said.reason
         disturbed = msgspec.structs.replace(evidence, cipher_ns=Span(3000 * US, 5000 * US, 9000 * US))
         assert "a quiet machine would tell more" in judge(disturbed).reason
 

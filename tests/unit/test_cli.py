@@ -88,8 +88,8 @@ BAD_RUNS: dict[str, tuple[tuple[str, ...], str]] = {
     "negative seed": (("--seed", "-1"), "seed"),
     "resume outside the folder": (("--resume", "../x"), "x"),
     "resume of what is not there": (("--resume", "20260101-000000-abcd"), "20260101-000000-abcd"),
-    "IPsec without a network": (("--link", "local", "--ipsec", "on"), "IPsec"),
-    "IPsec by name without a network": (("--link", "local", "--ipsec", "aes256gcm16"), "IPsec"),
+    "IPsec without a network": (("--link", "local", "--ipsec", "on"), "--ipsec"),
+    "IPsec by name without a network": (("--link", "local", "--ipsec", "aes256gcm16"), "--ipsec"),
     "resume with a terminal escape": (("--resume", "\x1b[2J"), "x1b"),
 }
 

@@ -204,7 +204,7 @@ def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
         write(tmp_path, made, made_plan(run_id))
     done = harness("compare", "a", "b", "--fail-if-slower", "5%", cwd=tmp_path)
     assert done.returncode == 0, "nothing is known, as nothing is of what is inconclusive"
-    assert done.stderr == "not judged, for it was disturbed: wired seq-write-4k\n"
+    assert done.stderr == "not judged, because disturbed: wired seq-write-4k\n"
 
 
 # Verdicts

@@ -113,11 +113,11 @@ MISSING = "absent python:rtslib_fb\nabsent program:tcpdump\nabsent program:/usr/
         ("raspbian debian", "apt-get install --no-install-recommends python3-rtslib-fb charon-systemd"),
         ("fedora", "dnf install python3-rtslib strongswan tcpdump"),
         ("rocky rhel centos fedora", "dnf install python3-rtslib strongswan tcpdump"),
-        ("arch", "pacman -S strongswan tcpdump, and install what brings Python's rtslib_fb"),
+        ("arch", "pacman -S strongswan tcpdump, and install what provides Python's rtslib_fb"),
         ("opensuse-leap suse opensuse", "zypper install python3-rtslib-fb strongswan tcpdump"),
         (
             "alpine",
-            "install what brings Python's rtslib_fb, /usr/sbin/charon-systemd, tcpdump",
+            "install what provides Python's rtslib_fb, /usr/sbin/charon-systemd, tcpdump",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_one_command_installs_all_that_a_bare_machine_lacks() -> None:
     assert named == {p.name for p in requirements.packages() if "initiator" in p.needed_by}
     (note,) = (line for line in lines if line.startswith("note: "))
     assert "without iputils-ping, iperf3, hping3, gcc, libc6-dev, some probes are skipped" in note
-    assert note.endswith("; the command above installs them as well")
+    assert note.endswith("; the command above also installs them")
     assert "AMX" not in "".join(lines) and "the lab" not in "".join(lines), "it is a real machine"
 
 
@@ -167,7 +167,7 @@ def test_who_may_not_become_root_is_told_so_and_all_else_as_well() -> None:
     lines = said(text, sudo="Banner of the machine\nsudo: a password is required\n")
     problems = [line for line in lines if line.startswith("missing: ")]
     assert len(problems) == 2
-    assert "root's rights are needed: sudo: a password is required -> log in as root, or" in problems[0]
+    assert "expected root's rights: sudo: a password is required -> log in as root, or" in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_who_may_not_become_root_is_told_so_and_all_else_as_well() -> None:
         ({}, "use a kernel that has these modules"),
         ({"family debian": "family ubuntu debian"}, "apt-get install linux-modules-extra-6.1.0-28-amd64"),
         ({"6.1.0-28-amd64": "6.1.0-28-cloud-amd64"}, "apt-get install linux-image-amd64, then boot"),
-        ({"family debian": "family debian\nmodules absent"}, "reboot, if the kernel was updated"),
+        ({"family debian": "family debian\nmodules absent"}, "reboot if the kernel was updated"),
     ],
 )
 def test_missing_modules(changes: dict[str, str], advice: str) -> None:
@@ -202,8 +202,8 @@ def test_without_modprobe_nothing_is_said_of_modules() -> None:
 )
 def test_who_listens_on_the_port_of_the_runs_own_ike_daemon(lines: str, who: str) -> None:
     assert only_problem(lines) == (
-        f"UDP port 3264 is taken by {who}, and the run's own IKE daemon needs it"
-        " -> have it use another port, or measure with --ipsec off"
+        f"{who} uses UDP port 3264, which the run's own IKE daemon needs"
+        " -> move it to another port, or measure with --ipsec off"
     )
 
 
@@ -271,7 +271,7 @@ def test_a_run_demands_what_its_columns_need() -> None:
         assert word in refused.value.message
     assert refused.value.hint is not None
     assert refused.value.hint.startswith("there: apt-get install --no-install-recommends charon-systemd; ")
-    assert "have it use another port" in refused.value.hint
+    assert "move it to another port" in refused.value.hint
 
 
 def test_a_run_does_not_demand_what_is_only_noted() -> None:
@@ -483,7 +483,7 @@ def test_the_command_ends_with_2_unless_all_is_there(
     del tools
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2
-    assert "missing target    " in text and "mend it: " in text and "the machines are not ready" in text
+    assert "missing target    " in text and "fix: " in text and "the machines are not ready" in text
     assert not trying, "what lacks something is not tried"
     answering(monkeypatch, FINE)
     status, text = command("doctor", "--target", "ssh://nas")
@@ -500,8 +500,8 @@ def test_a_machine_is_not_ready_when_what_was_tried_on_it_failed(
     trying["initiator"] = [Outcome(what="a session", error=error), Outcome(what="ESP")]
     status, text = command("doctor", "--target", "ssh://nas")
     assert status == 2, text
-    assert "missing initiator a session was tried, and failed: it was refused\n" in text
-    assert "mend it: ask again\n" in text
+    assert "missing initiator a session was tried and failed: it was refused\n" in text
+    assert "fix: ask again\n" in text
     assert "initiator tried, and undone again: ESP\n" in text
     assert text.endswith("the machines are not ready\n")
 
@@ -514,7 +514,7 @@ def test_a_machine_in_use_or_with_leftovers_is_not_tried(
     status, text = command("doctor", "--target", "ssh://nas", "--initiator", "local")
     assert status == 0, text
     untried = ["target"] if "journal" in line else ["initiator", "target"]
-    assert text.endswith(f"nothing is missing, but it was not tried on the {' and the '.join(untried)}\n")
+    assert text.endswith(f"nothing is missing, but doctor could not try the {' and the '.join(untried)}\n")
     assert "target" not in trying and "ready" not in text
 
 

@@ -179,7 +179,7 @@ def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
         probe_store.load(folder)
 
 
-# What leads out of the lab
+# What reaches outside the lab
 
 
 def test_the_lab_takes_nothing_typed_again() -> None:
@@ -199,7 +199,7 @@ def test_what_leads_out_of_the_lab_is_typed_again() -> None:
     ]
     planned.require_typed(plan, "r1", typed)
     for without in range(len(typed)):
-        with pytest.raises(UsageError, match="leads out of the lab") as refused:
+        with pytest.raises(UsageError, match="reaches outside the lab") as refused:
             planned.require_typed(plan, "r1", [*typed[:without], *typed[without + 1 :]])
         assert planned.resume_command(plan, "r1") in (refused.value.hint or "")
     with pytest.raises(UsageError, match="ssh://other"):
@@ -218,7 +218,7 @@ def test_a_foreign_folder_does_not_choose_the_machines(tmp_path: Path, command: 
     probing: dict[str, Any] = {"probing": (Ping(),), "workloads": ()} if command == "probe" else {}
     before = sorted(saved(tmp_path, made_plan(**REAL, **probing)).path.iterdir())
     done = harness(command, "--resume", "./theirs", cwd=tmp_path)
-    assert done.returncode == 2 and "leads out of the lab" in done.stderr, done
+    assert done.returncode == 2 and "reaches outside the lab" in done.stderr, done
     assert "--target ssh://root@nas" in done.stderr
     assert sorted((tmp_path / "theirs").iterdir()) == before
     words = ("--target", "ssh://root@nas", "--initiator", "local", "--initiator", "ssh://b", "--link")
@@ -256,7 +256,7 @@ def test_a_file_that_has_another_name_is_not_written_to(tmp_path: Path) -> None:
     victim.write_text("mine", encoding="utf-8")
     (folder.path / "events.jsonl").hardlink_to(victim)
     done = harness("run", "--resume", "./theirs", cwd=tmp_path)
-    assert done.returncode == 2 and "expected a file with one name, but it has 2" in done.stderr, done
+    assert done.returncode == 2 and "expected a file with one name, found one with 2" in done.stderr, done
     assert "cp -r" in done.stderr and victim.read_text(encoding="utf-8") == "mine"
 
 

@@ -205,8 +205,8 @@ def test_blank_disk_may_be_written() -> None:
             [changed(DISK, writers={"99": "qemu-system-x86"})],
             "it is open for writing by qemu-system-x86 (process 99)",
         ),
-        ([changed(DISK, busy=True)], "it is opened exclusively by something that does not show itself"),
-        ([DISK, changed(PARTITION, busy=True)], "opened exclusively by something"),
+        ([changed(DISK, busy=True)], "something invisible has opened it exclusively"),
+        ([DISK, changed(PARTITION, busy=True)], "something invisible has opened it exclusively"),
     ],
 )
 def test_what_is_in_use_is_refused_whatever_is_typed(blocks: list[Block], sentence: str) -> None:
@@ -225,7 +225,7 @@ def test_what_is_in_use_is_refused_whatever_is_typed(blocks: list[Block], senten
         ("zfs_member", None, "it is part of the imported ZFS pool of unknown name"),
         ("ceph_bluestore", None, "it is held by a Ceph OSD"),
         ("drbd", None, "it is held by DRBD"),
-        ("ext4", None, "does not show itself"),
+        ("ext4", None, "something invisible"),
     ],
 )
 def test_a_signature_gives_an_unseen_holder_away(kind: str, label: str | None, sentence: str) -> None:
@@ -325,7 +325,7 @@ def test_a_symbolic_link_is_named_with_what_it_leads_to() -> None:
     assert refusal.value.message.startswith(f"{link} (/dev/sdb) is not blank")
     assert refusal.value.hint is not None
     assert refusal.value.hint.endswith(f"--destroy '{link}'")
-    with pytest.raises(DeviceRefused, match="both have to be the same word"):
+    with pytest.raises(DeviceRefused, match="both must be the same word"):
         ask(DISK, path=link, signatures=ext4, destroy="/dev/sdb")
     assert ask(DISK, path=link, signatures=ext4, destroy=link).node == "/dev/sdb"
 
@@ -373,7 +373,7 @@ def test_what_is_no_block_device_is_refused(tmp_path: Path) -> None:
         (tmp_path / "missing", "not there"),
         (file / "below", "out of reach"),
     ):
-        with pytest.raises(DeviceRefused, match=f"expected to be a block device, but is {found}"):
+        with pytest.raises(DeviceRefused, match=f"to be a block device, found {found}"):
             guard.require_writable(host, str(path), destroy=str(path), needed_bytes=1)
     assert file.read_text() == "x"
 
@@ -424,8 +424,8 @@ def test_the_same_disk_passes_again_even_when_it_is_exported(block: Block) -> No
         ({"wwn": ""}, "its WWN was naa.5000c500a1b2c3d4 and is none"),
         ({"diskseq": "8"}, "its disk sequence number was 7 and is 8"),
         ({"mounts": {"/mnt": ""}, "exports": ("iblock_0/x",)}, "it is mounted on /mnt"),
-        ({"busy": True}, "it is opened exclusively"),
-        ({"busy": True, "subsystems": ("nqn.x",)}, "it is opened exclusively"),
+        ({"busy": True}, "something invisible has opened it"),
+        ({"busy": True, "subsystems": ("nqn.x",)}, "has opened it exclusively"),
         ({"read_only": True}, "it has become read-only"),
         ({"problem": "No such device"}, "it cannot be opened any more: No such device"),
     ],

@@ -272,7 +272,7 @@ def test_a_hop_that_is_lost_costs_its_own_figures(looks: int) -> None:
     assert not counted.interfaces
     assert counted.unseen == {"hop": "the hop was lost"}
     assert observer.watch()().unseen == counted.unseen
-    assert told == ["the hop was lost; what it counts is n/a from now on"]
+    assert told == ["the hop was lost; its counters are n/a from now on"]
 
 
 # What may be asked for
@@ -296,9 +296,9 @@ def test_hops_are_planned_as_they_were_named() -> None:
         (
             Request(),
             ("ssh://gw",),
-            "a hop was named, 'ssh://gw', but the lab's hosts and all that is between them",
+            "--hop 'ssh://gw' needs real machines, but the testbed is the lab",
         ),
-        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between theirs"),
+        (Request(kernels=Kernels.APART), ("ssh://gw",), "or have nothing between their kernels"),
         (REAL, ("ssh://gw", "ssh://gw"), "expected up to 16 different hops, found "),
         (REAL, tuple(f"ssh://gw{n}" for n in range(17)), "expected up to 16 different hops, found "),
         (REAL, ("gw",), r"expected hop as ssh://\[USER@\]HOST\[:PORT\] or local, found gw"),

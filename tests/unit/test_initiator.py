@@ -58,7 +58,7 @@ def test_a_session_under_another_name_is_not_taken(name: str) -> None:
     SESSION.acquire(host)
     assert initiator.await_disk(host, SESSION, serial="harness-beef-0").device == "/dev/sda"
     world.initiator = name
-    with pytest.raises(CommandFailed, match=f"expected to be {OURS}'s, found {name or 'no name'}"):
+    with pytest.raises(CommandFailed, match=f"expected session1 to be {OURS}'s, found {name or 'no name'}"):
         initiator.await_disk(host, SESSION, serial="harness-beef-0")
 
 

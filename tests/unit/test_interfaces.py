@@ -170,7 +170,7 @@ def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None
 @pytest.mark.parametrize(
     ("devices", "interface", "portal", "kind", "words"),
     [
-        (TWO_NICS, "eth9", None, UsageError, "no interface eth9, but eth0, wlan0, lo"),
+        (TWO_NICS, "eth9", None, UsageError, "no interface eth9, only eth0, wlan0, lo"),
         (TWO_NICS, "lo", None, UsageError, "loopback"),
         (
             [device("eth0", flags=["BROADCAST"])],
@@ -198,7 +198,7 @@ def test_the_target_s_address_in_the_interface_s_network_is_the_portal() -> None
         ),
         (TWO_NICS, "eth0", "10.0.0.77", UsageError, r"found 10\.0\.0\.77; it has 10\.0\.0\.9/24 on eth0"),
         ([device("eth0", "192.168.1.5/24")], "eth0", "10.0.0.9", RequirementError, "no route to 10.0.0.9"),
-        ([device("eth0", "10.0.0.9/24")], "eth0", None, UsageError, "an address of the initiator too"),
+        ([device("eth0", "10.0.0.9/24")], "eth0", None, UsageError, "also an address of the initiator"),
         (
             [device("eth0", "10.0.0.1/24"), device("docker0", "10.0.0.9/24")],
             "eth0",

@@ -210,12 +210,12 @@ def test_options_refused_with_file_and_line(line: str) -> None:
 
 def test_refusals_say_why() -> None:
     for line, said in (
-        ("filename=/dev/sda", "line 2: option 'filename' is refused: the harness alone chooses the device"),
+        ("filename=/dev/sda", "line 2: option 'filename' is refused: only the harness chooses the device"),
         ("exec_prerun=id", "may not run commands"),
         ("bs=4KiB", "fio takes KiB for 1000"),
         ("iodepht=4", "did you mean iodepth?"),
         ("rw=reed", "line 2, option 'rw': expected one of read, write"),
-        ("include x", "other files are not included"),
+        ("include x", "includes are not supported"),
     ):
         with pytest.raises(UsageError) as refusal:
             one(f"[a]\n{line}\n")
@@ -237,7 +237,7 @@ def test_refusals_say_why() -> None:
         ("[]", "line 1: section name"),
         ("[globals]", "takes the section 'globals' for [global]"),
         ("[Seq Read]", "try seq-read"),
-        ("[a]\ntime_based\n", "line 1, section 'a': time_based, but for how long?"),
+        ("[a]\ntime_based\n", "line 1, section 'a': expected runtime with time_based"),
         ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
         ("{}", "stands before"),
     ],

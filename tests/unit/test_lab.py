@@ -362,7 +362,7 @@ def test_without_sshd_kernels_apart_are_refused(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("shutil.which", lambda name, path=None: None if name == "sshd" else f"{path}/{name}")
     journal = Journal(tmp_path / "journal")
     with (
-        pytest.raises(RequirementError, match="over SSH, and sshd of OpenSSH was not found") as refused,
+        pytest.raises(RequirementError, match="over SSH, but sshd of OpenSSH was not found") as refused,
         lab.boot_apart(["true"], initiators=1, journal=journal, console=tmp_path / "console"),
     ):
         pytest.fail("it booted")

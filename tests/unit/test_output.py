@@ -102,7 +102,7 @@ def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch
     made = make_plan(Request(testbed="host", backing="file:/x\udcff", size="32M"))
     monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))
     assert cli._carry_out() == 2
-    assert "expected a name that is UTF-8, found " in said[0] and "/x\udcff" in said[0]
+    assert "expected a name in UTF-8, found " in said[0] and "/x\udcff" in said[0]
 
 
 def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
@@ -161,9 +161,7 @@ def test_a_working_directory_that_was_removed(tmp_path: Path, words: tuple[str, 
         assert done.stderr.startswith(b"harness: "), done
 
 
-@pytest.mark.parametrize(
-    ("inodes", "words"), [(20, b"room for 1000 files was expected"), (2, b"No space left")]
-)
+@pytest.mark.parametrize(("inodes", "words"), [(20, b"expected room for 1000 files"), (2, b"No space left")])
 def test_a_results_folder_without_inodes(tmp_path: Path, inodes: int, words: bytes) -> None:
     apart = ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:

@@ -113,5 +113,5 @@ def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:
 
 def test_the_interval_is_that_of_the_job() -> None:
     assert interval_ms(JOB) == 500
-    with pytest.raises(UsageError, match="no log_avg_msec"):
+    with pytest.raises(UsageError, match="expected log_avg_msec"):
         interval_ms("[w]\n")

@@ -81,11 +81,11 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "Debian's was chosen"),
+        (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "found --lab-kernel debian"),
         (Request(disk="ram", kernels=Kernels.APART), "--kernels apart"),
         (Request(virtual_time=True, testbed="host"), "the testbed is host"),
         (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
-        (Request(disk="ram", backing="file"), "also --backing file"),
+        (Request(disk="ram", backing="file"), "found ram and file"),
         (Request(disk="floppy"), "floppy"),
     ],
 )

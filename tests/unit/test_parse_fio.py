@@ -324,7 +324,7 @@ def test_the_row_of_all_clients_alone_is_no_job() -> None:
     whole = json.loads(sample("fio/client.txt"))
     assert len(parse(json.dumps(whole)).jobs) == 2
     whole["client_stats"] = whole["client_stats"][-1:]
-    assert_refused(parse, json.dumps(whole), "only the row 'All clients' was found")
+    assert_refused(parse, json.dumps(whole), "found only the row 'All clients'")
 
 
 def test_a_cut_document_may_have_been_the_last_of_the_run() -> None:
@@ -332,7 +332,7 @@ def test_a_cut_document_may_have_been_the_last_of_the_run() -> None:
     second = text.index("\n}\n{") + 3
     for end in (second + 1, second + 8, second + 400, len(text) - 3):
         (problem,) = only(parse(text[:end])).invalid
-        assert "behind it is cut" in problem
+        assert "after it is cut" in problem
     assert only(parse(text[:second])).invalid == (), "nothing tells that there was more"
     assert any("2 s to go" in problem for problem in only(parsed(job(eta=2))).invalid)
     assert only(parsed(job(eta=2**31 - 1))).invalid == ()
@@ -442,7 +442,7 @@ def test_answers_of_each_server() -> None:
 def test_a_server_with_several_jobs_has_an_invalid_one() -> None:
     found = parse_client(client_text(job(hostname="/r/a"), job(hostname="/r/a"))).servers["/r/a"].job
     assert found is not None
-    assert found.invalid == ("one job of each server was expected, 2 were found",)
+    assert found.invalid == ("expected one job of each server, found 2",)
 
 
 @pytest.mark.parametrize("text", [client_text(), CLIENT_LOG])

@@ -136,7 +136,7 @@ def test_without_the_report_of_a_stream_the_whole_is_not_known() -> None:
     for first_missing in ("1", "3"):
         output = parse(whole.partition(f"[  {first_missing}] Server Report:")[0])
         assert output.received is None
-        assert any("the whole is not known" in warning for warning in output.warnings)
+        assert any("the total is unknown" in warning for warning in output.warnings)
     none = parse(whole.partition("[  2] Server Report:")[0])
     assert none.received is None
     assert any("no Server Report" in warning for warning in none.warnings)
@@ -175,7 +175,7 @@ def test_a_text_that_ends_before_all_streams_are_told_of_is_cut() -> None:
     output = cut_behind(
         sample("iperf2/client-2-streams.txt"), "[  2] 0.0000-1.0142 sec  6.38 MBytes  52.7 Mbits/sec"
     )
-    assert output.invalid == ("sent: nothing totals [1], so that the text may be cut",)
+    assert output.invalid == ("sent: no total for [1], so the text may be cut",)
 
 
 def test_a_server_report_that_is_cut_is_not_what_was_sent() -> None:

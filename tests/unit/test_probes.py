@@ -210,9 +210,9 @@ def test_without_single_replies_there_are_no_percentiles() -> None:
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        ("", "was expected, but nothing was found"),
-        ("\x00\x1b[31mSegmentation fault", "the text begins with"),
-        (REPLIES[: REPLIES.index("---")], "the text ends before it"),
+        ("", "expected a summary of ping"),
+        ("\x00\x1b[31mSegmentation fault", "found a text that begins with"),
+        (REPLIES[: REPLIES.index("---")], "found a text that ends before it"),
         (ALL_LOST, "none of 4 echo requests was answered"),
         (REPLIES.replace("0.200/0.300", "0.900/0.300"), "not in this order"),
     ],
@@ -271,7 +271,7 @@ def test_tcp_is_what_the_receiver_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        ("", "it is empty"),
+        ("", "found an empty text"),
         ('{"start": {}, "intervals": [], "end": {}, "error": "unable to connect"}', "unable to connect"),
         (iperf3_json(1000, 5000), "5000 bytes were received, but only 1000 sent"),
         (iperf3_json(1000, 1000)[:200], "expected"),
@@ -309,7 +309,7 @@ def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
     record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
     assert (record.status, record.protected_bytes) == (status, carried), record.reason
     if status is Status.INVALID:
-        assert record.reason == "1000000 bytes were moved, but ESP carried only 5000"
+        assert record.reason == "expected ESP to carry the 1000000 bytes moved, found only 5000"
 
 
 # Packets per second
@@ -384,7 +384,7 @@ def test_what_is_forwarded_is_counted_on_the_far_side(tmp_path: Path) -> None:
 def test_hping3_is_not_asked_through_ipsec(tmp_path: Path) -> None:
     world = Turns("bash", hping(10, 10))
     record = judge(world, tmp_path, PacketRate(tool=Flood.HPING3), ipsec="aes128gcm16")
-    assert record.status is Status.SKIPPED and record.reason is not None and "no answers" in record.reason
+    assert record.status is Status.SKIPPED and record.reason is not None and "no replies" in record.reason
 
 
 # UDP round trips
@@ -408,10 +408,10 @@ def test_round_trips_of_udp() -> None:
 @pytest.mark.parametrize(
     ("printed", "reason"),
     [
-        ("", "told no figures"),
-        ("Killed", "told no figures"),
-        (GOOD[:50], "told no figures"),
-        (GOOD.replace('"100": 2', '"100": 9'), "but 10 are in its bins"),
+        ("", "expected figures"),
+        ("Killed", "expected figures"),
+        (GOOD[:50], "expected figures"),
+        (GOOD.replace('"100": 2', '"100": 9'), "round trips in the program's bins, found 10"),
         ('{"round_trips": 0, "lost": 5, "total_ns": 0, "bins": {}}', "no datagram came back"),
     ],
 )
@@ -524,7 +524,7 @@ def test_probes_are_named_and_need_a_network() -> None:
         probe_plan.named(["pong"])
     with pytest.raises(UsageError, match="link local has none"):
         probe_plan.make_plan(Request(links=("local",)), [Ping()], "probes")
-    with pytest.raises(UsageError, match="two probes are called ping-1s"):
+    with pytest.raises(UsageError, match="two probes have the name ping-1s"):
         probe_plan.make_plan(Request(links=("wired",)), [Ping(), Ping(count=3)], "probes")
 
 
@@ -534,10 +534,10 @@ def test_probes_are_named_and_need_a_network() -> None:
         (
             "wired",
             Udp(duration_s=10, rate_bit_s=10_000_000_000),
-            "8.3 million of udp-10000m over wired: some 20 min",
+            "8.3 million for udp-10000m over wired: some 20 min",
         ),
         ("wired", Udp(duration_s=3, rate_bit_s=1_000_000_000, payload_bytes=64), "5.9 million"),
-        ("10g", Tcp(duration_s=10), "8.3 million of tcp over 10g"),
+        ("10g", Tcp(duration_s=10), "8.3 million for tcp over 10g"),
         ("10g", Ping(count=100, interval_s=0.05, loaded=True), "5.8 million"),
         ("wired", Tcp(duration_s=10), ""),
         ("wired:unshaped", Tcp(duration_s=10), ""),
@@ -556,7 +556,7 @@ def test_in_virtual_time_a_probe_has_to_end(
         return
     with pytest.raises(UsageError) as refused:
         probe_plan.make_plan(request, [probe], "probes")
-    assert millions in refused.value.message and "imitates each of them" in refused.value.message
+    assert millions in refused.value.message and "each packet is simulated" in refused.value.message
     assert "--duration 1s" in (refused.value.hint or "")
     assert probe_plan.make_plan(Request(links=(link,)), [probe], "probes").probing == (probe,)
 
@@ -599,7 +599,7 @@ def test_records_come_back_as_they_were_kept_and_damage_is_named(tmp_path: Path)
     file = probe_store.save(folder, record)
     assert file.name == "wired.ping-1s.r1.json" and probe_store.load(folder) == [record]
     file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is no record of a probe"):
+    with pytest.raises(UsageError, match=r"ping-1s\.r1\.json is not a readable record of a probe"):
         probe_store.load(folder)
     file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, schema=99)))
     with pytest.raises(UsageError, match="a later version"):
@@ -638,7 +638,7 @@ def test_a_run_whose_probes_all_fail_measures_its_cells_nonetheless(tmp_path: Pa
         assert record.beside is not None and record.beside.round_trips is None
         if record.link != "local":
             assert record.beside.no_round_trips is not None
-            assert "A summary of ping" in record.beside.no_round_trips
+            assert "a summary of ping" in record.beside.no_round_trips
     made = probe_store.load(outcome.folder)
     assert {record.link for record in made} == {record.link for record in outcome.records} - {"local"}
     assert {record.probe.name for record in made} == {"tcp", "cipher"}

@@ -274,13 +274,13 @@ def test_a_path_names_the_link_for_the_file(elsewhere: Path) -> None:
         ('duplex = "both"', "line 3, duplex: Invalid enum value 'both'"),
         ('duplex = "half"', "line 3, duplex: half duplex shares rate_bit_s"),
         ("mtu = 1500", "line 3, mtu: there is no key 'mtu' (did you mean mtu_bytes?"),
-        ('name = "x"', "line 3, name: the name is that of the file"),
+        ('name = "x"', "line 3, name: the name is the file"),
         ('"mtu_bytes\\u001b" = 1', "there is no key"),
         ("[wired]", "line 3, wired: there is no key"),
         ("mtu_bytes = 1500\nmtu_bytes = 1500", "line 4, 'mtu_bytes = 1500': the key is there twice"),
-        ("mtu_bytes 1500", "line 3, 'mtu_bytes 1500': no valid TOML"),
+        ("mtu_bytes 1500", "line 3, 'mtu_bytes 1500': expected valid TOML"),
         ("mtu_bytes = ", "line 3"),
-        ("x = " + "[" * 5000, "no valid TOML"),
+        ("x = " + "[" * 5000, "expected valid TOML"),
         ('description = "a\\u001b[2J"', "line 3, description: expected one line of visible characters"),
         ('description = """a\nb"""', "description: expected one line"),
         ("emulated = 1979-05-27", "emulated"),
@@ -316,7 +316,7 @@ def test_what_is_no_file_is_told(elsewhere: Path) -> None:
     for spec, said in (
         ("folder.toml", "expected a regular file, found a folder"),
         ("none.toml", "nothing there"),
-        ("a\0b.toml", "is no path"),
+        ("a\0b.toml", "expected a path"),
         ("x" * 300 + ".toml", "too long"),
     ):
         with pytest.raises(UsageError, match=said):

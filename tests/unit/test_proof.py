@@ -328,8 +328,8 @@ def test_super_packets_in_clear_are_few_frames_and_many_bytes() -> None:
     cell.to_initiator.tx_more = (IN_FLIGHT, IN_FLIGHT * 65_000)
     proof, reasons = cell.judge()
     assert reasons == [
-        f"the target sent {IN_FLIGHT} frames ({proof.unaccounted_bytes} bytes) more than ESP and what comes "
-        f"before it account for; {IN_FLIGHT} may be on the way"
+        f"the target sent {IN_FLIGHT} frames ({proof.unaccounted_bytes} bytes) that neither ESP nor what "
+        f"comes before it accounts for; {IN_FLIGHT} may be on the way"
     ]
     padding = READ_PACKETS * 3
     assert IN_FLIGHT * 65_000 - padding <= proof.unaccounted_bytes <= IN_FLIGHT * 65_000
@@ -392,7 +392,7 @@ def test_over_a_radio_headers_are_longer() -> None:
 )
 def test_each_direction_has_to_be_covered_by_esp_at_each_end(read: int, written: int, ends: int) -> None:
     _, reasons = Cell().judge(read=read, written=written)
-    assert len([reason for reason in reasons if "ESP brought the" in reason]) == len(reasons) == ends
+    assert len([reason for reason in reasons if "but ESP carried only" in reason]) == len(reasons) == ends
 
 
 def test_what_only_one_end_counted_is_not_covered() -> None:
@@ -401,8 +401,8 @@ def test_what_only_one_end_counted_is_not_covered() -> None:
     _, reasons = cell.judge()
     carried = READ_PACKETS // 2 * (DATA_BYTES + 32)
     assert reasons == [
-        f"fio read {READ} and wrote {WRITTEN} bytes, but ESP brought the initiator only {carried} and took "
-        f"from it only {WRITE_PACKETS * (DATA_BYTES + 32)}"
+        f"fio read {READ} and wrote {WRITTEN} bytes, but ESP carried only {carried} to the initiator and "
+        f"only {WRITE_PACKETS * (DATA_BYTES + 32)} from it"
     ]
 
 
@@ -496,7 +496,7 @@ def test_a_rekey_excuses_nothing() -> None:
 def test_an_association_that_is_gone_without_a_last_word_fails_the_cell() -> None:
     _, reasons = judged_rekeyed(1, told=False)
     assert reasons == [
-        f"1 security associations of the {end} are gone, and the kernel did not tell what they had carried"
+        f"1 security associations of the {end} are gone, and the kernel did not report what they had carried"
         for end in ("initiator", "target")
     ]
     _, reasons = Cell(missing=True).judge()
@@ -523,11 +523,11 @@ def test_another_algorithm_or_mode_than_agreed_on_fails_the_cell(
 ) -> None:
     """Compared as names, in whatever order."""
     _, reasons = Cell(algorithms=algorithms, mode=mode).judge()
-    said = [reason for reason in reasons if "was agreed on, but the" in reason]
+    said = [reason for reason in reasons if "in transport mode, found" in reason]
     assert len(said) == 2
     assert said[0] == (
-        "rfc4106(gcm(aes)) in transport mode was agreed on, but the initiator has "
-        f"{' + '.join(algorithms)} in {mode} mode"
+        f"expected rfc4106(gcm(aes)) in transport mode, found {' + '.join(algorithms)} in {mode} mode "
+        "on the initiator"
     )
 
 
@@ -553,7 +553,7 @@ def test_one_cleartext_segment_of_either_end_condemns_the_cell(near: int, far: i
 
 def test_so_does_whatever_else_is_neither_esp_nor_comes_before_it() -> None:
     proof, reasons = Cell(seen=(Seen(), Seen(other=2, clear_bytes=200))).judge()
-    assert reasons == ["2 frames on the link were neither ESP nor IKE, ARP or their like"]
+    assert reasons == ["2 frames on the link were neither ESP nor IKE, ARP or the like"]
     assert proof.other_frames == 2
 
 
@@ -573,8 +573,8 @@ def test_every_sampled_packet_has_to_be_in_the_capture_of_who_sent_it(end: int, 
     unsampled = (lacking, 0) if end == 0 else (0, lacking)
     _, reasons = Cell(unsampled=unsampled).judge()
     assert reasons == [
-        f"the capture of what the {ENDS[end]} sent lacks {lacking} of the {DUE[end]} ESP packets that were "
-        "due in it"
+        f"the capture of what the {ENDS[end]} sent lacks {lacking} of the {DUE[end]} ESP packets that must "
+        "be in it"
     ]
 
 
@@ -584,7 +584,7 @@ def test_a_capture_that_saw_nothing_fails_the_cell_as_soon_as_one_packet_was_due
     cell.unsampled = (10**6, 0)
     _, reasons = cell.judge(written=0)
     assert reasons == [
-        "the capture of what the initiator sent lacks 1 of the 1 ESP packets that were due in it"
+        "the capture of what the initiator sent lacks 1 of the 1 ESP packets that must be in it"
     ]
     cell.to_target = Way(ONE_IN - OLD % ONE_IN - 1)
     proof, reasons = cell.judge(written=0)
@@ -700,8 +700,8 @@ def test_and_in_each_cell_where_samples_were_due() -> None:
     nothing = (Seen(), Seen())
     assert plain(nothing, frames=enough) == [], "too little to say"
     assert plain(nothing, frames=enough + 1) == [
-        f"the {end} sent {enough + 1} frames or more, and the capture of one in {one_in} holds none of the "
-        "portal's"
+        f"expected the portal's TCP segments in the capture of what the {end} sent, found none: it "
+        f"keeps one of {one_in}, of {enough + 1} frames or more"
         for end in ("initiator", "target")
     ]
     # On a link that others use, what they send says nothing: as many frames as what fio moved takes at least.
@@ -755,14 +755,14 @@ def test_each_segment_has_to_be_an_esp_packet_at_each_end(end: str, number: int,
         assert (reasons == []) is is_proved
         if not is_proved:
             assert reasons == [
-                f"{what} {more} segments more than ESP and what comes before it account for; "
+                f"{what} {more} segments that neither ESP nor what comes before it accounts for; "
                 f"{IN_FLIGHT} may be on the way"
             ]
 
 
 def test_a_connection_that_was_replaced_cannot_be_counted() -> None:
     wanted = (
-        "one connection to the portal was expected at the initiator from the beginning of the cell to its end"
+        "expected one connection to the portal at the initiator from the beginning of the cell to its end"
     )
     assert wanted in shared(port=40001).judge()[1][0]
     cell = shared()

@@ -330,7 +330,7 @@ def test_a_failure_is_raised_as_of_a_program_here(host: AgentHost) -> None:
         host.run(["sh", "-c", "exit 3"])
     with pytest.raises(CommandFailed, match=r"`sleep 60` on the target did not end within 0\.2 s"):
         host.run(["sleep", "60"], timeout_s=0.2)
-    with pytest.raises(RequirementError, match="the program no-such-program was needed on the target"):
+    with pytest.raises(RequirementError, match="expected the program no-such-program on the target"):
         host.run(["no-such-program"])
     with pytest.raises(CommandFailed, match="the target could not do it: ValueError: embedded null byte"):
         host.run(["echo", "a\0b"])
@@ -471,7 +471,7 @@ def test_a_daemon_that_is_never_ready_is_stopped(host: AgentHost, tmp_path: Path
 
 def test_a_daemon_that_is_missing_is_told(host: AgentHost, tmp_path: Path) -> None:
     with (
-        pytest.raises(RequirementError, match="the program no-such-daemon was needed on the target"),
+        pytest.raises(RequirementError, match="expected the program no-such-daemon on the target"),
         host.daemon(["no-such-daemon"], log=tmp_path / "log", ready=lambda: True, deadline_s=1),
     ):
         pytest.fail("it is not there")
@@ -492,7 +492,7 @@ def test_first_words_are_not_lost(host: AgentHost, tmp_path: Path) -> None:
 def test_a_disk_that_is_full_here_is_not_passed_over(host: AgentHost, tmp_path: Path) -> None:
     """What was captured would lack something, and look as if nothing had been sent."""
     with (
-        pytest.raises(HostLost, match="what it sent could not be written: No space left on device"),
+        pytest.raises(HostLost, match="its output could not be written: No space left on device"),
         host.daemon(
             ["yes"], log=tmp_path / "log", output=Path("/dev/full"), ready=lambda: False, deadline_s=10
         ),
@@ -631,7 +631,7 @@ def test_a_host_that_does_not_answer_is_given_up(host: AgentHost, monkeypatch: p
 def test_an_agent_that_talks_nonsense_is_lost(host: AgentHost) -> None:
     # Its own standard output, from below.
     script = "import os; fd = os.open('/proc/%d/fd/1', os.O_WRONLY); os.write(fd, b'what?\\n')"
-    with pytest.raises(HostLost, match="it sent something else than the agent does"):
+    with pytest.raises(HostLost, match="it sent something that the agent does not send"):
         host.run([programs.PYTHON, "-c", script % host.connection.dialogue.process.pid])
         host.run(["true"])
 
@@ -795,7 +795,7 @@ def test_without_ssh_that_is_said(connect: Connect, tools: Path, monkeypatch: py
         "harness.hosts.runner.environment", lambda extra=None: {"PATH": str(tools), **(extra or {})}
     )
     monkeypatch.setenv("PATH", str(tools))
-    assert "the program ssh was needed" in refused(connect).message
+    assert "expected the program ssh" in refused(connect).message
 
 
 def test_an_agent_that_may_not_mount_is_a_failure_in_a_sentence(
@@ -901,7 +901,7 @@ def test_answers_of_other_types_are_a_host_lost(
 
 def test_brackets_without_end_are_nonsense(connect: Connect, tools: Path) -> None:
     hostile(tools, "say(b'{\"id\": 2, \"x\": ' + b'[' * 200000 + b'\\n')")
-    with pytest.raises(HostLost, match="something else than the agent does"), connect() as host:
+    with pytest.raises(HostLost, match="something that the agent does not send"), connect() as host:
         host.run(["true"])
 
 

@@ -163,7 +163,9 @@ def test_a_record_cut_at_any_byte_is_refused_by_name(tmp_path: Path) -> None:
     whole = file.read_bytes().rstrip()
     for length in range(len(whole)):
         file.write_bytes(whole[:length])
-        with pytest.raises(UsageError, match=r"wifi\+aes128gcm16\.seq-read-4k\.r2\.json is no record"):
+        with pytest.raises(
+            UsageError, match=r"wifi\+aes128gcm16\.seq-read-4k\.r2\.json is not a readable record"
+        ):
             open_results([tmp_path])
 
 
@@ -185,7 +187,7 @@ def test_a_record_cut_at_any_byte_is_refused_by_name(tmp_path: Path) -> None:
 def test_content_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.json"
     file.write_bytes(content)
-    with pytest.raises(UsageError, match=r"x\.json is no record that can be read"):
+    with pytest.raises(UsageError, match=r"x\.json is not a readable record"):
         open_results([file])
 
 
@@ -244,7 +246,7 @@ def test_where_nothing_is_a_sentence_says_so(tmp_path: Path) -> None:
         open_results([tmp_path / "nowhere"])
     with pytest.raises(UsageError, match="cannot be read"):
         open_results([tmp_path / ("x" * 300)])
-    with pytest.raises(UsageError, match="is no path"):
+    with pytest.raises(UsageError, match="expected a path, found"):
         open_results(["a\0b"])
     (tmp_path / "r1" / "cells").mkdir(parents=True)
     with pytest.raises(UsageError, match="holds no results"):
@@ -386,7 +388,7 @@ def test_a_damaged_fio_output_in_a_folder_is_a_cell_without_a_number(tmp_path: P
 def test_a_damaged_record_in_a_folder_is_still_refused_by_name(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     (tmp_path / "b.json").write_bytes(b'{"run_id": "r1"')
-    with pytest.raises(UsageError, match=r"b\.json is no record"):
+    with pytest.raises(UsageError, match=r"b\.json is not a readable record"):
         open_results([tmp_path])
 
 

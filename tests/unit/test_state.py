@@ -136,7 +136,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
         place.symlink_to(elsewhere)
     if kind == "link":
         elsewhere.mkdir(mode=0o700)
-    with pytest.raises(RequirementError, match="was expected to be a folder"):
+    with pytest.raises(RequirementError, match="to be a folder that only its owner"):
         state.own_folder(place)
     assert elsewhere.exists() == (kind == "link")
 

@@ -197,6 +197,6 @@ def test_the_command_tells_what_is_wrong_as_before(results: Path, tmp_path: Path
     (results / "r1" / "cells" / "x.json").write_text("{", encoding="utf-8")
     broken = harness("table", "results", cwd=tmp_path)
     assert (broken.returncode, broken.stdout) == (2, "")
-    assert "x.json is no record that can be read" in broken.stderr
+    assert "x.json is not a readable record" in broken.stderr
     missing = harness("table", "nowhere", cwd=tmp_path)
     assert "nowhere does not exist" in missing.stderr

@@ -172,7 +172,7 @@ def test_a_column_whose_barrier_does_not_hold_is_not_measured(tmp_path: Path) ->
     world.answers.append((("ip", "xfrm", "policy", "add"), DONE))
     outcome = measure(world, tmp_path / "run")
     reasons = {record.reason or "" for record in outcome.records if record.column.ipsec == SECURED.ipsec}
-    assert all("the barrier was expected to stop a connection" in reason for reason in reasons)
+    assert all("expected the barrier to stop and count a connection" in reason for reason in reasons)
     assert {record.status for record in outcome.records if record.column.ipsec != SECURED.ipsec} == {
         Status.OK
     }
@@ -600,7 +600,7 @@ def test_a_ramdisk_module_in_use_is_refused_and_not_unloaded(tmp_path: Path) -> 
     world.things["module brd"] = ()
     outcome = measure(world, tmp_path / "run")
     assert isinstance(outcome.error, HarnessError)
-    assert "may be somebody's" in str(outcome.error)
+    assert "may be somebody else's" in str(outcome.error)
     assert "module brd" in world.things
     assert not outcome.journal.path.exists()
 
@@ -626,7 +626,7 @@ def test_a_file_of_the_users_is_refused_and_not_removed(tmp_path: Path, late: bo
             (("sh", "-c", 'set -C; : > "$1"'), (2, "", "sh: 1: cannot create x: File exists")),
         ]
     outcome = measure(world, tmp_path / "run", plan)
-    assert "the backing file /srv/precious.img was expected not to exist yet" in str(outcome.error)
+    assert "expected the backing file /srv/precious.img not to exist yet" in str(outcome.error)
     assert [command for command in world.commands if command.argv[0] == "rm"] == []
     assert outcome.journal.open_entries() == {}
 
@@ -635,7 +635,7 @@ def test_a_program_that_is_missing_skips_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_tcpdump(*_: object, **__: object) -> None:
-        raise RequirementError("the program tcpdump was needed and is not installed", hint="install it")
+        raise RequirementError("expected the program tcpdump, but it is not installed", hint="install it")
 
     monkeypatch.setattr("harness.protection.capture.capture", no_tcpdump)
     outcome = measure(World(), tmp_path / "run", msgspec.structs.replace(PLAN, repeats=2))

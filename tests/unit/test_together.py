@@ -269,13 +269,13 @@ def test_a_server_that_was_killed_is_told_from_its_job(script: Script) -> None:
     script.heard(0, "PROBE", "START", "SERVER_START")
     script.gone(0)
     script.then = "exit 1"
-    assert reason_beside_a_good_one(script) == "its fio server was killed in the middle"
+    assert reason_beside_a_good_one(script) == "its fio server was killed while it ran"
 
 
 def test_a_job_that_was_killed_counts_although_fio_ends_with_0(script: Script) -> None:
     script.heard(0, "PROBE", "START", "SERVER_START", "STOP", "QUIT")
     script.gone(0)
-    assert reason_beside_a_good_one(script) == "its fio job was killed in the middle"
+    assert reason_beside_a_good_one(script) == "its fio job was killed while it ran"
 
 
 def test_a_refused_job_has_the_words_of_its_server(script: Script) -> None:
@@ -283,7 +283,7 @@ def test_a_refused_job_has_the_words_of_its_server(script: Script) -> None:
     script.said(0, "Bad option <nosuch=1>", "fio: job a dropped")
     script.gone(0)
     reason = reason_beside_a_good_one(script)
-    assert reason == "its fio did not take the job: Bad option <nosuch=1> / fio: job a dropped"
+    assert reason == "its fio did not accept the job: Bad option <nosuch=1> / fio: job a dropped"
 
 
 def test_a_job_without_io_has_the_words_of_its_server(script: Script) -> None:
@@ -297,7 +297,7 @@ def test_two_versions_of_fio_are_both_named(script: Script) -> None:
     script.gone(0)
     script.lines.append("<vm> fio: bad server cmd version 97")
     reason = reason_beside_a_good_one(script, Reached(name="i0", folder=script.folder, version="fio-3.28"))
-    assert "fio-3.33 here and fio-3.28 on the i0" in reason
+    assert "fio-3.33 here, fio-3.28 on the i0" in reason
 
 
 def test_a_lost_host_speaks_for_itself(script: Script) -> None:
@@ -343,5 +343,5 @@ def test_a_client_that_never_ends_is_killed(script: Script, monkeypatch: pytest.
     script.heard(1, "PROBE", "START", "SERVER_START")
     script.pause = "exec sleep 60"
     first, second = ran(script, timeout_s=0.2).parts
-    assert first.reason == "fio's client ended with status -9 before it told what it knew"
+    assert first.reason == "fio's client ended with status -9 before it printed its results"
     assert second.reason == "its fio did not end within 0.2 s, and was stopped"

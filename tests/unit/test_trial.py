@@ -81,7 +81,7 @@ def test_an_initiator_without_lio_has_iscsid_refused(tmp_path: Path, status: int
     if problem:
         assert session.error is not None and problem in session.error.message
     else:
-        assert session == Outcome(what="iscsid, which answers (a whole session would take LIO here)")
+        assert session == Outcome(what="iscsid, which answers (a whole session would need LIO here)")
     assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
 
 

@@ -79,6 +79,8 @@ def test_a_half_duplex_link_shares_one_queue_at_the_target_s_end(world: World, t
 
 def test_a_network_in_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     world = World(answers=[(("ip", "route"), (0, "198.18.255.0/24 dev eth1 scope link\n", ""))])
-    with pytest.raises(RequirementError, match=r"198\.18\.255\.0/24 was expected to be free"):
+    with pytest.raises(
+        RequirementError, match=r"expected no route into the benchmark network 198\.18\.255\.0/24"
+    ):
         bring_up(world, tmp_path, "wired")
     assert not (tmp_path / "journal.jsonl").exists()

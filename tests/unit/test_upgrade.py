@@ -92,7 +92,7 @@ def test_an_old_record_that_is_damaged_is_named(tmp_path: Path, damage: dict[str
     file = SCHEMA_1 / "results" / RUN / "cells" / "wired+aes128gcm16.x2.seq-read-256k.r1.json"
     record = json.loads(file.read_bytes()) | damage
     (tmp_path / "x.json").write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"x\.json is no record that can be read"):
+    with pytest.raises(UsageError, match=r"x\.json is not a readable record"):
         open_results([tmp_path / "x.json"])
 
 
@@ -100,5 +100,5 @@ def test_the_new_names_in_an_old_record_do_not_count(tmp_path: Path) -> None:
     """Nor does a plan of version 2 take columns of version 1 for columns without protection."""
     plan = json.loads((SCHEMA_1 / "results" / RUN / "plan.json").read_bytes())
     (tmp_path / "plan.json").write_text(json.dumps(plan | {"schema": SCHEMA_VERSION}), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"plan\.json is no plan that can be read: .*ipsec"):
+    with pytest.raises(UsageError, match=r"plan\.json is not a readable plan: .*ipsec"):
         RunFolder(tmp_path).load_plan()

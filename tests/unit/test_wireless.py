@@ -262,7 +262,7 @@ def states(**changes: object) -> list[WifiState]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"bssid": None}, "WiFi was not associated in 1 of 5 looks"),
+        ({"bssid": None}, "WiFi was not associated in 1 of 5 reports"),
         (
             {"bssid": "02:00:00:00:02:00"},
             "WiFi roamed from one access point to another: 02:00:00:00:01:00, then 02:00:00:00:02:00",
@@ -305,4 +305,4 @@ def test_the_rate_before_and_after_says_nothing() -> None:
 
 
 def test_what_was_not_seen_is_not_proved() -> None:
-    assert wireless.judge([]) == (["nothing was seen of the WiFi association"], [])
+    assert wireless.judge([]) == (["expected reports on the WiFi association, found none"], [])

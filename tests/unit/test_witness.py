@@ -418,13 +418,13 @@ def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
 def test_one_that_has_ended_is_told_of(tmp_path: Path) -> None:
     asked = witness(tmp_path)
     asked.daemon.is_dead = True  # type: ignore[attr-defined]
-    with pytest.raises(CommandFailed, match=r"the target's security associations .*: PermissionError: no"):
+    with pytest.raises(CommandFailed, match=r"the target's witness .*: PermissionError: no"):
         asked.look()
 
 
 def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_DEADLINE_S", 0.05)
-    with pytest.raises(CommandFailed, match=r"waited 0\.05 s in vain for the target to tell what"):
+    with pytest.raises(CommandFailed, match=r"waited 0\.05 s in vain for the target to report what"):
         witness(tmp_path).look()
 
 

@@ -1,14 +1,14 @@
 """One host's side of a run: does what it is asked, and undoes everything by itself if nobody asks any more.
 
-Requests come as JSON lines on standard input, answers and outputs of daemons go as JSON lines to standard
-output; ``hosts/remote.py`` is the other end. ``begin`` comes first. Whatever is brought up is written down
-before (``note``) together with what undoes it, and crossed out after (``done``). If standard input ends, or
-nothing comes for ``deadman_s``, or a SIGTERM does, daemons are stopped and what is still written down is
-undone, newest first. What a killed agent wrote down, the next one undoes; what is ``lasting`` is written down
-on a disk, and that after a reboot as well.
+Requests come as JSON lines on standard input; answers and outputs of daemons go as JSON lines to standard
+output. ``hosts/remote.py`` is the other end. ``begin`` comes first. Whatever is brought up is written down
+before (``note``), together with what undoes it, and crossed out after (``done``). If standard input ends,
+nothing comes for ``deadman_s``, or a SIGTERM comes, the agent stops daemons and undoes what is still written
+down, newest first. The next agent undoes what a killed one wrote down. ``lasting`` entries are written down
+on a disk, and are undone after a reboot as well.
 
-It runs as process 1 of a process namespace, so that its death is its children's. Its one argument is the
-machine's ``SSH_CONNECTION``, which sudo would not hand on.
+It runs as process 1 of a process namespace, so its children die with it. Its one argument is the machine's
+``SSH_CONNECTION``, which sudo would not pass on.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ STATE = Path("/run/harness")
 LASTING = Path("/var/lib/harness")
 CHUNK_BYTES = 1 << 16
 MOST_WAITING = 256
-"""Messages that may wait to be read: at most some 20 MB of daemons' outputs."""
+"""How many messages may wait to be read: at most some 20 MB of daemons' outputs."""
 
 RELAY_WINDOW = 8
-"""Chunks of a relayed connection that may be under way to one end before that end has taken them."""
+"""How many chunks of a relayed connection may be on their way to one end before that end has read them."""
 
 BEGINS = b'{"id":'
 LARGEST_JOURNAL_BYTES = 16 << 20
@@ -49,7 +49,7 @@ Message = dict[str, Any]
 
 
 class Ended(Exception):
-    """No more requests are to be expected, and why; empty if that was agreed."""
+    """No more requests will come, and why; empty if that was agreed."""
 
 
 class Agent:
@@ -71,22 +71,23 @@ class Agent:
     # Talking
 
     def send(self, message: Message) -> None:
-        """Have a message written, once there is room; raises Ended if there is none for ``deadman_s``."""
+        """Queue a message to be written, once there is room; raises Ended if there is none for
+        ``deadman_s``."""
         try:
             self.outbox.put(json.dumps(message).encode() + b"\n", timeout=self.deadman_s)
         except queue.Full:
             raise Ended(f"nothing was read for {self.deadman_s} s") from None
 
     def write_out(self) -> None:
-        """Write what waits, in a thread: a dead connection blocks it, and must not block anything else."""
+        """Write the queue, in a thread: a dead connection blocks it, and must not block anything else."""
         while data := self.outbox.get():
-            # A reader that has gone is noticed by standard input.
+            # Standard input shows that the reader has gone.
             with contextlib.suppress(OSError):
                 while data:
                     data = data[os.write(1, data) :]
 
     def say_last(self, message: Message) -> None:
-        """Send the last message and see it written, if anybody reads at all."""
+        """Send the last message and wait until it is written, if anybody reads at all."""
         self.deadman_s = STOP_S
         with contextlib.suppress(Ended, queue.Full):
             self.send(message)
@@ -96,7 +97,7 @@ class Agent:
     def serve(self, signals: int) -> None:
         """Answer requests until there is a reason to stop; raises Ended.
 
-        ``signals`` is a file that can be read once a SIGTERM has come.
+        ``signals`` is a file that becomes readable once a SIGTERM has come.
         """
         data = b""
         while True:
@@ -143,13 +144,13 @@ class Agent:
             self.kmsg = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
             os.lseek(self.kmsg, 0, os.SEEK_END)
         removed, failed = self.recover()
-        # Of its own: a resumed run has the same id, and its numbers begin anew.
+        # A journal of its own: a resumed run has the same id, and its numbers begin anew.
         name = f"agent-{self.role}-{time.time_ns()}.jsonl"
         self.journals = {False: STATE / name, True: LASTING / name}
         return {"removed": removed, "failed": failed, "ssh": sys.argv[2]}
 
     def do_beat(self, _request: Message) -> None:
-        """It was heard, which is all."""
+        """Nothing to do: it was heard."""
 
     def do_end(self, _request: Message) -> None:
         raise Ended("")
@@ -192,7 +193,7 @@ class Agent:
         number = request["id"]
         self.running[number] = process
         self.up.append(("daemon", number))
-        # Before its threads: it may have ended by now, which is to be told after this.
+        # Before its threads: it may have ended by now, which must be reported after this.
         self.send({"id": number, "spawned": process.pid})
         pumps = [
             threading.Thread(target=self.pump, args=(number, name, pipe), daemon=True)
@@ -213,7 +214,7 @@ class Agent:
     def await_end(self, number: int, process: subprocess.Popen[bytes], pumps: list[threading.Thread]) -> None:
         status = process.wait()
         for pump in pumps:
-            pump.join(STOP_S)  # what it started may hold its pipes
+            pump.join(STOP_S)  # a program that it started may hold its pipes
         self.running.pop(number, None)
         self.send({"id": number, "ended": status})
 
@@ -221,7 +222,7 @@ class Agent:
         threading.Thread(target=self.stop, args=(request["of"],), daemon=True).start()
 
     def stop(self, number: int) -> None:
-        """Ask a program to end, and kill it if it does not; ``await_end`` tells of it."""
+        """Ask a program to end, and kill it if it does not; ``await_end`` reports its end."""
         process = self.running.get(number)
         if process is None:
             return
@@ -245,7 +246,7 @@ class Agent:
         return {"texts": [read_text(path) for path in request["paths"]]}
 
     def do_clock(self, _request: Message) -> Message:
-        # Of many readings the one that took least: on a busy machine ms may pass in the middle of one.
+        # Of many readings the fastest one: on a busy machine ms may pass in the middle of a reading.
         readings = []
         for _ in range(CLOCK_READINGS):
             before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
@@ -319,7 +320,7 @@ class Agent:
             return None
 
     def take_lock(self) -> str:
-        """Keep others of this role out; the run that has it, if there is one."""
+        """Keep other runs of this role out; returns the run that has it, if there is one."""
         while True:
             STATE.mkdir(mode=0o700, exist_ok=True)
             lock = (STATE / (self.role + ".lock")).open("a+")
@@ -328,7 +329,7 @@ class Agent:
             except OSError:
                 lock.seek(0)
                 return lock.read() or "another run"
-            # It may have been removed by a run that ended just now: then nobody else would find it.
+            # A run that ended just now may have removed it: then nobody else would find it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), Path(lock.name).stat()):
                     self.lock = lock
@@ -340,7 +341,7 @@ class Agent:
         failed: list[str] = []
         name = f"agent-{self.role}-*.jsonl"
         lasting = own_folder(LASTING).glob(name) if LASTING.exists() else ()
-        # What is lasting after what stood on it.
+        # Lasting entries after those that depend on them.
         for journal in (*sorted(STATE.glob(name), reverse=True), *sorted(lasting, reverse=True)):
             try:
                 pending = read_journal(journal)
@@ -353,7 +354,7 @@ class Agent:
                     failed.append(": ".join([entry["what"], *problems]))
                 else:
                     removed += [entry["what"]] * found
-                    # It could be somebody else's when the rest is tried again: a file of the same name, say.
+                    # By the next try it could be somebody else's: a file of the same name, say.
                     write_down(journal, {"id": number})
                     del pending[number]
             if not pending:
@@ -361,7 +362,7 @@ class Agent:
         return removed, failed
 
     def take_down(self) -> None:
-        """Everything that is still up, newest first."""
+        """Take down everything that is still up, newest first."""
         daemons = {number for kind, number in self.up if kind == "daemon"}
         for number, process in list(self.running.items()):
             if number not in daemons:
@@ -370,7 +371,7 @@ class Agent:
             if kind == "daemon":
                 self.stop(number)
             elif number in self.notes and not undo(self.notes[number]["steps"])[0]:
-                with contextlib.suppress(OSError):  # what cannot be crossed out is undone again, in vain
+                with contextlib.suppress(OSError):  # if this fails, it is undone once more, without harm
                     self.do_done({"number": number})
         for lasting, journal in self.journals.items():
             if not any(is_lasting(entry) == lasting for entry in self.notes.values()):
@@ -378,7 +379,7 @@ class Agent:
         self.leave()
 
     def leave(self) -> None:
-        """Remove our places, unless the other role's agent still uses them."""
+        """Remove the harness's places, unless the other role's agent still uses them."""
         if self.lock is None:
             return
         Path(self.lock.name).unlink(missing_ok=True)
@@ -400,7 +401,8 @@ class Relay:
         self.socket = socket.socket(socket.AF_UNIX)
         self.window = threading.Semaphore(RELAY_WINDOW)
         self.inbox: queue.Queue[bytes] = queue.Queue()
-        """What is to be written here; the other end's window bounds it. Nothing at all: it has closed."""
+        """What is to be written here, bounded by the other end's window. Empty bytes: the other end has
+        closed."""
         self.over = False
 
     def carry(self, path: str) -> None:
@@ -437,7 +439,7 @@ class Relay:
 
 
 def is_lasting(entry: Message) -> bool:
-    """Whether it lies on a disk, and a reboot does not end it."""
+    """Whether it lies on a disk, so that a reboot does not end it."""
     return bool(entry.get("lasting", False))
 
 
@@ -454,11 +456,11 @@ def write_down(journal: Path, line: Message) -> None:
 
 
 def read_journal(journal: Path) -> dict[int, Message]:
-    """What was brought up and not undone, by number, oldest first. ValueError if it is of another version, or
-    no journal."""
+    """What was brought up and not undone, by number, oldest first. ValueError if the file is of another
+    version, or not a journal."""
     found = journal.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_JOURNAL_BYTES:
-        raise ValueError("it is no journal")
+        raise ValueError("it is not a journal")
     pending: dict[int, Message] = {}
     for number, text in enumerate(journal.read_bytes().split(b"\n"), 1):
         try:
@@ -479,7 +481,7 @@ def read_journal(journal: Path) -> dict[int, Message]:
 
 
 def is_line(line: Any) -> bool:
-    """Whether it is what ``write_down`` writes."""
+    """Whether it is a line that ``write_down`` writes."""
     if not isinstance(line, dict) or not isinstance(line.get("id"), int):
         return False
     entry = line.get("entry", {"what": "", "steps": []})
@@ -497,27 +499,27 @@ def is_step(step: Message) -> bool:
 
 
 def set_aside(journal: Path) -> str:
-    """Rename what cannot be read, so that it stops nobody; says so."""
+    """Rename a journal that cannot be read, so that it stops nobody; returns a sentence about it."""
     aside = journal.with_name(f"{journal.name}.{time.time_ns()}.unreadable")
     try:
         journal.rename(aside)
     except OSError as error:
-        return f"remove it by hand, for it could not be renamed: {error.strerror}"
+        return f"remove it by hand, because it could not be renamed: {error.strerror}"
     return f"it is {aside} now, and what it names may still be there"
 
 
 def own_folder(folder: Path) -> Path:
-    """A folder that root alone may write to, made if absent: what lies in it is carried out."""
+    """A folder that only root may write to, made if absent: the agent carries out what lies in it."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise OSError(f"{folder} was expected to be a folder that root alone may write to")
+        raise OSError(f"expected {folder} to be a folder that only root may write to")
     return folder
 
 
 def sync(folder: Path) -> None:
-    """Have the names in a folder written to its disk, which fsync(2) of a file does not do."""
+    """Write the names in a folder to its disk, which fsync(2) of a file does not do."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -526,7 +528,7 @@ def sync(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Of every program: ours, with the C locale, so that output parses, and administrators' programs."""
+    """The environment of every program: the agent's, with the C locale, and with administrators' programs."""
     path = os.environ.get("PATH", "/usr/bin:/bin")
     folders = f"{path}:/usr/local/sbin:/usr/sbin:/sbin"
     return {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "", "PATH": folders}
@@ -546,9 +548,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def undo(steps: list[Message]) -> tuple[list[str], bool]:
-    """Carry out the steps that undo something, each of them.
+    """Carry out all steps that undo something.
 
-    A phrase for each that failed, and whether there was anything to undo.
+    Returns a phrase for each that failed, and whether there was anything to undo.
     """
     problems, found = [], False
     for step in steps:
@@ -567,14 +569,14 @@ def undo(steps: list[Message]) -> tuple[list[str], bool]:
         is_absent = any(absent in words for absent in step.get("absent", ()))
         found = found or not is_absent
         if done.returncode != 0 and not is_absent:
-            # A whole program may be among them, which people need not read.
+            # A whole program may be among the words, which people need not read.
             command = " ".join(word if len(word) <= 300 else "..." for word in step["argv"][:4])
             problems.append(f"{command}: {words.strip()[-200:]}")
     return problems, found
 
 
 def main() -> None:
-    # A terminal's or a session's end is noticed by standard input; SIGTERM may come from a shutdown.
+    # Standard input shows the end of a terminal or session; SIGTERM may come from a shutdown.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     # Read from a pipe, so that it never comes between two halves of a step.
@@ -582,11 +584,11 @@ def main() -> None:
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup)
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    # Not where the user's own modules may be: what is run here may be Python too, and runs as root.
+    # Not in a folder with the user's own modules: programs run here may be Python too, and run as root.
     os.chdir("/")
     agent = Agent()
     agent.writer.start()
-    # On a line of its own, whatever a login shell has said before.
+    # On a line of its own, whatever a login shell printed before.
     agent.outbox.put(b"\n")
     agent.send({"hello": 1, "uid": os.geteuid(), "python": sys.version.split()[0]})
     try:

@@ -1,8 +1,8 @@
-"""Links that are paths: switches and routers between the ends, each a network namespace of its own.
+"""Links with hops: switches and routers between the ends, each a network namespace of its own.
 
-Between two hops there is a veth pair shaped as any link's. Its rate makes each hop store a frame before it
-forwards it, and the profile says what a hop takes beside that. What passes packets on is the real thing: the
-kernel's bridge and router, pppd with pppoe-server, Open vSwitch with a controller.
+Between two hops there is a veth pair, shaped like that of any link. Its rate makes each hop store a frame
+before it forwards it, and the profile says what else a hop takes. The forwarding is real: the kernel's bridge
+and router, pppd with pppoe-server, Open vSwitch with a controller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODULES: dict[HopKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """``private``: for sockets and secrets, gone with the testbed; ``logs``: for what the programs say."""
+    """``private``: for sockets and secrets, vanishes with the testbed; ``logs``: for the programs' output."""
 
     private: Path
     logs: Path
@@ -49,8 +49,8 @@ def bring_up(
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255), which has hops, and yield it, ready for traffic.
 
-    RequirementError if a program is missing that this kind of hop needs; CommandFailed with the reason of
-    the program concerned if something on the way does not come up in time.
+    RequirementError if a program that this kind of hop needs is missing; CommandFailed with the reason of the
+    program concerned if something between the ends does not come up in time.
     """
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
@@ -92,7 +92,7 @@ def bring_up(
 
 
 def _names(kind: HopKind, count: int) -> list[str]:
-    """How people know the hops, from the initiator's side on."""
+    """The names of the hops for people, starting at the initiator's side."""
     if kind is HopKind.PPPOE:
         return ["pppoe-client", "access-concentrator"]
     if kind is HopKind.OPENFLOW:

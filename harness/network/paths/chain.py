@@ -1,4 +1,5 @@
-"""What all paths are built of: hops in a row, each with an interface to either side, and shaped segments."""
+"""What all links with hops are built from: hops in a row, each with an interface to either side, and
+segments."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from harness.network import links
 from harness.network.links import NETWORK, LinkPath, NetworkNamespace, VethPair
 
 NEAR, FAR = "near", "far"
-"""The interfaces of a hop: towards the initiator, and towards the target. It has a namespace to itself."""
+"""The interfaces of a hop: towards the initiator, and towards the target. Each hop has its own namespace."""
 
 
 @contextlib.contextmanager
@@ -31,12 +32,12 @@ def build(
 ) -> Iterator[LinkPath]:
     """Segments between the initiator, a hop for each of ``names``, and the target; the ends have addresses.
 
-    Each interface of a hop is up and sends at the profile's rate, after the delay of a hop. Where
-    ``is_routed``, each segment is a network of its own (``address``).
+    Each interface of a hop is up and sends at the profile's rate, after the delay of a hop. If ``is_routed``,
+    each segment is a network of its own (``address``).
     """
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
-    # A super-packet would be stored at each hop before it goes on, as no frame of 64 KB ever is.
+    # Each hop would store a super-packet before it sends it on, although no frame ever has 64 KB.
     frame_by_frame = frame_by_frame or (profile.rate_bit_s is not None and bool(names))
     netns = f"harness-{tag}-{index}"
     hops = tuple(NamespaceHost(name=name, netns=f"{netns}-{number}") for number, name in enumerate(names, 1))
@@ -78,9 +79,9 @@ def build(
 
 
 def address(index: int, segment: int, end: int) -> str:
-    """IPv4 address of the ``end`` (1: the initiator's side, 2) of a segment, of which a path has up to 64.
+    """IPv4 address of the ``end`` (1: the initiator's side, 2) of a segment; a path has up to 64 segments.
 
-    The networks have 30 bits, and all of a path are in its 198.18.INDEX.0/24.
+    The networks have 30 bits, and all of a path's are in 198.18.INDEX.0/24.
     """
     return f"{NETWORK}.{index}.{4 * segment + end}"
 

@@ -1,7 +1,8 @@
 """An OpenFlow switch: Open vSwitch with its datapath in user space, and ovs-testcontroller as its controller.
 
-All of it is the run's own: database, sockets and logs in private folders, nothing of the system's service.
-The switch is a network namespace, its controller another one, at the end of a shaped link of its own.
+All of it is the run's own: database, sockets and logs are in private folders, and nothing is the system
+service's. The switch is a network namespace; its controller is another one, at the end of a shaped link of
+its own.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 BRIDGE = "switch"
 CONTROL = "control"
 PORT = 6653
-"""IANA's for OpenFlow."""
+"""IANA's port for OpenFlow."""
 
 CONTROL_SEGMENT = 63
-"""Of the path's network, behind all that a packet can go through."""
+"""The segment of the path's network that no packet of the path can use."""
 
 DEADLINE_S = 20.0
 CGROUPS = "/sys/fs/cgroup"
 PERIOD_US = 100_000
 
 FLOODING = ("--hub", "--noflow")
-"""Each packet that comes in is sent back to be flooded, and the flow table stays empty."""
+"""Each packet is sent back to the switch to be flooded, and the flow table stays empty."""
 
 INSTALLING = ("--hub", "--wildcards", "--max-idle=permanent")
-"""The first packet that comes in has a flow installed that floods it and all like it, for good."""
+"""The first packet has a flow installed that floods it and all like it, permanently."""
 
 
 class CpuShare(msgspec.Struct, frozen=True):
-    """A control group whose processes get so much of one processor (cgroup v2, cpu.max)."""
+    """A control group whose processes get this part of one processor (cgroup v2, cpu.max)."""
 
     name: str
     percent: int
@@ -56,7 +57,7 @@ class CpuShare(msgspec.Struct, frozen=True):
         return f"{CGROUPS}/{self.name}"
 
     def acquire(self, host: Host) -> None:
-        # The lab has nobody who mounted it.
+        # In the lab nobody has mounted it.
         script = (
             'test -e "$1/cgroup.controllers" || mount -t cgroup2 none "$1" || exit 1\n'
             'grep -qw cpu "$1/cgroup.subtree_control" || echo +cpu > "$1/cgroup.subtree_control" || exit 1\n'
@@ -66,7 +67,7 @@ class CpuShare(msgspec.Struct, frozen=True):
         done = host.run(["sh", "-c", script, "sh", CGROUPS, self.folder, quota], check=False)
         if done.status != 0:
             raise RequirementError(
-                f"the kernel was expected to limit the switch's processor time by a control group: "
+                f"expected the kernel to limit the switch's processor time by a control group: "
                 f"{done.stderr.strip()}",
                 hint="leave :cpu=N out, or use the lab",
             )
@@ -79,9 +80,9 @@ class CpuShare(msgspec.Struct, frozen=True):
 def switch(
     journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str, private: Path, logs: Path
 ) -> Iterator[None]:
-    """Have the one hop of a path forward as its controller says, for the length of the context.
+    """Make the one hop of a path forward as its controller says, while the context lasts.
 
-    CommandFailed with the switch's last words if it is not connected with its controller in time.
+    CommandFailed with the end of the switch's log if it does not reach its controller in time.
     """
     (hop,) = path.hops
     with contextlib.ExitStack() as stack:
@@ -154,13 +155,13 @@ def _await_controller(hop: Host, ask: Sequence[str], env: Mapping[str, str], log
 
 
 def _keep_flows(hop: Host, private: Path, file: Path) -> None:
-    """Write down the flow table as it is at the end, which shows whether packets were the controller's."""
+    """Keep the flow table as it is at the end: it shows whether packets went to the controller."""
     with contextlib.suppress(HarnessError):
         file.write_text(hop.run(["ovs-ofctl", "dump-flows", f"unix:{private}/{BRIDGE}.mgmt"]).stdout)
 
 
 def _configuration(controller: str) -> list[str]:
-    """ovs-vsctl(8)'s words for the bridge: in user space, of no use without its controller."""
+    """ovs-vsctl(8)'s words for the bridge: in user space, and useless without its controller."""
     return [
         *("add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
         *("other_config:disable-in-band=true", "--", "add-port", BRIDGE, NEAR, "--", "add-port", BRIDGE, FAR),

@@ -1,7 +1,7 @@
 """PPPoE between two routers (RFC 2516): pppd as client, pppoe-server with a pppd of its own as concentrator.
 
-Discovery is the programs' own; the packets of the session are the kernel's (pppoe.ko) on both ends. CHAP or
-PAP proves the client, with a secret made for the session.
+The programs do discovery; the kernel (pppoe.ko) handles the session's packets on both ends. The client
+authenticates by CHAP or PAP, with a secret made for the session.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from harness.parse import pppd
 MODULES = ("pppoe", "iptable_mangle", "xt_TCPMSS")
 PPPD = "/usr/sbin/pppd"
 CONFIGURATION = Path("/etc/ppp")
-"""pppd looks for its secrets here and nowhere else: the run has a folder of its own in its place."""
+"""pppd looks for its secrets only here, so the run mounts a folder of its own over it."""
 
 SECRETS = {PppAuth.CHAP: "chap-secrets", PppAuth.PAP: "pap-secrets"}
-"""Their names in there. A line of either: client, server, secret, addresses."""
+"""Their file names there. A line of either: client, server, secret, addresses."""
 
 OVERHEAD_BYTES = 8
-"""PPPoE's header is 6 bytes, PPP's protocol 2."""
+"""PPPoE's header has 6 bytes, PPP's protocol field 2."""
 
 LARGEST_MTU_BYTES = 1492
-"""RFC 2516, section 7; pppoe-server does not know of RFC 4638, which allows more."""
+"""RFC 2516, section 7; pppoe-server does not know RFC 4638, which allows more."""
 
 DEADLINE_S = 20.0
-"""Discovery, LCP, proof and IPCP take 2 s in the lab. An unanswered PADI is sent again after 5 s, twice."""
+"""Discovery, LCP, authentication and IPCP take 2 s in the lab. An unanswered PADI is repeated after 5 s,
+twice."""
 
 CLAMP = ("-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-j", "TCPMSS", "--clamp-mss-to-pmtu")
 
@@ -47,21 +48,21 @@ def mtu_bytes(ethernet_mtu_bytes: int) -> int:
 
 @contextlib.contextmanager
 def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iterator[dict[str, str]]:
-    """Have the two hops of a path forward, through a session of theirs, for the length of the context.
+    """Make the two hops of a path forward through a PPPoE session while the context lasts.
 
-    Yields what they agreed on. CommandFailed with what the client and the concentrator said last if no
-    session comes about in time, or the client was proved by something else than ``auth``.
+    Yields what they agreed on. CommandFailed with the last log lines of client and concentrator if there is
+    no session in time, or if the client authenticated by something other than ``auth``.
     """
     client, concentrator = path.hops
     user, mtu = f"client-{path.index}", mtu_bytes(path.profile.mtu_bytes)
-    # pppd keeps its process number in /run by this name, and ppp0 may be somebody's.
+    # pppd keeps its process id in /run under this name, and ppp0 may be somebody else's.
     ours, theirs = f"harness-c{path.index}", f"harness-s{path.index}"
     client.run(["mkdir", "-p", "-m", "700", str(private)])
     routers.add_address(client, NEAR, address(path.index, 0, 2))
     routers.add_address(concentrator, FAR, address(path.index, 2, 1))
     for hop in path.hops:
         routers.forward(hop)
-        # Its lock would otherwise be left in /run.
+        # Otherwise its lock would stay in /run.
         lock = {"XTABLES_LOCKFILE": str(private / "xtables.lock")}
         hop.run(["iptables-legacy", "-t", "mangle", "-A", "FORWARD", *CLAMP], env=lock)
     program, starter = _install(client, private)
@@ -99,24 +100,24 @@ def session(path: LinkPath, auth: PppAuth, *, private: Path, logs: Path) -> Iter
             )
         except CommandFailed as error:
             raise CommandFailed(
-                f"a PPPoE session was expected within {DEADLINE_S:g} s, but the client said: "
+                f"expected a PPPoE session within {DEADLINE_S:g} s, but the client said: "
                 f"{_last_words(client_log)}; and the concentrator: {_last_words(server_log)}",
-                hint=f"the whole story is in {client_log.name} and {server_log.name}",
+                hint=f"see {client_log.name} and {server_log.name}",
             ) from error
         routers.connect(path)
         yield {"pppoe_authentication": _proved(auth, client_log)}
 
 
 def _options(user: str, iface: str, mtu: int) -> list[str]:
-    """What the client's pppd is told."""
+    """The options of the client's pppd."""
     words = ["plugin", "rp-pppoe.so", f"nic-{FAR}", "ifname", iface, "nodetach", "logfd", "2", "debug"]
     words += ["user", user, "remotename", "concentrator", "noauth", "nodefaultroute", "noipv6"]
     return words + ["noaccomp", "nopcomp", "default-asyncmap", "mtu", str(mtu), "mru", str(mtu)]
 
 
 def _install(host: Host, private: Path) -> tuple[Path, Path]:
-    """A pppd and what starts it for a session, both of the run's own."""
-    # What the distribution installs is setuid and closed to others; the copy needs neither.
+    """Install the run's own copy of pppd, and the script that starts it for a session. Returns both."""
+    # The distribution installs it setuid and closed to others; the copy needs neither.
     program = private / "pppd"
     host.run(["install", "-D", "-m", "755", PPPD, str(program)])
     source = programs.path(__package__, "pppoe_session.sh")
@@ -126,26 +127,26 @@ def _install(host: Host, private: Path) -> tuple[Path, Path]:
 
 
 def _proved(auth: PppAuth, client_log: Path) -> str:
-    """By what the client was proved, as pppd names it; CommandFailed if that is not what was asked for."""
+    """How the client authenticated, in pppd's words; CommandFailed if that is not what was asked for."""
     found = pppd.authentication(client_log.read_text(encoding="utf-8", errors="replace"))
     if found.agreed is None or found.protocol != auth or not found.succeeded:
         raise CommandFailed(
-            f"the PPPoE client was to be proved by {auth.upper()}, but its log tells of "
-            f"{printable(found.agreed or 'nothing')}, {'and' if found.succeeded else 'without'} success",
-            hint=f"the whole story is in {client_log.name}",
+            f"expected the PPPoE client to authenticate by {auth.upper()}, found in its log: "
+            f"{printable(found.agreed or 'nothing')}, {'with' if found.succeeded else 'without'} success",
+            hint=f"see {client_log.name}",
         )
     return found.agreed
 
 
 def _last_words(log: Path) -> str:
-    """What a pppd said of itself last, without the packets that it logs to make its point."""
+    """The last lines that a pppd logged about itself, without the packets that it logs."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     words = [line for line in text.splitlines() if line and not line.startswith(("sent [", "rcvd [", " "))]
     return " / ".join(words[-4:]) or "nothing"
 
 
 def _hears_discovery(concentrator: Host) -> bool:
-    """Whether somebody listens for PPPoE discovery (its EtherType, in packet(7)'s list of sockets)."""
+    """Whether a process listens for PPPoE discovery (its EtherType, in packet(7)'s list of sockets)."""
     (sockets,) = concentrator.read_files(["/proc/net/packet"])
     return " 8863 " in sockets
 

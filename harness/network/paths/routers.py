@@ -10,7 +10,7 @@ FORWARD = "echo 1 > /proc/sys/net/ipv4/ip_forward"
 
 
 def start(path: LinkPath) -> None:
-    """Give all hops their addresses, have them forward, and tell everybody the way to both ends."""
+    """Give all hops their addresses, make them forward, and give every host the routes to both ends."""
     for number, hop in enumerate(path.hops):
         add_address(hop, NEAR, address(path.index, number, 2))
         add_address(hop, FAR, address(path.index, number + 1, 1))
@@ -27,14 +27,14 @@ def forward(hop: Host) -> None:
 
 
 def connect(path: LinkPath) -> None:
-    """Routes from each hop and each end to what does not lie beside it."""
+    """Routes from each hop and each end to all that is not directly connected."""
     index, last = path.index, len(path.hops)
     for number, hop in enumerate(path.hops):
         if number > 0:
             _route(hop, network(index, 0), address(index, number, 1))
         if number + 1 < last:
             _route(hop, network(index, last), address(index, number + 1, 2))
-    # To all of the path: its routers have to be able to say that a packet is too large.
+    # Routes to the whole path, because its routers must be able to report that a packet is too large.
     whole = f"{NETWORK}.{index}.0/24"
     _route(path.initiator, whole, address(index, 0, 2))
     _route(path.target, whole, address(index, last, 1))

@@ -12,7 +12,7 @@ BRIDGE = "switch"
 
 
 def start(hops: Sequence[Host], mtu_bytes: int) -> None:
-    """Have each hop forward frames. Without STP, which would keep its ports silent for half a minute."""
+    """Make each hop forward frames. Without STP, which would keep its ports silent for half a minute."""
     for hop in hops:
         hop.run(
             ["ip", "-batch", "-"],

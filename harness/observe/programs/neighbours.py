@@ -1,11 +1,11 @@
-"""One look at the processors of the machine that it runs on: which time is explained, and who waited.
+"""One sample of the processors of the machine that it runs on: which time is explained, and who waited.
 
     neighbours.py PROC [NAMESPACE...]
 
 PROC is where a procfs with all of the machine's processes is mounted. It prints one JSON object, with the
-fields of ``disturbance.Look``. Explained is what the kernel does by itself (interrupts, its threads),
-and what is done in the process namespaces that are named, which are the run's own (``pid:[4026531836]``).
-Times are in nanoseconds, and as fine as the machine counts them: ticks, mostly of 10 ms (proc(5), stat).
+fields of ``disturbance.Look``. Explained is what the kernel does by itself (interrupts, its threads), and
+what is done in the named process namespaces, which are the run's own (``pid:[4026531836]``). Times are in
+nanoseconds, and as fine as the machine counts them: ticks, mostly of 10 ms (proc(5), stat).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def read(path: str | Path) -> str:
-    """A file's text, "" if it cannot be read. Hundreds are read in a second: open() takes twice as long."""
+    """A file's text, "" if it cannot be read. Hundreds are read per second: open() would take twice as
+    long."""
     parts = []
     try:
         file = os.open(path, os.O_RDONLY)
@@ -41,20 +42,22 @@ def read(path: str | Path) -> str:
 
 
 def processors(proc: str) -> tuple[list[list[int]], int]:
-    """Of each processor user, nice, system, idle, iowait, irq, softirq, steal in ticks; and of how many."""
+    """User, nice, system, idle, iowait, irq, softirq, steal of each processor in ticks; and how many there
+    are."""
     lines = [line.split() for line in read(f"{proc}/stat").splitlines()]
     each = [[int(word) for word in words[1:9]] for words in lines if words and words[0][:3] == "cpu"]
     return each[1:], max(1, len(each) - 1)
 
 
 def explained_ticks(proc: str, ours: list[str]) -> int:
-    """Of all kernel threads, and of all processes in our namespaces, with their children that have ended."""
+    """Ticks of all kernel threads, and of all processes in the run's namespaces, with their ended
+    children."""
     ticks = 0
-    for name in os.listdir(proc):  # noqa: PTH208 -- a Path for each process would take longer than this
+    for name in os.listdir(proc):  # noqa: PTH208 -- a Path for each process would take longer than the rest
         if not name.isdecimal():
             continue
         text = read(f"{proc}/{name}/stat")
-        # Its name, in brackets, may hold blanks and brackets. What follows begins with field 3, the state.
+        # Its name, in brackets, may contain blanks and brackets. After it comes field 3, the state.
         fields = text.rpartition(")")[2].split()
         if len(fields) < 15:
             continue
@@ -73,14 +76,14 @@ def namespace(proc: str, name: str) -> str:
 
 
 def pressure_ns() -> int | None:
-    """The time in which anybody waited for a processor: ``some avg10=0.00 ... total=MICROSECONDS``."""
+    """The time in which any program waited for a processor: ``some avg10=0.00 ... total=MICROSECONDS``."""
     first = read("/proc/pressure/cpu").partition("\n")[0]
     total = first.rpartition("total=")[2]
     return 1000 * int(total) if total.isdecimal() else None
 
 
 def throttled_ns() -> int | None:
-    """The time for which control groups (version 2) held this program's processes back; None: no such
+    """The time in which control groups (version 2) held this program's processes back; None: no such
     groups."""
     group = next((line[3:] for line in read("/proc/self/cgroup").splitlines() if line[:3] == "0::"), None)
     if group is None:

@@ -1,15 +1,15 @@
-"""Times the kernel's ciphers by themselves, as ESP uses them: AF_ALG (Documentation/crypto/userspace-if.rst).
+"""Times the kernel's ciphers stand-alone, as ESP uses them: AF_ALG (Documentation/crypto/userspace-if.rst).
 
 The request is JSON on the command line: ``{"aeads": [{"name", "key" (hex), "iv_bytes", "icv_bytes"}, …],
-"sizes": [bytes, …], "duration_s"}``. All of them take turns, one operation each, so that whatever else the
-machine does meets all alike. Printed is ``{"processors", "turns", "stretch", "times": [{"aead" (its place),
-"operation", "bytes", "ns"}, …]}``; exit status 1 and a line on standard error for what this kernel does not
-have, or does wrong.
+"sizes": [bytes, …], "duration_s"}``. All AEADs take turns, one operation each, so that whatever else the
+machine does affects all alike. The program prints ``{"processors", "turns", "stretch", "times": [{"aead" (its
+index), "operation", "bytes", "ns"}, …]}``. If this kernel lacks an AEAD, or gives wrong results, it prints a
+line on standard error and ends with status 1.
 
-What is timed is recv(2) alone: there the kernel works (algif_aead.c, _aead_recvmsg()). With it goes a copy of
-all bytes, and the system call; an AEAD that does nothing shows what these take. ``ns`` is the mean of the
-fastest tenth: what was interrupted is not the cipher's. ``stretch`` is how much longer the turns took than
-their fastest tenth: above 1 for what others took of the processor.
+Only recv(2) is timed: the kernel works there (algif_aead.c, _aead_recvmsg()). That includes a copy of all
+bytes and the system call; an AEAD that does nothing shows their cost. ``ns`` is the mean of the fastest
+tenth, because interruptions are not the cipher's. ``stretch`` is how many times longer the turns took than
+their fastest tenth: it is above 1 if other programs used the processor.
 """
 
 import json
@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 SPI_AND_SEQUENCE = bytes(range(8))
-"""RFC 4303, section 2: what is authenticated and not encrypted, in front of the IV."""
+"""RFC 4303, section 2: authenticated but not encrypted, in front of the IV."""
 
 
 class Cipher:
@@ -39,11 +39,11 @@ class Cipher:
         self.options: dict[str, Any] = {"assoclen": len(self.associated)}
         if iv:
             self.options["iv"] = iv
-        # A page of its own, so that what is written lies in one.
+        # A page of its own, so that the result lies in one page.
         self.page = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
 
     def do(self, operation: int, data: bytes, result_bytes: int) -> int:
-        """What the kernel took for it, in ns; the result is at the beginning of ``page``."""
+        """The kernel's time for it, in ns; the result is at the beginning of ``page``."""
         self.socket.sendmsg_afalg([data], op=operation, **self.options)
         room = self.page[:result_bytes]
         began_ns = time.perf_counter_ns()
@@ -62,7 +62,7 @@ class Timed:
         sealed = bytes(cipher.page[:sealed_bytes])
         cipher.do(socket.ALG_OP_DECRYPT, sealed, len(clear))
         if bytes(cipher.page[: len(clear)]) != clear:
-            sys.exit("what the kernel decrypted is not what it had encrypted")
+            sys.exit("expected the kernel to decrypt what it had encrypted, found something else")
         if operation == "encrypt":
             self.arguments = (socket.ALG_OP_ENCRYPT, clear, sealed_bytes)
         else:
@@ -74,13 +74,13 @@ class Timed:
 
 
 def undisturbed_ns(times_ns: list[int]) -> float:
-    """The mean of the fastest tenth of one or more."""
+    """The mean of the fastest tenth of one or more times."""
     fastest = sorted(times_ns)[: len(times_ns) // 10 + 1]
     return sum(fastest) / len(fastest)
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """All that is printed."""
+    """The whole output."""
     timed: list[Timed] = []
     for place, aead in enumerate(request["aeads"]):
         try:

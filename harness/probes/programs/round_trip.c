@@ -1,9 +1,9 @@
-/* UDP round trips: "echo ADDRESS PORT" sends back what comes, for ever;
- * "measure ADDRESS PORT OWN-ADDRESS BYTES COUNT kept|reopened SECONDS" sends COUNT datagrams, one after the other
- * has come back, and prints what they took as JSON. OWN-ADDRESS may be "-": the kernel chooses.
+/* UDP round trips. "echo ADDRESS PORT" sends back what comes, for ever.
+ * "measure ADDRESS PORT OWN-ADDRESS BYTES COUNT kept|reopened SECONDS" sends COUNT datagrams, each after the one
+ * before has come back, and prints their times as JSON. OWN-ADDRESS may be "-": then the kernel chooses.
  *
- * kept: one socket for all. reopened: one for each, and its opening and closing are in the time.
- * A datagram that has not come back after a second is lost. Times are by CLOCK_MONOTONIC; those of the histogram
+ * kept: one socket for all. reopened: one socket for each; its opening and closing are part of the time.
+ * A datagram that has not come back after a second is lost. Times are by CLOCK_MONOTONIC. Those of the histogram
  * are the middles of fio's bins (64 for each power of two, stat.h), as the harness reads them.
  */
 #include <arpa/inet.h>
@@ -97,7 +97,7 @@ static int go_and_return(int s, const struct sockaddr_in *there, size_t bytes, u
                 return 0;
             fail("recv");
         }
-        memcpy(&found, in, sizeof found); /* a late answer to an earlier one is not it */
+        memcpy(&found, in, sizeof found); /* not a late answer to an earlier one */
     } while (found != number);
     return 1;
 }

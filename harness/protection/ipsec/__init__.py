@@ -1,8 +1,8 @@
 """IPsec: strongSwan's charon on both ends, ESP in the kernel (RFC 4301, 4303), failing closed.
 
-A column that asks for IPsec first gets a *barrier*: xfrm policies on both ends that drop all traffic
-between the two addresses. charon's own policies stand before it, and its IKE sockets bypass both, so a
-packet leaves as ESP or not at all, also while no SA exists.
+A column with IPsec first gets a *barrier*: xfrm policies on both ends that drop all traffic between the two
+addresses. charon's own policies come before the barrier, and its IKE sockets bypass both. So a packet leaves
+as ESP or not at all, also while there is no SA.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from harness.storage.iscsi.target import PORT
 MODULES = ("xfrm_user", "esp4")
 
 POLICY_PRIORITY = 10_000
-"""With the path's index added: before all policies of the machine's own IKE daemon, of which strongSwan's
-begin at 100 000 (a lower number comes first)."""
+"""With the path's index added. It comes before all policies of the machine's own IKE daemon, of which
+strongSwan's begin at 100 000 (a lower number comes first)."""
 
 CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
 
 BARRIER_PRIORITY = 20_000
-"""Behind the path's own policies, and before others': what these protected would pass for the path's."""
+"""After the path's own policies, and before others': what those protected would count as the path's."""
 
 PORTS_COVERED = 4
-"""On a path that others share, policies cover the portal's port and the three that follow, which nobody uses:
-the kernel keeps one policy for a selector, and the barrier has that of the very port."""
+"""On a path that others share, policies cover the portal's port and the three that follow, which nobody uses.
+The kernel keeps one policy for a selector, and the barrier has that of the port itself."""
 
 IKE_PORT = PORT + PORTS_COVERED
-"""UDP, on the target: not 500, which the machine's own IKE daemon may have. Where neither end has 500, charon
-puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, not in UDP."""
+"""UDP, on the target. Not 500, which the machine's own IKE daemon may use. If neither end has 500, charon
+puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, and is not put into UDP."""
 
 IKE_DEADLINE_S = 15
 
@@ -52,8 +52,8 @@ IKE_DEADLINE_S = 15
 class OfThePortal(msgspec.Struct, frozen=True):
     """Policies on one end for all of a portal's traffic, in both directions (ip-xfrm(8)).
 
-    They name the portal's port: the kernel keeps one policy for a selector, whatever its priority, so
-    with charon's selector they would replace each other. An SSH connection is never covered.
+    They name the portal's port. The kernel keeps one policy for a selector, whatever its priority, so with
+    charon's selector they would replace each other. They never cover an SSH connection.
     """
 
     end: End
@@ -85,7 +85,7 @@ class OfThePortal(msgspec.Struct, frozen=True):
 
 
 class Barrier(OfThePortal, frozen=True):
-    """Drops what would leave or come in clear."""
+    """Drops what would leave or arrive in clear."""
 
     ACTION = "block"
     PRIORITY = BARRIER_PRIORITY
@@ -93,7 +93,7 @@ class Barrier(OfThePortal, frozen=True):
 
 class Clearance(OfThePortal, frozen=True):
     """Lets it pass in clear, before policies that would protect it: for a path without IPsec between two
-    machines that are joined by IPsec of the user's own."""
+    machines that the user's own IPsec joins."""
 
     ACTION = "allow"
     PRIORITY = CLEARANCE_PRIORITY
@@ -110,16 +110,16 @@ ip xfrm state list nokeys | awk -v source="$1" -v destination="$2" '
     ip xfrm state delete src "$1" dst "$2" proto esp spi "$spi" || exit
 done
 """
-"""A charon killed while it negotiates leaves the SPIs it had reserved (XFRM_MSG_ALLOCSPI): states without a
-reqid and without an algorithm. Arguments: source and destination."""
+"""A charon that was killed while it negotiated leaves the SPIs that it had reserved (XFRM_MSG_ALLOCSPI):
+states without a reqid and without an algorithm. Arguments: source and destination."""
 
 
 class SecurityAssociations(msgspec.Struct, frozen=True):
-    """Whatever states and policies charon made for the path ``index`` between two addresses, on one end.
+    """The states and policies that charon makes for the path ``index`` between two addresses, on one end.
 
-    charon takes its own away when it ends; this catches what a killed charon left. Acquired before
-    charon acts, so that the journal knows. ``is_shared`` says that somebody else's IKE may be at work
-    between the same two addresses.
+    charon removes its own when it ends; this removes what a killed charon left. It is acquired before charon
+    acts, so that the journal knows. ``is_shared``: somebody else's IKE may work between the same two
+    addresses.
     """
 
     local: str
@@ -135,7 +135,8 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
         for source, destination in ((self.local, self.remote), (self.remote, self.local)):
             policies = ("src", f"{source}/32", "dst", f"{destination}/32")
             states = ("src", source, "dst", destination, "proto", "esp")
-            # By our priority and reqid: selectors and SPIs are charon's to choose, other policies somebody's.
+            # By this run's priority and reqid: charon chooses selectors and SPIs, and other policies are
+            # others'.
             steps += [
                 Step(
                     ("ip", "xfrm", "policy", "deleteall", *policies)
@@ -143,7 +144,7 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
                 ),
                 Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
             ]
-            # Larval states that may be another's are left to the kernel (net.core.xfrm_acq_expires, 30 s).
+            # The kernel removes larval states that may be another's (net.core.xfrm_acq_expires, 30 s).
             if not self.is_shared:
                 larval = ("sh", "-c", DELETE_LARVAL, "sh", source, destination)
                 steps.append(Step(larval, absent=("No such process",)))
@@ -164,7 +165,8 @@ class EspState:
     reqid: int
 
     def is_of(self, path: LinkPath) -> bool:
-        """Whether the run made it for this path; where nobody else has the addresses, larval ones too."""
+        """Whether the run made it for this path; larval states count only if nobody else has the
+        addresses."""
         is_marked = self.reqid == REQID + path.index
         return {self.source, self.destination} == {*_addresses(path)} and (is_marked or not path.is_shared)
 
@@ -209,7 +211,7 @@ class Policy:
         return not path.is_shared or self.priority in (POLICY_PRIORITY + path.index, *of_the_portal)
 
     def covers(self, path: LinkPath) -> bool:
-        """Whether it holds for traffic between the ends of a path, or some of it."""
+        """Whether it applies to traffic between the ends of a path, or to some of it."""
         source, destination = map(ipaddress.ip_network, (self.source, self.destination))
         ends = [ipaddress.ip_address(address) for address in _addresses(path)]
         return any(here in source and there in destination for here, there in (ends, ends[::-1]))
@@ -220,7 +222,7 @@ _POLICY = re.compile(
     r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
     re.MULTILINE,
 )
-"""Those of sockets have no direction of this kind: they let an IKE daemon's own packets pass."""
+"""Policies of sockets have no such direction: they let an IKE daemon's own packets pass."""
 
 
 def parse_policies(text: str) -> list[Policy]:
@@ -238,7 +240,7 @@ def parse_policies(text: str) -> list[Policy]:
 
 
 def _policies(host: Host) -> list[Policy]:
-    # A kernel without IPsec says that it has none, and is right.
+    # A kernel without IPsec reports that it has none, and is right.
     return parse_policies(host.run(["ip", "xfrm", "policy", "list"], check=False).stdout)
 
 
@@ -247,13 +249,13 @@ def _addresses(path: LinkPath) -> tuple[str, str]:
 
 
 def is_joined(host: Host, path: LinkPath) -> bool:
-    """Whether a host has IPsec policies of somebody else's for traffic between the ends of a path."""
+    """Whether a host has IPsec policies of somebody else for traffic between the ends of a path."""
     ours = range(CLEARANCE_PRIORITY, BARRIER_PRIORITY + 1)
     return any(policy.covers(path) and policy.priority not in ours for policy in _policies(host))
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
-    """What a host still has of the ESP states and policies of these paths; nothing of anybody else's."""
+    """The ESP states and policies of these paths that a host still has; nothing of anybody else's."""
     states = parse_states(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
     policies = _policies(host)
     return [
@@ -269,7 +271,7 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What one end proves itself with, and whom it believes: PEM."""
+    """What one end authenticates with, and whom it trusts: PEM."""
 
     certificate: str
     key: str = field(repr=False)
@@ -278,9 +280,9 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """What the two ends prove themselves with: made for the run, held in memory and tmpfs alone.
+    """The credentials of both ends: made for the run, kept only in memory and tmpfs.
 
-    Either a secret of both or a certificate for each.
+    Either one secret for both, or a certificate for each.
     """
 
     psk: bytes = field(repr=False, default=b"")
@@ -288,14 +290,14 @@ class Credentials:
 
 
 def identity(end: str, index: int) -> str:
-    """How an end of the path ``index`` is called in IKE: by that the responder knows what is wanted."""
+    """The name of an end of the path ``index`` in IKE; by it the responder finds the connection."""
     return f"{end}-{index}.harness"
 
 
 def make_credentials(host: Host, auth: IkeAuth, folder: Path, *, paths: int) -> Credentials:
-    """A fresh 256-bit secret, or a certificate authority and a certificate for each end, by pki(1).
+    """A new 256-bit secret, or a certificate authority and a certificate for each end, by pki(1).
 
-    ``paths`` is how many there are; a certificate holds the identities for all of them.
+    ``paths`` is the number of paths; a certificate has the identities for all of them.
     """
     if auth is IkeAuth.PSK:
         return Credentials(psk=secrets.token_bytes(32))
@@ -328,7 +330,7 @@ rm ca.key
 
 
 Message = dict[str, Any]
-"""Of VICI: a section, as swanctl.conf(5) calls it; it has strings, numbers, lists and further sections."""
+"""A message of VICI: a section, as in swanctl.conf(5), with strings, numbers, lists and further sections."""
 
 
 def _connection(
@@ -337,7 +339,7 @@ def _connection(
     """One end's connection for a path, in the words of swanctl.conf(5)."""
     peer = ENDS[1 - ENDS.index(end)]
     addresses = {"initiator": path.initiator_address, "target": path.target_address}
-    # Where others share the addresses (an SSH connection!), nothing but the portal's traffic is touched.
+    # Where others share the addresses (an SSH connection!), only the portal's traffic is covered.
     ports = {"initiator": "", "target": ""}
     if path.is_shared:
         ports = {"initiator": "[tcp]", "target": f"[tcp/{path.port}-{path.port + PORTS_COVERED - 1}]"}
@@ -359,7 +361,7 @@ def _connection(
         "version": 2,
         "local_addrs": [addresses[end]],
         "remote_addrs": [addresses[peer]],
-        # Only the target can be called: the initiator's own port is any.
+        # Only the target can be called: the initiator's own port is any free one.
         **({"remote_port": IKE_PORT} if end == "initiator" else {}),
         "proposals": _words(proposal.ike),
         "encap": "no",
@@ -377,7 +379,7 @@ def _words(proposals: str) -> list[str]:
 def _secrets(
     name: str, path: LinkPath, *, end: End, credentials: Credentials
 ) -> Iterator[tuple[str, Message]]:
-    """What charon is told so that one end can prove itself: commands of VICI's and their messages."""
+    """What charon needs so that one end can authenticate: commands of VICI and their messages."""
     if own := credentials.certificates.get(end):
         yield "load-cert", {"type": "X509", "flag": "CA", "data": own.authority}
         yield "load-key", {"type": "any", "data": own.key}
@@ -396,13 +398,13 @@ def tunnel(
     mode: IpsecMode,
     credentials: Credentials,
 ) -> Iterator[None]:
-    """Negotiate one CHILD_SA between the ends of a link, and keep it for the length of the context.
+    """Negotiate one CHILD_SA between the ends of a link, and keep it while the context lasts.
 
-    The barrier is not made here: it has to stand before this begins and after it ends.
+    The caller makes the barrier: it must stand before this begins and after it ends.
     """
     initiator, _ = ends
     try:
-        # The responder first: it has to know the connection when the initiator calls.
+        # The responder first: it must know the connection when the initiator calls.
         for end, charon in reversed(list(zip(ENDS, ends, strict=True))):
             for command, message in _secrets(name, path, end=end, credentials=credentials):
                 charon.ask(command, message)
@@ -415,7 +417,7 @@ def tunnel(
         )
         yield
     finally:
-        # What a charon that does not answer leaves, SecurityAssociations removes.
+        # SecurityAssociations removes what a charon that does not answer leaves.
         with contextlib.suppress(HarnessError):
             initiator.ask("terminate", {"ike": name, "timeout": 5000})
         for charon in ends:
@@ -427,17 +429,17 @@ def tunnel(
 def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: IpsecMode) -> dict[str, str]:
     """What the kernels of both ends now encrypt with: algorithm, mode, and ``host``'s drivers (/proc/crypto).
 
-    Raises CommandFailed if the states in the kernels are not what was asked for.
+    CommandFailed if the states in the kernels are not what was asked for.
     """
     for report in reports:
         if len({state.source for state in report.states}) != 2:
             raise CommandFailed("charon reported a CHILD_SA, but a kernel has no ESP state for it")
         for state in report.states:
-            # By name: "aes" is in many of them.
+            # By whole names: "aes" is in many of them.
             if (sorted(state.algorithms), state.mode) != (sorted(proposal.kernel_algorithms), mode.value):
                 raise CommandFailed(
-                    f"{proposal.name} in {mode.value} mode was asked for, but the kernel has "
-                    f"{' + '.join(state.algorithms)} in {state.mode} mode"
+                    f"expected {proposal.name} in {mode.value} mode, found "
+                    f"{' + '.join(state.algorithms)} in {state.mode} mode in the kernel"
                 )
     (crypto,) = host.read_files(["/proc/crypto"])
     return {
@@ -449,7 +451,7 @@ def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: 
 
 
 def drivers(proc_crypto: str, algorithms: tuple[str, ...]) -> list[str]:
-    """The kernel's driver of highest priority for each algorithm, as /proc/crypto lists them."""
+    """The kernel's driver of highest priority for each algorithm, as listed in /proc/crypto."""
     best: dict[str, tuple[int, str]] = {}
     for block in proc_crypto.split("\n\n"):
         fields = {
@@ -457,7 +459,7 @@ def drivers(proc_crypto: str, algorithms: tuple[str, ...]) -> list[str]:
             for key, _, value in (line.partition(":") for line in block.splitlines())
         }
         name, priority = fields.get("name", ""), int(fields.get("priority", "0") or 0)
-        # The first of equals, as __crypto_alg_lookup() takes it (crypto/api.c).
+        # Of equals the first, like __crypto_alg_lookup() (crypto/api.c).
         if name in algorithms and priority > best.get(name, (-1, ""))[0]:
             best[name] = (priority, fields.get("driver", ""))
     return [best[name][1] for name in algorithms if name in best]

@@ -1,8 +1,8 @@
-"""A charon of the run's own on a host, and how it is talked to: by VICI, strongSwan's protocol for programs.
+"""A charon of the run's own on a host, controlled by VICI, strongSwan's protocol for programs.
 
-It runs beside whatever IKE daemon the machine has, and shares nothing with it but the kernel: another UDP
-port, a socket, a configuration and a list of plugins of its own, no routes, no routing rules and no sysctls.
-So nothing of the user's is stopped, loaded or changed, and figures do not depend on what he has configured.
+It runs beside any IKE daemon of the machine's, and shares only the kernel with it: it has another UDP port,
+its own socket, configuration and list of plugins, and makes no routes, no routing rules and no sysctls. So
+nothing of the user's is stopped, loaded or changed, and figures do not depend on the user's configuration.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ BASE_PLUGINS = (
     "random nonce openssl pem pkcs1 pkcs8 x509 pubkey kdf hmac sha2 aes gcm "
     "kernel-netlink socket-default vici"
 )
-"""With all that Debian has, charon takes 5 s longer to start, and `forecast` wakes it for each packet."""
+"""With all of Debian's plugins charon takes 5 s longer to start, and `forecast` wakes it for each packet."""
 
 ANY_PORT = 0
 RUN = Path("/run")
 CONFIGURATION, SOCKET = "charon.conf", "charon.vici"
-"""Below charon's own /run. AppArmor's profile of charon-systemd (Debian's package) allows /run/charon.* and,
-for configuration, little else; it only complains there, and may be enforced by the administrator."""
+"""Below charon's own /run. AppArmor's profile of charon-systemd (Debian's package) allows /run/charon.* and
+little else for configuration. By default it only complains, but the administrator may enforce it."""
 
 START = f'mount --bind "$1" {RUN} && exec "$2"'
-"""For sh(1), in a mount namespace of charon's own. Arguments: the folder that charon has for /run, charon."""
+"""For sh(1), in a mount namespace of charon's own. Arguments: the folder that becomes charon's /run, and
+charon."""
 
 ACQUIRE_EXPIRES = "/proc/sys/net/core/xfrm_acq_expires"
-"""charon writes 165 s here when it starts, unless it is told another value: the one that is there."""
+"""charon writes 165 s here when it starts, unless it is given another value: the present one."""
 
 START_DEADLINE_S = 20.0
 ANSWER_DEADLINE_S = 30.0
@@ -63,10 +64,10 @@ class Charon:
     def ask(
         self, command: str, message: Mapping[str, Any] | None = None, *, within_s: float = ANSWER_DEADLINE_S
     ) -> None:
-        """Have charon carry out a command of VICI's.
+        """Make charon carry out a command of VICI.
 
-        ``message`` is nested: strings, bytes, lists of them, and sections. Raises CommandFailed with charon's
-        words if it refuses, or says nothing for ``within_s``; HostLost if the host is gone.
+        ``message`` is nested: strings, bytes, lists of them, and sections. CommandFailed with charon's
+        message if it refuses, or does not answer for ``within_s``; HostLost if the host is gone.
         """
         try:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -75,9 +76,9 @@ class Charon:
                 transport = _Bounded(connection, time.monotonic() + within_s)
                 answer, logged = _converse(transport, command, message or {})
         except (OSError, _Nonsense) as error:
-            self.host.read_files([])  # which raises HostLost, if that is why
+            self.host.read_files([])  # raises HostLost, if that is the cause
             raise CommandFailed(
-                f"charon on the {self.host.name} was expected to answer `{command}`, but: {error}"
+                f"expected charon on the {self.host.name} to answer `{command}`: {error}"
             ) from error
         if answer.get("success", b"yes") != b"yes":
             raise _refused(self.host.name, command, _text(answer.get("errmsg") or b"no reason given"), logged)
@@ -92,11 +93,11 @@ class Charon:
 
 
 class _Nonsense(Exception):
-    """What was answered is not VICI; says what it is."""
+    """An answer that is not VICI; says what it is."""
 
 
 class _Bounded(Transport):  # type: ignore[misc]
-    """A connection on which no packet is larger than VICI's, and none comes after a moment (monotonic)."""
+    """A connection that accepts no packet larger than VICI's, and none after a moment (monotonic)."""
 
     def __init__(self, connection: socket.socket, until_s: float) -> None:
         super().__init__(connection)
@@ -125,7 +126,8 @@ class _Bounded(Transport):  # type: ignore[misc]
 def _converse(
     transport: _Bounded, command: str, message: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """Send a command; its answer, and the last that charon logged for it. OSError if there is no answer."""
+    """Send a command; returns its answer, and the last lines that charon logged for it. OSError without an
+    answer."""
     transport.send(Packet.register_event("control-log"))
     transport.send(Packet.request(command, Message.serialize(message)))
     logged: deque[str] = deque(maxlen=MOST_LOGGED)
@@ -145,9 +147,9 @@ def _parsed(data: bytes) -> tuple[int, Mapping[str, Any]]:
         packet = Packet.parse(data)
         has_message = packet.response_type in (Packet.EVENT, Packet.CMD_RESPONSE)
         return packet.response_type, Message.deserialize(packet.payload) if has_message else {}
-    # The library raises what comes about when it reads what is not there.
+    # The library raises any kind of error when it reads what is not there.
     except Exception as error:
-        raise _Nonsense("what came is not VICI") from error
+        raise _Nonsense("the answer is not VICI") from error
 
 
 def _text(words: object) -> str:
@@ -168,7 +170,7 @@ def _refused(host: str, command: str, words: str, logged: Sequence[str]) -> Comm
 
 @contextlib.contextmanager
 def running(host: Host, folder: Path, *, log: Path, plugins: str, port: int = ANY_PORT) -> Iterator[Charon]:
-    """Keep a charon running on a host for the length of the context.
+    """Keep a charon running on a host while the context lasts.
 
     ``folder`` is for its socket and configuration, ``port`` the UDP port on which it can be called.
     """

@@ -18,7 +18,7 @@ from harness.protection.kind import Ground, Run
 
 @dataclass(kw_only=True)
 class Daemons:
-    """What all tunnels of a run share: charons, and what the ends prove themselves with."""
+    """What all tunnels of a run share: charons, and the credentials by which the ends authenticate."""
 
     run: Run
     _charons: dict[str, charon.Charon] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Ipsec:
             for host, local, remote in ((below.initiator, near, far), (below.target, far, near)):
                 made = ipsec.SecurityAssociations(local, remote, below.index, below.is_shared)
                 stack.enter_context(run.journal.hold(host, made))
-            # A host's charon serves all its columns; that of a network namespace goes with its column.
+            # A host's charon serves all its columns; that of a network namespace ends with its column.
             stays = below.target.netns is None
             charons = (
                 self.daemons.charon(below.initiator, charon.ANY_PORT, run.shared, run.folder),

@@ -34,14 +34,14 @@ class EspFrames:
         return "ip proto 50"
 
     def sample(self, one_in: int) -> str:
-        # The sequence number is the second word of ESP, behind an IP header of 20 bytes.
+        # The sequence number is the second word of ESP, after an IP header of 20 bytes.
         return f"(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & {one_in - 1:#x} = 0)"
 
     def received(self, _end: End) -> str:
         return ""
 
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
-        """SPI and sequence number; 0 and 0 of a fragment behind the first."""
+        """SPI and sequence number; 0 and 0 for a fragment after the first."""
         if ethertype != ETHERTYPE_IPV4 or packet[9] != IPPROTO_ESP:
             return None
         if struct.unpack_from("!H", packet, 6)[0] & 0x1FFF:
@@ -58,7 +58,7 @@ class EspFrames:
 
 @dataclass(frozen=True, kw_only=True)
 class EspLayer:
-    """A tunnel between the ends of ``below``, with what was asked for and who tells what it carried."""
+    """A tunnel between the ends of ``below``, its proposal, and the witnesses that report what it carried."""
 
     below: LinkPath
     algorithms: tuple[str, ...]
@@ -72,7 +72,7 @@ class EspLayer:
 
     @property
     def within(self) -> LinkPath:
-        """IPsec protects the addresses that are there."""
+        """The same path: IPsec adds no addresses of its own."""
         return self.below
 
     @property
@@ -105,10 +105,10 @@ class EspLayer:
         }
         if wrong:
             wanted = f"{' + '.join(self.algorithms)} in {self.mode} mode"
-            yield f"{wanted} was agreed on, but the {end} has {', '.join(sorted(wrong))}"
+            yield f"expected {wanted}, found {', '.join(sorted(wrong))} on the {end}"
         if missing := sum(state.missing for state in report.states):
             yield (
-                f"{missing} security associations of the {end} are gone, and the kernel did not tell what "
+                f"{missing} security associations of the {end} are gone, and the kernel did not report what "
                 "they had carried"
             )
 
@@ -117,11 +117,11 @@ class EspLayer:
 
     @property
     def framing(self) -> theory.Esp | None:
-        """None if it is not known."""
+        """None if it is unknown."""
         return theory.known_esp(self.algorithms, self.mode)
 
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int) -> int | None:
-        """Padding is taken for what it may be at most (RFC 4303, section 2.4)."""
+        """Padding counts with the most that it can be (RFC 4303, section 2.4)."""
         framing = self.framing
         if framing is None:
             return None

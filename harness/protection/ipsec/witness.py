@@ -1,8 +1,9 @@
 """Witnesses at both ends of a protected path: what ESP carried by the kernel's counters, and what is blocked.
 
 Each is a program on its host (``programs/witness.py``) that lives as long as the path and starts no process
-when it is asked. An association that is replaced by a rekey (RFC 7296, section 1.3.3) takes its counters with
-it; the witness has heard the kernel's last word of it, so sums go on over any number of rekeys.
+when it is asked. A security association that a rekey replaces (RFC 7296, section 1.3.3) takes its counters
+with it. The witness hears from the kernel what it had carried when it ended, so sums continue over any number
+of rekeys.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from harness.network.links import LinkPath
 from harness.protection.layer import Carried
 
 REQID = 0x48000000
-"""With the path's index added: what marks charon's policies and states as ours, beside others'."""
+"""With the path's index added: marks charon's policies and states as the run's."""
 
 ANSWER_DEADLINE_S = 10.0
 ANY_PORT = 0
 CLOSED_PORT = 9
-"""Of the initiator's, for the target to knock at. Discard (RFC 863); whether it is open does not matter."""
+"""A port of the initiator that the target's bait tries. Discard (RFC 863); it does not matter whether it is
+open."""
 
 T = TypeVar("T")
 
 
 class Association(msgspec.Struct, frozen=True, kw_only=True):
-    """One xfrm state (an SA of one direction), or the kernel's last word of it if it has ``ended``.
+    """One xfrm state (an SA of one direction), or the kernel's last report of it if it has ``ended``.
 
-    ``bytes`` are what it protects, without padding and trailer; ``sequence`` is the number of the last ESP
-    packet that was sent with it (RFC 4303, section 2.2), and no concern of the receiver. One that is
-    ``missing`` is gone, and the kernel did not tell what it had carried by then.
+    ``bytes`` are what it protects, without padding and trailer. ``sequence`` is the number of the last ESP
+    packet sent with it (RFC 4303, section 2.2); it means nothing at the receiver. ``missing``: it is gone,
+    and the kernel did not report what it had carried.
     """
 
     spi: int
@@ -69,8 +71,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Knock(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to connect: the name of its ``error`` (errno(3)), "" if there was none.
 
-    ``blocked`` is how many packets xfrm policies kept from leaving meanwhile (XfrmOutPolBlock); None where
-    the kernel does not count it.
+    ``blocked`` is how many packets xfrm policies stopped during the attempt (XfrmOutPolBlock); None if the
+    kernel does not count them.
     """
 
     error: str
@@ -78,7 +80,8 @@ class Knock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sent(states: Iterable[Association], source: str) -> Carried:
-    """By their sender. With segmentation offload a state counts 64 KiB as one packet, its numbers do not."""
+    """By their sender. With segmentation offload a state counts 64 KiB as one packet; sequence numbers do
+    not."""
     ours = [state for state in states if state.source == source]
     return Carried(packets=sum(state.sequence for state in ours), bytes=sum(state.bytes for state in ours))
 
@@ -91,16 +94,16 @@ def received(states: Iterable[Association], destination: str) -> Carried:
 
 @dataclass(kw_only=True)
 class Witness:
-    """The program at one end, and the file in which its answers grow."""
+    """The program at one end, and the file with its answers."""
 
     name: str
     daemon: Daemon
     file: Path
     _read: int = 0
-    """How many bytes of the file are answers that have been taken."""
+    """How many bytes of the file are answers that have been read."""
 
     def ask(self) -> None:
-        """Have it look now; ``report`` is to follow."""
+        """Ask it to report now; call ``report`` next."""
         self.daemon.signal(signal.SIGUSR1)
 
     def report(self) -> Report:
@@ -112,7 +115,7 @@ class Witness:
         return self.report()
 
     def knock(self) -> Knock:
-        """Have it try to connect as the portal's traffic does."""
+        """Make it try to connect like the portal's traffic does."""
         self.daemon.signal(signal.SIGUSR2)
         return self._answer(Knock)
 
@@ -126,12 +129,12 @@ class Witness:
                 line = stream.readline()
             return line.endswith(b"\n") or self.daemon.ended()
 
-        what = f"the {self.name} to tell what its security associations have carried"
+        what = f"the {self.name} to report what its security associations have carried"
         await_condition(has_come, deadline_s=ANSWER_DEADLINE_S, what=what, interval_s=0.002)
         if not line.endswith(b"\n"):
             raise CommandFailed(
-                f"the {self.name}'s security associations were expected to be watched until the column ends, "
-                f"but the watch has ended: {tail(self.file.with_suffix('.log'))}"
+                f"expected the {self.name}'s witness to watch its security associations until the column "
+                f"ends, but it has ended: {tail(self.file.with_suffix('.log'))}"
             )
         self._read += len(line)
         return msgspec.json.decode(line, type=kind)
@@ -139,13 +142,13 @@ class Witness:
 
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
-    """Those of a path."""
+    """The witnesses of a path."""
 
     initiator: Witness
     target: Witness
 
     def look(self) -> tuple[Report, Report]:
-        """What both ends counted by now, the initiator's first; asked at once."""
+        """What both ends have counted by now, the initiator's first; asked at the same time."""
         self.initiator.ask()
         self.target.ask()
         return self.initiator.report(), self.target.report()
@@ -181,5 +184,5 @@ def _witness(
         deadline_s=20,
     ) as daemon:
         witness = Witness(name=host.name, daemon=daemon, file=file)
-        witness.report()  # the first comes unasked
+        witness.report()  # it sends the first one unasked
         yield witness

@@ -1,13 +1,16 @@
 """One end of an interface that protects what goes over another one: WireGuard's or MACsec's.
 
 It runs on the host as root under the distribution's Python, in the network namespace of the end, imports
-nothing of the harness, and needs no wireguard-tools: the kernel takes and tells all by generic netlink
-(linux/wireguard.h, linux/if_macsec.h). The first argument says what is wanted:
+nothing of the harness, and needs no wireguard-tools: it configures and reads the kernel by generic netlink
+(linux/wireguard.h, linux/if_macsec.h). The first argument is one of these:
 
-``open``   gives a WireGuard interface a fresh private key, which never leaves its host; tells the public one.
-``peer``   tells it of its peer. ``reach``  has a packet go to the peer through the interface, and one come
-back. ``watch``  lives as long as the path, and costs no process when it is asked. SIGUSR1: what the interface
-has carried, and what the one below it has counted. Each answer is a line of JSON; the first is unasked.
+``open``   gives a WireGuard interface a fresh private key, which never leaves its host; prints the public one
+``peer``   gives it its peer
+``reach``  sends a packet to the peer through the interface, and receives one
+``watch``  lives as long as the path, so that a reading costs no process
+
+On SIGUSR1 ``watch`` prints what the interface has carried, and what the one below it has counted, as a line
+of JSON. It prints the first one unasked.
 
 The request is JSON, on standard input, and for ``watch`` the second argument.
 """
@@ -47,10 +50,10 @@ SECY_CIPHER, SECY_PROTECT, SECY_VALIDATE, SECY_ENCRYPT = 4, 6, 9, 10
 STRICT = 2
 RXSC_STATS = 4
 TX_PACKETS, TX_BYTES, RX_BYTES, RX_PACKETS = 2, 4, 2, 5
-"""Out…Encrypted, InOctetsDecrypted, InPktsOK: what was only signed, or not valid, is not counted."""
+"""Out…Encrypted, InOctetsDecrypted, InPktsOK: signed-only and invalid frames do not count."""
 
 REACH_S = 8.0
-"""How long an answer of the peer's is waited for; a handshake that is lost is sent again after 5 s."""
+"""How long to wait for the peer's answer; a lost handshake is sent again after 5 s."""
 
 Attributes = dict[int, bytes]
 
@@ -122,7 +125,7 @@ def open_wireguard(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_peer(request: dict[str, Any]) -> dict[str, Any]:
-    """Have an interface carry what goes to ``allowed``, and nothing else, to one peer.
+    """Make an interface carry only packets to ``allowed``, and only to one peer.
 
     Without an ``address`` the peer is where its handshake comes from.
     """
@@ -150,7 +153,7 @@ def add_peer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def reach(request: dict[str, Any]) -> dict[str, Any]:
-    """Try to connect to a port that nobody listens on: its refusal has come through the interface as well."""
+    """Try to connect to a port that nobody listens on: its refusal also comes through the interface."""
     until = time.monotonic() + REACH_S
     while True:
         with socket.socket() as made:
@@ -186,14 +189,14 @@ class WireGuard:
                 found["tx_bytes"] += number(peer[PEER_TX])
                 found["rx_bytes"] += number(peer[PEER_RX])
                 handshake_unix_s = number(peer[PEER_HANDSHAKE][:8])
-        # The kernel counts datagrams for the interface alone.
+        # The kernel counts datagrams only for the whole interface.
         fields = lines_of("/proc/net/dev", self.interface + ":").partition(":")[2].split()
         found |= {"rx_packets": int(fields[1]), "tx_packets": int(fields[9])}
         return {**found, "agreed": {"handshake_unix_s": handshake_unix_s}}
 
 
 class Macsec:
-    """What a MACsec interface has carried: frames that were encrypted, and what was encrypted of them."""
+    """What a MACsec interface has carried: frames that were encrypted, and their encrypted parts."""
 
     def __init__(self, interface: str) -> None:
         self.family = Family("macsec")
@@ -225,13 +228,13 @@ class Macsec:
 
 
 def lines_of(path: str, beginning: str) -> str:
-    """Those lines of a file that begin so, apart from blanks."""
+    """The lines of a file that begin so, apart from blanks."""
     with open(path) as file:  # noqa: PTH123
         return "".join(line for line in file if line.lstrip().startswith(beginning))
 
 
 def watch(request: dict[str, Any]) -> None:
-    """Answer each signal; ``kind``, ``interface`` and the one ``below`` it are asked for."""
+    """Answer each signal; ``kind``, ``interface`` and the one ``below`` it come with the request."""
     kinds: dict[str, type[WireGuard | Macsec]] = {"wireguard": WireGuard, "macsec": Macsec}
     counters = kinds[request["kind"]](request["interface"])
     below = request["below"] + ":"
@@ -242,7 +245,7 @@ def watch(request: dict[str, Any]) -> None:
     questions = 1
     while True:
         for _ in range(questions):
-            # The interface below before and after: what it counts between the two is in the counters.
+            # A proof takes ``after`` where a cell begins, ``before`` where it ends (protection/proof.py).
             answer = {"before": lines_of("/proc/net/dev", below), "carried": counters.look()}
             answer["after"] = lines_of("/proc/net/dev", below)
             answer["snmp"] = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")

@@ -1,10 +1,10 @@
-/* fio(1) finds out how fast the processor's clock is before it does anything: it reads the kernel's clock for
+/* Before it does anything, fio(1) measures the rate of the processor's clock: it reads the kernel's clock for
  * 50 x 1.28 ms (calibrate_cpu_clock() in gettime.c). In virtual time each read takes 256 ns, so that is
- * 255 000 of them, and 4 to 15 s. Here its first reads sleep, which takes virtual time alone. All clocks tell
- * the truth: time really passes. None of it is measured, for no job has begun.
+ * 255 000 reads, and 4 to 15 s of real time. This shim makes fio's first reads sleep, which takes only virtual
+ * time. All clocks stay correct: time really passes. None of it is measured, because no job has begun.
  *
- * And it begins on a whole second, so that the kernel's ticks and a platter that turns come to it
- * as they came in any other run, whatever was done before and however long that took.
+ * The shim also makes fio begin on a whole second, so that the kernel's ticks and a disk's rotation are at the
+ * same phase in every run, whatever was done before and however long that took.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,15 +24,15 @@ __attribute__((constructor)) static void begin_on_a_whole_second(void)
     struct timespec now;
     struct timespec second = {0, 0};
 
-    /* What starts fio, a shell or ip-netns(8), comes by here as well. */
+    /* The program that starts fio, a shell or ip-netns(8), loads this as well. */
     if (strcmp(program_invocation_short_name, "fio"))
         return;
     syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
     second.tv_sec = now.tv_sec + 1;
-    /* A sleep may end 50 us late otherwise, to save the processor wake-ups. */
+    /* Otherwise a sleep may end 50 us late, to save the processor wake-ups. */
     prctl(PR_SET_TIMERSLACK, 1);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &second, 0);
-    /* What fio starts has no time to lose. */
+    /* Programs that fio starts must not be delayed. */
     unsetenv("LD_PRELOAD");
 }
 

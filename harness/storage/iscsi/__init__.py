@@ -1,6 +1,6 @@
-"""The iSCSI parameters that a run may ask for (RFC 7143, section 13): their words, and what came of them.
+"""The iSCSI parameters that a run may ask for (RFC 7143, section 13): their names, and what was negotiated.
 
-Both ends are told; what they agree on is read back from the initiator's kernel, and has to be what was
+Both ends are configured. What they negotiate is read back from the initiator's kernel, and must be what was
 asked for.
 """
 
@@ -14,23 +14,25 @@ from harness.model.errors import RequirementError, UsageError
 from harness.model.units import parse_size, shown, unknown_name
 
 RECORDS = ("/etc/iscsi", "/var/lib/iscsi")
-"""Where open-iscsi keeps its configuration and, in Debian 13, its records of nodes, with their secrets."""
+"""The folders of open-iscsi's configuration and, in Debian 13, of its records of nodes, with their
+secrets."""
 
 
 def private_folders(role: str) -> tuple[str, ...]:
-    """What a run hides on a machine for its part (target, initiator): what it writes there is its own."""
+    """The folders that a run hides on a machine for its role (target, initiator), because it writes there."""
     return RECORDS if role == "initiator" else ()
 
 
 _LARGEST_BYTES = 2**24 - 1
-"""RFC 7143, sections 13.12 to 13.14: of every length."""
+"""RFC 7143, sections 13.12 to 13.14: the limit of every length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One key. ``node`` is open-iscsi's name of it (iscsid.conf), ``sysfs`` that of what was agreed on.
+    """One parameter. ``node`` is open-iscsi's name of it (iscsid.conf), ``sysfs`` that of the negotiated
+    value.
 
-    ``least`` and ``most`` bound a number; without them it is Yes or No.
+    ``least`` and ``most`` bound a number; without them the value is Yes or No.
     """
 
     node: str
@@ -39,7 +41,7 @@ class Key:
     most: int | None = None
 
     def value(self, text: str) -> str | None:
-        """``text`` as RFC 7143 writes it, sizes such as 64K in bytes; None if it is out of range."""
+        """``text`` as RFC 7143 writes it, with sizes such as 64K in bytes; None if it is out of range."""
         if self.most is None:
             word = text.capitalize()
             return word if word in ("Yes", "No") else None
@@ -70,7 +72,8 @@ KEYS = {
 
 
 def parse(words: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` for each parameter, in any case; UsageError for what is unknown or out of range."""
+    """``NAME=VALUE`` for each parameter, in upper or lower case; UsageError if it is unknown or out of
+    range."""
     names = {name.casefold(): name for name in KEYS}
     found: dict[str, str] = {}
     for word in words:
@@ -96,12 +99,12 @@ def parse(words: Sequence[str]) -> dict[str, str]:
 
 
 def require_agreed(asked: Mapping[str, str], negotiated: Mapping[str, str]) -> None:
-    """RequirementError if the two ends agreed on something else than was asked for."""
+    """RequirementError if the two ends agreed on anything other than what was asked for."""
     for name, value in asked.items():
         agreed = negotiated.get(KEYS[name].sysfs, "")
         wanted = {"Yes": "1", "No": "0"}.get(value, value)
         if agreed != wanted:
             raise RequirementError(
-                f"{name}={value} was asked for, but the two ends agreed on {agreed or 'nothing'}",
-                hint="leave it out, or ask for what both ends take",
+                f"expected {name}={value}, but the two ends agreed on {agreed or 'nothing'}",
+                hint="leave it out, or ask for a value that both ends accept",
             )

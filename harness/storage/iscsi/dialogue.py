@@ -10,7 +10,7 @@ from harness.analysis.theory import Burst, Direction, Wire, sent
 from harness.model import End
 
 BHS_BYTES = 48
-"""RFC 7143, section 11.2.1: the basic header segment of every PDU. There are no digests and no AHS here."""
+"""RFC 7143, section 11.2.1: the basic header segment of every PDU. The harness uses no digests and no AHS."""
 
 PAGE_BYTES = 4096
 """How much LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
@@ -33,7 +33,7 @@ class Dialogue:
 
     @staticmethod
     def needed(direction: Direction) -> tuple[str, ...]:
-        """The names of ``initiator.negotiated()`` that say all of it."""
+        """The names of ``initiator.negotiated()`` that determine the dialogue."""
         receiver = "max_recv_dlength" if direction == "read" else "max_xmit_dlength"
         return ("initial_r2t", "immediate_data", "first_burst_len", "max_burst_len", receiver)
 
@@ -61,7 +61,7 @@ class Dialogue:
         if direction == "read":
             answer: list[tuple[int, bool]] = []
             for length in _cut(block_bytes, min(self.max_recv_bytes, self.max_burst_bytes)):
-                # Data-In; the last one carries the status (section 11.7.3). The header, then page by page.
+                # Data-In; the last one carries the status (section 11.7.3). First the header, then the pages.
                 answer += [(BHS_BYTES, False), *((page, False) for page in paged(length))]
             return [
                 burst("initiator", [(BHS_BYTES, False)]),
@@ -95,7 +95,7 @@ def paged(length: int) -> Iterator[int]:
 
 
 def _pdu(data_bytes: int) -> list[tuple[int, bool]]:
-    """A PDU of open-iscsi: its header leaves alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
+    """A PDU of open-iscsi: its header is sent alone, its data as a whole (iscsi_sw_tcp_xmit_segment())."""
     return [(BHS_BYTES, False), *([(data_bytes, False)] if data_bytes else [])]
 
 

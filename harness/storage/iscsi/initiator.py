@@ -1,8 +1,8 @@
-"""The initiator side: open-iscsi (iscsid(8), iscsiadm(8)) and the disk that a session brings.
+"""The initiator's side: open-iscsi (iscsid(8), iscsiadm(8)) and the disk of a session.
 
-The initiator's netlink is not namespaced: sessions live in the first network namespace of a kernel.
-open-iscsi keeps its node records in ``iscsi.RECORDS``; the testbed has put a tmpfs there, so nothing of
-ours can survive (``harness.runs.inside``).
+The initiator's netlink has no namespaces: sessions live in the first network namespace of a kernel.
+open-iscsi keeps its node records in ``iscsi.RECORDS``. The testbed has put a tmpfs there, so nothing of the
+run's can survive (``harness.runs.inside``).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ NOT_REACHED = (4, 8)
 """iscsiadm(8), exit status: no connection to the portal, or none in time."""
 
 EXISTS = 15
-"""iscsiadm(8), exit status: such a record is there (ISCSI_ERR_SESS_EXISTS of include/iscsi_err.h)."""
+"""iscsiadm(8), exit status: such a record exists (ISCSI_ERR_SESS_EXISTS of include/iscsi_err.h)."""
 
 START_DEADLINE_S = 60.0
-"""For a unit that waits for others, the network's among them."""
+"""For a unit that waits for others, including the network's."""
 
 SESSION_PARAMETERS = (
     "initial_r2t",
@@ -67,7 +67,7 @@ QUEUE_PARAMETERS = ("device/queue_depth", "queue/scheduler", "queue/max_sectors_
 
 
 def configuration(chap_user: str, secret: str) -> str:
-    """iscsid.conf of a run: manual start, CHAP, and failures reported in seconds instead of minutes."""
+    """iscsid.conf of a run: manual start, CHAP, and failures reported after seconds instead of minutes."""
     return "\n".join(
         (
             "node.startup = manual",
@@ -88,10 +88,10 @@ def configuration(chap_user: str, secret: str) -> str:
 
 UNITS = ("iscsid.socket", "iscsid.service")
 BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
-"""For systemctl(1): systemd's own socket refuses who is in another process namespace, as agents are."""
+"""For systemctl(1): systemd's own socket refuses processes of another process namespace, such as agents."""
 
 STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
-"""systemctl(1) fails where systemd does not run (sd_booted(3)); or it is not there at all."""
+"""systemctl(1) fails if systemd does not run (sd_booted(3)); or it does not exist at all."""
 
 STOP = """
 export SYSTEMCTL_FORCE_BUS=1
@@ -100,15 +100,15 @@ for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit;
 systemctl stop --quiet "$@" || exit
 systemctl reset-failed --quiet "$@" || true
 """
-"""Not while there is a session: ours have ended by now, so it is somebody's who has come to need iscsid.
-Nor before udev has heard of our last disk, for which it would start the unit again."""
+"""Not while there is a session: the run's sessions have ended by now, so it is somebody else's who has come
+to need iscsid. Nor before udev has processed the run's last disk, for which it would start the unit again."""
 
 
 class IscsidService(msgspec.Struct, frozen=True):
-    """The machine's own iscsid, as systemd starts it, for a machine whose units were not active before.
+    """The machine's own iscsid, started by systemd, for a machine whose units were not active before.
 
-    Not a daemon of ours beside it: iscsiadm reaches the one behind iscsid.socket, and udev starts
-    iscsid.service as soon as there is a disk of iSCSI (70-open-iscsi.rules), which fails beside another.
+    Not a second daemon beside it: iscsiadm reaches the one behind iscsid.socket, and udev starts
+    iscsid.service as soon as there is an iSCSI disk (70-open-iscsi.rules), which fails beside another daemon.
     """
 
     unit: str
@@ -125,7 +125,8 @@ class IscsidService(msgspec.Struct, frozen=True):
 def iscsid(
     journal: Journal, host: Host, *, initiator_iqn: str, chap_user: str, secret: str, log: Path
 ) -> Iterator[None]:
-    """Have an iscsid answer: the machine's, which is left as it was found, or else one of the run's own."""
+    """Make sure that an iscsid answers: the machine's, which is left as it was found, or one of the run's
+    own."""
     host.write_secret(CONFIGURATION, configuration(chap_user, secret))
     host.write_secret(CONFIGURATION.with_name("initiatorname.iscsi"), f"InitiatorName={initiator_iqn}\n")
     with contextlib.ExitStack() as stack:
@@ -140,7 +141,7 @@ def iscsid(
 
 
 def _service(host: Host) -> IscsidService | None:
-    """The machine's iscsid and what of it is not active now; None if systemd does not know of it."""
+    """The machine's iscsid and the parts of it that are not active now; None if systemd does not know it."""
     said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
     units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
     states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
@@ -157,12 +158,12 @@ def _iscsid_answers(host: Host) -> bool:
 
 
 class IscsiSession(msgspec.Struct, frozen=True):
-    """A logged-in session to one portal of one target; its records go when it ends.
+    """A session that is logged in to one portal of one target; its records are removed when it ends.
 
-    Its own iface record names it: the iscsid that logs it in may be the machine's, which says the machine's
-    name where the record has none (``__session_create`` in open-iscsi's usr/initiator.c). CHAP and timeouts
-    come with the record as well. ``bound_to`` is the network interface that its connection may use alone;
-    None leaves that to the routing. ``parameters`` is what it asks for (``harness.storage.iscsi``).
+    Its own iface record names the initiator. The iscsid that logs in may be the machine's, which uses the
+    machine's name if the record has none (``__session_create`` in open-iscsi's usr/initiator.c). The record
+    also has CHAP and timeouts. ``bound_to`` is the only network interface that its connection may use; None
+    leaves that to the routing. ``parameters`` is what it asks for (``harness.storage.iscsi``).
     """
 
     iqn: str
@@ -178,7 +179,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
 
     @property
     def _interface(self) -> str:
-        """The name of the session's own iface record: no two sessions of a host have one portal."""
+        """The name of the session's own iface record: no two sessions of a host have the same portal."""
         return f"harness-{self.address}-{self.port}"
 
     def _node(self, host: Host, *words: str, check: bool = True) -> Completed:
@@ -188,7 +189,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
     def acquire(self, host: Host) -> None:
         iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
         made = host.run([*iface, "--op", "new"], check=False)
-        if made.status != EXISTS:  # left where an earlier cell's session could not be ended in time
+        if made.status != EXISTS:  # left if an earlier cell's session could not be ended in time
             made.require_success()
         host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
         if self.bound_to:
@@ -198,7 +199,7 @@ class IscsiSession(msgspec.Struct, frozen=True):
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
         done = self._node(host, "--login", check=False)
         if done.status in NOT_REACHED:
-            raise NoAnswer(f"expected an answer of the portal {self._portal} within {LOGIN_S} s, none came")
+            raise NoAnswer(f"expected the portal {self._portal} to answer within {LOGIN_S} s, but it did not")
         done.require_success()
 
     def undo(self) -> tuple[Step, ...]:
@@ -223,7 +224,7 @@ def find_session(host: Host, iqn: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteDisk:
-    """The block device of a session, as found through sysfs: never by assuming a name."""
+    """The block device of a session, found through sysfs: its name is never assumed."""
 
     host: Host
     session: str
@@ -232,10 +233,10 @@ class RemoteDisk:
     serial: str
 
     def check(self) -> None:
-        """Make sure, just before a job, that the device still is what was logged in to.
+        """Check, just before a job, that the device still is what was logged in to.
 
-        Raises CellInvalid if the session is gone or not LOGGED_IN, another disk has taken the name, or
-        something (multipath, LVM, md) has taken hold of it.
+        Raises CellInvalid if the session is gone or not LOGGED_IN, if another disk has taken the name, or if
+        something (multipath, LVM, md) holds the device.
         """
         state, disk_serial, here = self.host.read_files(
             [
@@ -246,23 +247,23 @@ class RemoteDisk:
         )
         if state.strip() != "LOGGED_IN" or not here:
             raise CellInvalid(
-                f"{self.session} was expected to be logged in with {self.device}, "
-                f"but is {state.strip() or 'gone'}"
+                f"expected {self.session} to be logged in with {self.device}, "
+                f"found it {state.strip() or 'gone'}"
             )
         if self.serial not in disk_serial:
-            raise CellInvalid(f"{self.device} was expected to be the disk {self.serial}, but is another")
+            raise CellInvalid(f"expected {self.device} to be the disk {self.serial}, found another")
         holders = self.host.run(["ls", f"{self.sysfs}/holders"]).stdout.split()
         if holders:
             raise CellInvalid(
-                f"{self.device} was expected to be free, but is held by {', '.join(holders)}",
+                f"expected {self.device} to be free, but {', '.join(holders)} holds it",
                 hint="keep multipathd and LVM away from disks with vendor LIO-ORG",
             )
 
 
 def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
-    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial.
+    """Wait until the kernel has made LUN 0 of the session a disk, and identify it by its serial number.
 
-    CommandFailed if it does not, or the session is not the one that was asked for.
+    CommandFailed if it does not, or if the session is not the one that was asked for.
     """
     name = find_session(host, session.iqn)
     if name is None:
@@ -270,9 +271,9 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
     (said,) = host.read_files([f"/sys/class/iscsi_session/{name}/initiatorname"])
     if said.strip() != session.initiator_iqn:
         raise CommandFailed(
-            f"{name} was expected to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
+            f"expected {name} to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
         )
-    # The name ends in :0 for LUN 0; an unmatched pattern stays as it is, hence the test.
+    # The name ends in :0 for LUN 0. An unmatched pattern stays as it is, hence the test.
     script = (
         'for disk in /sys/class/iscsi_session/"$1"/device/target*/*:0/block/*; do '
         'test -e "$disk/size" && echo "$disk"; done'
@@ -295,7 +296,7 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
 
 
 def negotiated(disk: RemoteDisk) -> dict[str, str]:
-    """What the two ends agreed on (RFC 7143, section 13), read back from sysfs, and the disk's queue."""
+    """What the two ends negotiated (RFC 7143, section 13), read back from sysfs, and the disk's queue."""
     number = disk.session.removeprefix("session")
     names = {
         **{name: f"/sys/class/iscsi_session/{disk.session}/{name}" for name in SESSION_PARAMETERS},

@@ -1,8 +1,8 @@
-"""The target side: what is exported (a backstore of LIO) and how (an iSCSI target of LIO).
+"""The target's side: what is exported (a backstore of LIO) and how (an iSCSI target of LIO).
 
-Both are made by ``programs/lio.py``, a small program on rtslib-fb that runs on the target
-host under the distribution's Python: nothing of ours has to be installed there. Never ``clearconfig``,
-never ``saveconfig``: only objects whose names carry the run's id are made and removed.
+``programs/lio.py`` makes both, a small program on rtslib-fb that runs on the target host under the
+distribution's Python. So nothing of the harness has to be installed there. It never uses ``clearconfig`` or
+``saveconfig``: it only makes and removes objects whose names have the run's id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.storage import configfs
 
 MODULES = ("target_core_mod", "iscsi_target_mod")
 FILE_MODULES, BLOCK_MODULES = ("target_core_file",), ("target_core_iblock",)
-"""What a backstore needs beside these, by what it is made of."""
+"""The further modules of a backstore made of a file or of a block device."""
 
 LEAVES = (
     Leftover(
@@ -38,14 +38,13 @@ PORT = 3260
 def iqn(tag: str, name: str) -> str:
     """An iSCSI qualified name (RFC 7143, section 4.2.7.4) of the harness, in lower case.
 
-    Names of links may have an underscore, names of targets not (section 4.2.7.2; rtslib
-    refuses it).
+    Names of links may have an underscore, names of targets may not (section 4.2.7.2; rtslib refuses it).
     """
     return f"iqn.2026-11.net.storage-harness:{tag}.{name.replace('_', '-')}"
 
 
 def _lio(do: str, **request: object) -> Step:
-    """A request that rtslib carries out; secrets travel on standard input only."""
+    """A request that rtslib carries out; secrets are passed only on standard input."""
     text = msgspec.json.encode({"do": do, **request}).decode()
     return Step((programs.PYTHON, "-c", programs.source(__package__, "lio")), input=text)
 
@@ -58,16 +57,16 @@ def _ask(host: Host, step: Step) -> None:
 
 
 def mount_configfs(host: Host) -> None:
-    """Where LIO is set up. rtslib says what is wrong if it cannot be."""
+    """LIO is configured there. If it cannot be mounted, rtslib reports why."""
     configfs.mount(host, "target")
 
 
 class DiscoveryLogin(msgspec.Struct, frozen=True):
-    """Discovery asks for CHAP, with this name, as a session does.
+    """Discovery asks for CHAP with this name, as a session does.
 
-    LIO has one such setting for all targets of a machine: where that is somebody else's to say, because the
-    machine has other targets or discovery has a login, it is left as it is. What is discovered of the
-    harness's targets does not depend on it (``IscsiTarget``).
+    LIO has one such setting for all targets of a machine. If the machine has other targets or a discovery
+    login, the setting is somebody else's, and is left as it is. What discovery shows of the harness's targets
+    does not depend on it (``IscsiTarget``).
     """
 
     name: str
@@ -86,7 +85,7 @@ class DiscoveryLogin(msgspec.Struct, frozen=True):
 class Backstore(msgspec.Struct, frozen=True):
     """An LIO storage object: iblock for a block device, fileio (write-through) for a file.
 
-    ``serial`` becomes the unit serial number (SPC-4, page 80h) by which the initiator knows the disk.
+    ``serial`` becomes the unit serial number (SPC-4, page 80h), by which the initiator identifies the disk.
     """
 
     name: str
@@ -105,9 +104,9 @@ class Backstore(msgspec.Struct, frozen=True):
 class IscsiTarget(msgspec.Struct, frozen=True):
     """One target with one portal, one LUN and an ACL for one initiator; demo mode is off.
 
-    Discovery tells of it to that initiator alone.
+    Discovery shows it to that initiator alone.
 
-    ``parameters`` are the target's side of what is negotiated (``harness.storage.iscsi``), others stay LIO's.
+    ``parameters`` are the target's side of the negotiation (``harness.storage.iscsi``); others stay LIO's.
     CHAP (RFC 7143, section 12.1) is on. With ``read_only`` the initiator cannot write to the LUN.
     """
 

@@ -88,7 +88,8 @@ class IscsiSides:
         return f"IscsiSides({self.sides.tag!r})"  # without the secret
 
     def initiator_iqn(self, number: int) -> str:
-        """Not to be guessed: LIO serves one login of known names at a time, however long that takes."""
+        """A name that nobody can guess: LIO serves one login of known names at a time, however long it
+        takes."""
         return iqn(self.sides.tag, f"{self.sides.initiators[number].name}.{self.nonce}")
 
     @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """A hard disk: memory that answers as late as an arm, a platter and a head would let it.
 
-This file runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
+This program runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
 the harness. It is an NBD server (the protocol is doc/proto.md of NetworkBlockDevice/nbd) on one end of a
-socket pair whose other end it gives to the kernel's /dev/nbd0. Its one argument is JSON: ``size_bytes``, and
+socket pair; it gives the other end to the kernel's /dev/nbd0. Its one argument is JSON: ``size_bytes``, and
 the fields of ``harness.model.MovingParts``. Times are those of the monotonic clock, so it keeps virtual time.
 """
 
@@ -34,7 +34,7 @@ SECOND_NS = 10**9
 
 @dataclass(kw_only=True)
 class Mechanics:
-    """Where the arm and the platter are, and when they have done what is asked of them."""
+    """The positions of arm and platter, and when they have done what is asked of them."""
 
     rpm: int
     rate_bytes_s: int
@@ -47,15 +47,15 @@ class Mechanics:
     _passed_ns: int = 0
 
     def done_ns(self, now_ns: int, offset: int, length: int) -> int:
-        """When a command that comes at ``now_ns`` is done; they are carried out one after another.
+        """When a command that comes at ``now_ns`` is done; commands are carried out one after another.
 
-        What begins where the last one ended is under the head or in the disk's buffer already: it waits
-        for the command and for the medium, whichever is later. Everything else waits for the arm to get to
-        the track and for the platter to bring the first byte round.
+        What begins where the last command ended is already under the head or in the disk's buffer. It waits
+        for the command and for the medium, whichever is later. Everything else waits for the arm to reach the
+        track and for the platter to bring the first byte round.
         """
         begin_ns = now_ns + round(self.command_us * 1000)
         if offset == self._position:
-            # The medium has gone on in the meantime, as far as the buffer had room.
+            # The platter has gone on in the meantime, as far as the buffer had room.
             ahead_ns = self.read_ahead_bytes * SECOND_NS // self.rate_bytes_s
             self._passed_ns = max(self._passed_ns, now_ns - ahead_ns)
         else:
@@ -66,10 +66,11 @@ class Mechanics:
         return max(begin_ns, self._passed_ns)
 
     def seek_ns(self, distance: int) -> int:
-        """How long the arm takes over a distance in bytes: a settling time, and the root of the way.
+        """How long the arm takes over a distance in bytes: a settling time, plus the square root of the
+        distance.
 
-        15/8 makes ``average_seek_us`` the mean over all pairs of places on the disk, as data sheets mean it:
-        the mean root of a uniform random distance is 8/15 of that of the longest.
+        15/8 makes ``average_seek_us`` the mean over all pairs of places on the disk, as in data sheets: the
+        mean square root of a uniform random distance is 8/15 of that of the longest.
         """
         if distance < self._track_bytes:
             return 0
@@ -87,8 +88,8 @@ class Mechanics:
     def _until_below_ns(self, offset: int, now_ns: int) -> int:
         """How long until a byte passes below the head.
 
-        Counted in turns since the clock's zero and not in turns of whole nanoseconds: those of 7200 rpm
-        would make 120.0000048 a second, and each second would find the platter in another place.
+        Counted in turns since the clock's zero, not in turns of whole nanoseconds: at 7200 rpm those would
+        make 120.0000048 turns a second, and each second would find the platter in another position.
         """
         after_index_ns = offset % self._track_bytes * SECOND_NS // self.rate_bytes_s
         return (after_index_ns - now_ns) * self.rpm % (60 * SECOND_NS) // self.rpm
@@ -120,18 +121,18 @@ def serve(connection: socket.socket, store: memoryview, mechanics: Mechanics) ->
 
 
 def main(request: dict[str, int]) -> None:
-    # A sleep may end 50 us late otherwise, to save the processor wake-ups (prctl(2)).
+    # Otherwise a sleep may end 50 us late, to save the processor wake-ups (prctl(2)).
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     store = memoryview(bytearray(request.pop("size_bytes")))
     ours, kernels = socket.socketpair()
     for end in (ours, kernels):
-        # Room for the largest command, so that neither side has to wait for the other in the middle of one.
+        # Room for the largest command, so that neither side waits for the other in the middle of one.
         end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SOCKET_BYTES)
     device = os.open(DEVICE, os.O_RDWR)
     fcntl.ioctl(device, SET_BLKSIZE, BLOCK_BYTES)
     fcntl.ioctl(device, SET_SIZE_BLOCKS, len(store) // BLOCK_BYTES)
     fcntl.ioctl(device, SET_SOCK, kernels.fileno())
-    # It returns when the kernel has done with the device.
+    # It returns when the kernel is done with the device.
     threading.Thread(target=fcntl.ioctl, args=(device, DO_IT), daemon=True).start()
     serve(ours, store, Mechanics(**request))
 

@@ -1,7 +1,7 @@
-"""Looks at a block device and all that lies on it, on the host that owns it: ``survey.py PATH``.
+"""Examines a block device and all that lies on it, on the host that owns it: ``survey.py PATH``.
 
-This file runs by itself under the distribution's Python, perhaps on another machine: it imports nothing
-of the harness. It only gathers, as JSON; what a fact means is decided in ``guard.py``.
+This program runs by itself under the distribution's Python, perhaps on another machine: it imports nothing of
+the harness. It only gathers facts, as JSON; ``guard.py`` decides what they mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def _text(path: Path) -> str:
-    """A file of procfs or sysfs, "" if it is not there or not for us."""
+    """A file of procfs or sysfs, "" if it does not exist or is not readable."""
     try:
         return path.read_bytes().replace(b"\0", b"").decode("utf-8", "replace").strip()
     except OSError:
@@ -43,7 +43,7 @@ def _number(path: str) -> str:
 
 
 def _unescaped(field: str) -> str:
-    r"""A field of proc(5) where blanks are \040."""
+    r"""A field of proc(5), which writes a blank as \040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
@@ -57,14 +57,14 @@ def _mounts(processes: list[str]) -> dict[str, dict[str, str]]:
             root = (folder / "root").stat()
             view = ((folder / "ns/mnt").readlink(), root.st_dev, root.st_ino)
         except OSError:
-            continue  # it has ended, or is not for us
+            continue  # it has ended, or is not readable
         if view in views:
             continue
         views.add(view)
         for line in _text(folder / "mountinfo").splitlines():
             mount, _, rest = line.partition(" - ")
             number, _, point = mount.split(" ")[2:5]
-            if number.startswith("0:"):  # btrfs and its like have numbers of their own
+            if number.startswith("0:"):  # btrfs and similar file systems have numbers of their own
                 number = _number(_unescaped(rest.split(" ")[1]))
             seen_by = "" if process == "self" else process
             found.setdefault(number, {}).setdefault(_unescaped(point), seen_by)
@@ -72,14 +72,14 @@ def _mounts(processes: list[str]) -> dict[str, dict[str, str]]:
 
 
 def _writers(processes: list[str]) -> dict[str, dict[str, str]]:
-    """Number of a device → process → its name, where it has the device open for writing."""
+    """Number of a device → process → its name, if it has the device open for writing."""
     found: dict[str, dict[str, str]] = {}
     for process in processes:
         folder = Path("/proc", process)
         for descriptor in _names(folder / "fd"):
             link = folder / "fd" / descriptor
             try:
-                # The name comes first: to look at a file of a dead network file system could hang.
+                # The name comes first: to access a file of a dead network file system could hang.
                 number = _number(str(link)) if str(link.readlink()).startswith("/dev/") else ""
             except OSError:
                 continue
@@ -96,7 +96,7 @@ def _related(number: str, via: str, loops: dict[str, list[str]]) -> list[tuple[s
     related = []
     if partition and via in ("", "backing"):
         related.append(("disk", _text(folder.parent / "dev")))
-    # Unlike the device mapper and md, a loop device shares what is behind it with whoever has it too.
+    # Unlike the device mapper and md, a loop device shares its file with others that use the file.
     if file := _text(folder / "loop/backing_file"):
         related.append(("backing", _number(file)))
     wwid = _text(folder / "device/wwid") or _text(folder / "wwid")
@@ -124,7 +124,7 @@ def _serial(disk: Path) -> str:
 
 
 def _block(number: str, via: str, below: str) -> dict[str, Any]:
-    """What sysfs says of one device, and whether it can be had exclusively."""
+    """What sysfs reports of one device, and whether it can be opened exclusively."""
     folder = Path("/sys/dev/block", number).resolve()
     disk = folder.parent if (folder / "partition").exists() else folder
     event = dict(line.partition("=")[::2] for line in _text(folder / "uevent").splitlines())
@@ -135,7 +135,7 @@ def _block(number: str, via: str, below: str) -> dict[str, Any]:
         problem = f"{node}, its node, is missing or leads to another device"
     elif via in ("", "partition", "backing"):
         try:
-            # open(2): without O_CREAT, O_EXCL fails with EBUSY where the device is in use by the system.
+            # open(2): without O_CREAT, O_EXCL fails with EBUSY if the system uses the device.
             os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError as error:
             busy = error.errno == errno.EBUSY
@@ -182,7 +182,7 @@ def survey(path: str) -> dict[str, Any]:
     exports: dict[str, list[str]] = {}
     for attribute in Path("/sys/kernel/config/target/core").glob("*/*/udev_path"):
         exports.setdefault(_number(_text(attribute)), []).append("/".join(attribute.parts[-3:-1]))
-    # nvmet takes a device without having it to itself, so no other look tells that it is exported.
+    # nvmet does not open a device exclusively, so nothing else shows that it is exported.
     subsystems: dict[str, list[str]] = {}
     for attribute in Path("/sys/kernel/config/nvmet/subsystems").glob("*/namespaces/*/device_path"):
         if _text(attribute.with_name("enable")) == "1":

@@ -1,10 +1,10 @@
-"""The lab: a user-mode kernel, a real one that runs as an ordinary process of the user's.
+"""The lab: user-mode Linux, a real kernel that runs as an ordinary process of the user's.
 
-It is Debian's package user-mode-linux, or one of our own (``harness.testbeds.lab.kernel``).
+Its kernel is Debian's package user-mode-linux, or the lab's own (``harness.testbeds.lab.kernel``).
 
-It boots with the machine's own root file system read-only under a tmpfs overlay, so every program of
-the machine is there, and nothing of the machine can be changed but one results folder: the machine's kernel
-sees to that (``programs/confine.py``), whatever root does in the lab. It needs no root.
+It boots with the machine's own root file system, read-only under a tmpfs overlay. So every program of the
+machine is there, and nothing of the machine can be changed except one results folder. The machine's kernel
+enforces that (``programs/confine.py``), whatever root does in the lab. It needs no root.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ HERE = Path(__file__).parent
 CONFINE = programs.path(__package__, "confine.py")
 EXIT_MARK = "harness-lab-exit "
 BEGIN_MARK = b"harness-lab-begins\n"
-"""What the first of several kernels says on its console when it has reached the others."""
+"""What the first of several kernels prints on its console when it has reached the others."""
 
 PANIC = re.compile("^Kernel panic.*$", re.MULTILINE)
-"""What a kernel says when it gives up. Below it come registers and a stack, which tell a user nothing."""
+"""What a kernel prints when it gives up. Registers and a stack follow, which tell a user nothing."""
 
 MOST_INITIATORS = 16
-"""A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each takes 45 of the target's."""
+"""A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each initiator takes 45 of the
+target's."""
 
 PEERS_DEADLINE_S = 60.0
 MIB = 1 << 20
@@ -56,14 +57,14 @@ SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
 """Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
 
 HIDDEN = ("/run", "/dev", "/proc", "/sys")
-"""Folders of the machine that the lab has its own of."""
+"""Folders of the machine that the lab replaces with its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
     """A user-mode kernel: its program, the folder of its modules, and words for its command line.
 
-    ``sets_any_xstate``: it runs on processors with AMX as it is, without ``xstate.c``.
+    ``sets_any_xstate``: it runs on processors with AMX without ``xstate.c``.
     """
 
     binary: Path
@@ -77,7 +78,7 @@ def debian_kernel() -> Kernel:
     binary = shutil.which(KERNEL)
     if binary is None or not MODULES.is_dir():
         raise RequirementError(
-            "the lab's kernel, linux.uml of the package user-mode-linux, was needed and is not installed",
+            "expected the lab's kernel, linux.uml of the package user-mode-linux, but it is not installed",
             hint="`harness doctor` lists all that is missing and the command that installs it",
         )
     return Kernel(binary=Path(binary), modules=MODULES, options=(f"initcall_blacklist={SLOW_INITIALISERS}",))
@@ -87,7 +88,7 @@ def debian_kernel() -> Kernel:
 class Lab:
     """A booted lab. Its console's output (kernel and command) is appended to ``console`` as it comes.
 
-    What it says begins at byte ``begin`` of the file.
+    Its output begins at byte ``begin`` of the file.
     """
 
     process: subprocess.Popen[bytes]
@@ -95,15 +96,15 @@ class Lab:
     begin: int = 0
 
     def said(self) -> bytes:
-        """What it has said so far."""
+        """Its output so far."""
         return self.console.read_bytes()[self.begin :]
 
     def last_words(self) -> str:
-        """The last of what it has said, for an error message."""
+        """The end of its output, for an error message."""
         return last_words(self.console, self.begin)
 
     def exit_status(self) -> int | None:
-        """The status of the command, or None if the lab ended without telling (a crash, a kill)."""
+        """The status of the command, or None if the lab ended without reporting one (a crash, a kill)."""
         for line in reversed(self.said().decode("utf-8", "replace").splitlines()):
             if line.startswith(EXIT_MARK):
                 return int(line.removeprefix(EXIT_MARK))
@@ -111,7 +112,8 @@ class Lab:
 
 
 def last_words(console: Path, begin: int = 0) -> str:
-    """The last lines on a console from byte ``begin`` on: if its kernel panicked, up to where it says so."""
+    """The last lines on a console from byte ``begin`` on; if its kernel panicked, only up to the panic's
+    line."""
     said = console.read_bytes()[begin:] if console.exists() else b""
     text = said.decode("utf-8", "replace")
     panic = PANIC.search(text)
@@ -137,10 +139,10 @@ MEMORY_FOLDERS = ("/dev/shm", *DISK_FOLDERS)  # noqa: S108
 
 
 def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
-    """The first folder with ``size_bytes`` free that allows execution; $TMPDIR goes before all others.
+    """The first folder with ``size_bytes`` free that allows execution; $TMPDIR comes first.
 
-    The lab's memory is a file that is mapped with PROT_EXEC. A container's /dev/shm is often 64 MB,
-    which would end in SIGBUS, or noexec, which ends at once.
+    The lab's memory is a file that is mapped with PROT_EXEC. A container's /dev/shm often has only 64 MB,
+    which would end in SIGBUS, or is noexec, which ends at once.
     """
     asked = os.environ.get("TMPDIR")
     tried = []
@@ -173,14 +175,14 @@ def needs_xstate_shim() -> bool:
 
 
 def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
-    """A wrapper under which a SIGKILL of any process ends all: the lab's processes never outlive it.
+    """A wrapper under which a SIGKILL of any process ends all of them: the lab's processes never outlive it.
 
-    Without it they would go on natively on the machine. The death of the harness is noticed too. With
-    ``writable`` they can write to these folders of the machine alone, and gain no rights there.
+    Without it they would go on as processes of the machine. It also ends them when the harness dies. With
+    ``writable``, they can write only to these folders of the machine, and gain no rights there.
     """
     spaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--ipc"]
     mapped = ["--user", "--map-root-user", *spaces]
-    # A container's root may lack the right to make namespaces, and have it like anybody in one of its own.
+    # A container's root may not be allowed to make namespaces, but in a user namespace of its own it is.
     ways = [spaces, mapped] if os.geteuid() == 0 else [mapped]
     inner = [] if writable is None else [sys.executable, "-I", "-S", str(CONFINE), *map(str, writable), "--"]
     for way in ways:
@@ -190,25 +192,24 @@ def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
     else:
         if tried.stderr.startswith(f"{CONFINE.stem}: "):
             raise RequirementError(
-                "the lab is confined by this machine's kernel, which was expected to be Linux 5.12 or later, "
-                f"but {tried.stderr.strip()}",
-                hint="`uname -r` tells the kernel; a container may forbid what the lab needs by a profile",
+                f"expected Linux 5.12 or later to confine the lab with: {tried.stderr.strip()}",
+                hint="`uname -r` shows the kernel; a container's profile may forbid what the lab needs",
             )
         raise RequirementError(
-            "the lab needs user namespaces, so that nothing of it can outlive it, and this machine "
-            "does not allow them to ordinary users",
+            "the lab needs user namespaces, so that nothing of it can outlive it, but this machine does not "
+            "allow them to ordinary users",
             hint="as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000 "
             "(and, on Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0)",
         )
-    # The shell is process 1 of the namespace. The kernel must not be: a panic ends it by signals that
-    # process 1 does not take, and it would spin for ever. hostfs keeps each file open whose inode it caches
-    # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and nothing can be started any more.
+    # The shell is process 1 of the namespace. The kernel must not be: it ends a panic with signals that
+    # process 1 ignores, and would spin for ever. hostfs keeps a file open for each inode that it caches
+    # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and then nothing can be started any more.
     script = 'ulimit -S -n "$(ulimit -H -n)"; "$@"; exit $?'
     return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, *inner, "sh", "-c", script, "sh"]
 
 
 def require_visible(path: Path, what: str) -> None:
-    """Refuse a path that the lab cannot see, because it has a folder of its own in that place."""
+    """Refuse a path that the lab cannot see, because the lab has a folder of its own in that place."""
     for hidden in HIDDEN:
         if path.is_relative_to(hidden) or path.resolve().is_relative_to(hidden):
             raise RequirementError(
@@ -227,10 +228,10 @@ def boot(
     storage_bytes: int = 0,
     kernel: Kernel | None = None,
 ) -> Iterator[Lab]:
-    """Boot the lab, run ``command`` in it as root, and halt; leaving the context ends it in any case.
+    """Boot the lab, run ``command`` in it as root, and halt. Leaving the context ends it in any case.
 
-    ``results`` (a folder of the machine) is /run/results in the lab, and the one place it can write to.
-    ``kernel`` is Debian's, unless another is given.
+    ``results`` (a folder of the machine) is /run/results in the lab, and the only place that it can write to.
+    ``kernel`` is Debian's by default.
     """
     memory_bytes = _memory(storage_bytes)
     with _workshop(journal, kernel or debian_kernel(), memory_bytes) as workshop:
@@ -255,12 +256,12 @@ def boot_apart(
 ) -> Iterator[Lab]:
     """Boot a kernel for the target and one for each initiator, and run ``command`` in the first initiator's.
 
-    It starts once ``ssh target`` works there, and so do ``ssh initiator2`` and on; when it ends, all ends.
-    The first initiator's ``trunk_name(0)`` leads to the target's ``trunk_name(0)``, the second's to its
-    ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and ``console`` are the
-    first initiator's; beside ``console.log`` there is a ``console-target.log`` for the target's, and so on.
-    The storage's memory is the target's, ``kernel`` as for ``boot``. Raises TestbedError if one does not
-    come up.
+    The command starts once ``ssh target``, ``ssh initiator2`` and so on work there. When it ends, everything
+    ends. The first initiator's ``trunk_name(0)`` is connected to the target's ``trunk_name(0)``, the second's
+    to the target's ``trunk_name(1)``, and so on, with packets of up to ``mtu_bytes``. ``results`` and
+    ``console`` are the first initiator's; beside ``console.log`` there is a ``console-target.log`` for the
+    target's, and so on. The storage's memory is the target's; ``kernel`` is as for ``boot``. TestbedError if
+    a kernel does not come up.
     """
     management.require_ssh()
     target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
@@ -303,9 +304,9 @@ def boot_apart(
 
 @contextlib.contextmanager
 def _trunks(initiators: Sequence[str]) -> Iterator[dict[str, list[socket.socket]]]:
-    """A wire from the target to each initiator: the ends that each of the kernels has, by its name."""
+    """A wire from the target to each initiator; yields the ends that each kernel has, by its name."""
     with contextlib.ExitStack() as stack:
-        # Kept open here as well: a kernel whose peer hangs up does nothing any more but to notice it.
+        # Kept open here as well: a kernel whose peer hangs up does nothing any more except notice that.
         trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in initiators]
         for end in itertools.chain(*trunks):
             stack.enter_context(end)
@@ -327,7 +328,7 @@ def _await_peers(kernels: dict[str, Lab], first: str) -> Lab:
             what = f"the kernel of {ended[0]} ended" if ended else f"{PEERS_DEADLINE_S:g} s passed"
             words = "; ".join(f"{name}: {kernel.last_words()}" for name, kernel in kernels.items())
             raise TestbedError(
-                f"{what} before all kernels could be reached over ssh; their consoles say: {words}"
+                f"{what} before all kernels could be reached over ssh; their consoles end with: {words}"
             )
         time.sleep(0.05)
     return replace(lab, begin=lab.begin + said.index(BEGIN_MARK) + len(BEGIN_MARK))
@@ -335,7 +336,7 @@ def _await_peers(kernels: dict[str, Lab], first: str) -> Lab:
 
 @dataclass(frozen=True, kw_only=True)
 class _Workshop:
-    """Where kernels are made ready: a private folder, one for their memory, and how they are wrapped."""
+    """Where kernels are prepared: a private folder, one for their memory, and the wrapper around them."""
 
     kernel: Kernel
     folder: Path
@@ -359,28 +360,29 @@ class _Workshop:
         trunks: Sequence[int] = (),
         mtu_bytes: int = 0,
     ) -> Iterator[Lab]:
-        """Boot the kernel whose settings are in ``folder``, its network interfaces on sockets ``trunks``."""
+        """Boot the kernel whose settings are in ``folder``, with its network interfaces on sockets
+        ``trunks``."""
         writable = [folder, self.memory_folder, *([] if results is None else [results.resolve()])]
         wire = f"transport=fd,depth=128,mtu={mtu_bytes}"
         begin = console.stat().st_size if console.exists() else 0
         argv = [
             *sandbox(writable),
             *self.environment,
-            # Unpinned, the kernel's helper threads and its processes chase each other over the cores,
-            # and runs swing by a factor of two.
+            # Unpinned, the kernel's helper threads and its processes chase each other over the cores, and
+            # runs differ by a factor of two.
             *("taskset", "-c", str(core)),
             str(self.kernel.binary),
             f"mem={memory_bytes // MIB}M",
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
             *(f"uml_dir={folder}/", "umid=lab", *self.kernel.options),
             *(f"{management.trunk_name(vec)}:{wire},fd={fd}" for vec, fd in enumerate(trunks)),
-            # Under a mapped root user the setuid bit of mount(8) gives it to nobody, unless privileges
-            # cannot be gained at all.
+            # Under a mapped root user, the setuid bit of mount(8) would give it to nobody, unless no
+            # privileges can be gained at all.
             *("con=null", "con0=null,fd:1", "init=/usr/bin/setpriv", "--", "--no-new-privs"),
             *("/bin/sh", f"{folder}/init.sh", str(folder)),
         ]
         env = {"TMPDIR": str(self.memory_folder)}
-        # The console has to be a pipe: the kernel cannot poll a regular file.
+        # The console must be a pipe: the kernel cannot poll a regular file.
         with runner.piped(argv, output=console, env=env, pass_fds=trunks) as process:
             yield Lab(process=process, console=console, begin=begin)
 
@@ -389,7 +391,7 @@ class _Workshop:
 def _workshop(
     journal: Journal, kernel: Kernel, memory_bytes: int, *, are_joined: bool = False
 ) -> Iterator[_Workshop]:
-    """Make ready for kernels with ``memory_bytes`` together; those that are joined wait for each other."""
+    """Prepare for kernels with ``memory_bytes`` together; kernels that are connected wait for each other."""
     machine = NamespaceHost(name="machine")
     # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
     scratch, memory = (
@@ -404,7 +406,7 @@ def _workshop(
             library = folder / "shims.so"
             sources = [str(HERE / shim) for shim in shims]
             runner.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), *sources, "-ldl"])
-            # For the kernel alone: setpriv and unshare are better off without.
+            # Only for the kernel: setpriv and unshare do better without.
             environment = ("env", f"LD_PRELOAD={library}")
         yield _Workshop(
             kernel=kernel,
@@ -434,7 +436,7 @@ def _write_settings(
         "PEERS": " ".join(peers),
     }
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
-    # Names of files are bytes, and may be any.
+    # File names are bytes, and may be any.
     (folder / "settings").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 

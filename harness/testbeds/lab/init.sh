@@ -6,10 +6,10 @@
 #   STATE     the folder itself
 #   NAME      the kernel's host name
 #   COMMAND   what to run, as one shell line
-#   PEERS     kernels that have to answer over ssh before that, or empty
+#   PEERS     kernels that must answer over ssh before that, or empty
 # The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh.
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
-# every path writable in here and none on the machine.
+# every path writable in the lab and none on the machine.
 set -eu
 # The console is a terminal, which would put a carriage return before each newline.
 stty -opost 2>/dev/null || true
@@ -18,8 +18,8 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 mount -n -t proc proc /proc
 mount -n -t sysfs sys /sys
-# /mnt, because it exists everywhere and nothing that we need lives there. Always -n: mount(8) has nowhere
-# to note its options down while /run is the machine's.
+# /mnt, because it exists everywhere and nothing needed is there. Always -n: mount(8) has nowhere to note its
+# options while /run is the machine's.
 mount -n -t tmpfs -o size=90% tmpfs /mnt
 mkdir -p /mnt/modules/lib /mnt/upper /mnt/work /mnt/root
 ln -s "$MODULES" /mnt/modules/lib/modules
@@ -34,11 +34,11 @@ mkdir -p $root/dev/shm $root/lib/modules
 mount -n -t tmpfs tmpfs $root/dev/shm
 mount -n -t tmpfs -o mode=755 tmpfs $root/run
 mkdir -p $root/run/results $root/run/lock $root/run/home
-# LIO keeps persistent reservations in the first of these that is there, and refuses them without `pr`.
+# LIO keeps persistent reservations in the first of these that exists, and refuses them without `pr`.
 if [ -d $root/etc/target ]; then mkdir -p $root/etc/target/pr; fi
 mkdir -p $root/var/target/pr
 if [ -n "$RESULTS" ]; then
-    # Through a link without blanks or commas, which mount options could not carry. By mount(2): libmount 2.39
+    # Through a symbolic link without blanks or commas, which mount options cannot contain. By mount(2): libmount 2.39
     # and later would use fsconfig(2), where hostfs since Linux 6.11 takes no folder without a keyword, and
     # earlier ones know no keyword.
     LIBMOUNT_FORCE_MOUNT2=always mount -n -t hostfs none $root/run/results -o "$STATE/results"
@@ -64,7 +64,7 @@ export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND PEERS
 exec chroot $root /bin/sh -c '
 cd /
 for peer in $PEERS; do
-    # Whoever booted us has a deadline.
+    # The process that booted this kernel has a deadline.
     until ssh -o ConnectTimeout=2 "$peer" true; do sleep 0.1; done
 done
 [ -z "$PEERS" ] || printf "\nharness-lab-begins\n"

@@ -1,7 +1,7 @@
-"""The lab's own kernel: made from Debian's source of Linux with ``kernel.config``, as an ordinary user.
+"""The lab's own kernel: built from Debian's source of Linux with ``kernel.config``, by an ordinary user.
 
-Debian's user-mode kernel has no 802.11, no null_blk and no virtual time. This one is kept in the user's
-cache folder under a key of all that went into it, so it is built once, and never taken for another.
+Debian's user-mode kernel has no 802.11, no null_blk and no virtual time. This one is kept in the user's cache
+folder, under a key of everything that went into it. So it is built once, and never mistaken for another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
 
 TIMESTAMP = "Thu Jan  1 00:00:00 UTC 1970"
-"""When every kernel was built, by its own account: a true date would make each another."""
+"""The build date of every kernel: a true date would make each kernel different."""
 
 ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -36,13 +36,13 @@ ENVIRONMENT = {
     "KBUILD_BUILD_HOST": "lab",
     "KBUILD_BUILD_TIMESTAMP": TIMESTAMP,
 }
-"""All that the build sees of its environment: CFLAGS, MAKEFLAGS and clocks would leave traces in it."""
+"""The whole environment of the build: CFLAGS, MAKEFLAGS and clocks would leave traces in it."""
 
 BUILD_BYTES = 2200 * lab.MIB
-"""What source and objects take while it is built; the kernel that is kept takes 12 MiB."""
+"""The size of source and objects during the build; the kernel that is kept takes 12 MiB."""
 
 COMPILE_LINES = 1600
-"""What make prints while it compiles our configuration, for the progress bar alone."""
+"""How many lines make prints while it compiles this configuration; only for the progress bar."""
 
 SILENCE_S = 3600
 """How long a step may print nothing: a machine that is busy builds slowly."""
@@ -50,19 +50,19 @@ SILENCE_S = 3600
 POLL_S = 0.2
 
 VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1700000000000000000", "norandmaps")
-"""Words for the kernel's command line: its clock stands still but while all wait for a timer.
+"""Words for the kernel's command line: its clock stands still except while everything waits for a timer.
 
-A start of its own and processes without random addresses make runs repeat to the last digit
+A fixed start, and processes without random addresses, make runs repeat to the last digit
 (arch/um/kernel/time.c; Documentation/admin-guide/kernel-parameters.txt).
 """
 
 Report = Callable[[str, float], None]
-"""Told what is being done, and which part of the whole build is behind it (0 to 1)."""
+"""Gets what is being done, and which part of the whole build is done (0 to 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Debian's package of a version of Linux; of the options in ``kernel.config`` it does not know some."""
+    """Debian's package of a version of Linux; it does not have some of the options in ``kernel.config``."""
 
     package: str
     unknown: tuple[str, ...] = ()
@@ -80,14 +80,15 @@ class Source:
 SOURCES = (
     # TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685).
     Source(package="linux-source-6.1", unknown=("CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS")),
-    # Since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it).
+    # Since Linux 6.10 the option is inverted: the absence of BASE_SMALL (b3e90f375b3c and the commit after
+    # it).
     Source(package="linux-source-6.12", unknown=("CONFIG_BASE_FULL",)),
 )
-"""Each release of Debian has one of them; of those that are installed the first is taken."""
+"""Each release of Debian has one of them. If several are installed, the first one counts."""
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """What decides what the kernel becomes; ``files`` are the configuration and the patches, by name."""
+    """Everything that determines the kernel; ``files`` are the configuration and the patches, by name."""
 
     source_version: str
     compiler: str
@@ -95,12 +96,12 @@ class Recipe(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """12 hexadecimal digits, another for every difference in what goes in."""
+        """12 hexadecimal digits, which differ for every difference in the inputs."""
         return hashlib.sha256(msgspec.json.encode((self, ENVIRONMENT), order="sorted")).hexdigest()[:12]
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """``build.json``, beside a kernel that was built: what it is and what it came from."""
+    """``build.json``, beside a built kernel: what it is and what it was built from."""
 
     key: str
     release: str
@@ -112,7 +113,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Cached:
-    """A kernel in the cache, whole."""
+    """A complete kernel in the cache."""
 
     folder: Path
     built: Built
@@ -122,7 +123,7 @@ class Cached:
         return lab.Kernel(
             binary=self.folder / "linux",
             modules=self.folder / "modules",
-            # Its links carry what a run sends, and no router's or neighbour's solicitation.
+            # Its links carry only what a run sends, and no solicitations of routers or neighbours.
             options=("ipv6.disable=1",),
             sets_any_xstate=True,
         )
@@ -135,7 +136,7 @@ def cache_folder() -> Path:
 
 
 def recipe() -> Recipe:
-    """What a kernel built now would be made of. RequirementError if there is nothing to make it of."""
+    """The inputs of a kernel built now. RequirementError if there is no source."""
     source, version = installed_source()
     compiler = shutil.which("cc", path=ENVIRONMENT["PATH"])
     if compiler is None:
@@ -149,7 +150,7 @@ def recipe() -> Recipe:
 
 
 def installed_source() -> tuple[Source, str]:
-    """What a kernel built now would be built from, and its version. RequirementError if there is nothing."""
+    """The source of a kernel built now, and its version. RequirementError if there is none."""
     by_package = {source.package: source for source in SOURCES}
     found = packages.installed_version(list(by_package))
     if found is None:
@@ -173,19 +174,19 @@ def own_kernel() -> lab.Kernel:
     found = cached(recipe())
     if found is None:
         raise RequirementError(
-            "the lab's own kernel was needed and has not been built, or its configuration, source or "
+            "expected the lab's own kernel, but it has not been built, or its configuration, source or "
             "compiler has changed since",
-            hint="build it: make lab-kernel, or where all that it needs is installed: harness kernel build",
+            hint="build it: make lab-kernel, or if all that it needs is installed: harness kernel build",
         )
     lab.require_visible(found.folder, "the lab's own kernel")
     return found.kernel
 
 
 def build(report: Report) -> tuple[Cached, bool]:
-    """The kernel, built if it is not in the cache; whether it had to be.
+    """The kernel, built if it is not in the cache; and whether it had to be built.
 
-    Everything it needs is looked for first: RequirementError names all that is missing. BusyError if
-    another build is under way. A build that ends early, in whatever way, leaves nothing that counts.
+    Everything that the build needs is checked first: RequirementError names all that is missing. BusyError if
+    another build is running. A build that ends early, in whatever way, leaves nothing that counts as built.
     """
     absent = packages.missing()
     if absent:
@@ -198,12 +199,12 @@ def build(report: Report) -> tuple[Cached, bool]:
     free = shutil.disk_usage(cache).free
     if free < BUILD_BYTES:
         raise RequirementError(
-            f"{BUILD_BYTES // lab.MIB} MiB were expected to be free in {cache} for building the lab's own "
-            f"kernel, but there are {free // lab.MIB}",
+            f"expected {BUILD_BYTES // lab.MIB} MiB of free space in {cache} to build the lab's own kernel, "
+            f"found {free // lab.MIB}",
             hint="make room, or set XDG_CACHE_HOME to a folder that has more",
         )
     with _locked(cache / "lock"), _work_folder(cache / "building") as work:
-        if found := cached(wanted):  # by whoever held the lock before us
+        if found := cached(wanted):  # whoever held the lock before built it
             return found, False
         result = _build(wanted, work, cache / "build.log", report)
         # Renamed when all of it is on the disk: a kernel is there whole or not at all.
@@ -223,13 +224,13 @@ def _lacking(absent: Sequence[packages.Package]) -> RequirementError:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with this process, however that ends."""
+    """Hold a lock that ends with this process, however the process ends."""
     with path.open("a+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BusyError(
-                f"the lab's own kernel is being built already, in {path.parent}",
+                f"another process is building the lab's own kernel, in {path.parent}",
                 hint="wait for that build; its output is in build.log there",
             ) from None
         yield
@@ -237,7 +238,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _work_folder(path: Path) -> Iterator[Path]:
-    """A folder for the length of the context; what a killed build left in it goes first."""
+    """A folder while the context lasts; what a killed build left in it is removed first."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     try:
@@ -248,9 +249,9 @@ def _work_folder(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
-    """Runs the programs of a build: all they print goes to ``log``, and how far it is to ``report``.
+    """Runs the programs of a build. Their output goes to ``log``, and the progress to ``report``.
 
-    What they need for themselves for a moment goes to the folder ``temporary``.
+    Their own temporary files go to the folder ``temporary``.
     """
 
     wrapper: tuple[str, ...]
@@ -263,14 +264,15 @@ class _Steps:
     ) -> None:
         """Run one to its end. It takes the build from the first to the second part of ``until``.
 
-        ``lines`` is what it prints in about all. CommandFailed if it fails, or prints nothing for an hour.
+        ``lines`` is about how much it prints in all. CommandFailed if it fails, or prints nothing for an
+        hour.
         """
         begin, end = until
         self.report(doing, begin)
         before = printed = _lines(self.log)
         heard_s = time.monotonic()
         fault = "failed"
-        # The compiler's passing files leave no trace in the kernel, and shall leave none in /tmp.
+        # The compiler's temporary files leave no trace in the kernel, and must leave none in /tmp.
         around = {**ENVIRONMENT, "TMPDIR": str(self.temporary), **env}
         words = [f"{name}={value}" for name, value in around.items()]
         with runner.piped([*self.wrapper, "env", "-i", *words, *argv], output=self.log) as process:
@@ -284,8 +286,8 @@ class _Steps:
                 time.sleep(POLL_S)
         if process.returncode != 0:
             raise CommandFailed(
-                f"the lab's own kernel could not be built, for {doing} {fault}: {runner.tail(self.log)}",
-                hint=f"all that was printed is in {self.log}",
+                f"the lab's own kernel could not be built: {doing} {fault}: {runner.tail(self.log)}",
+                hint=f"see {self.log} for all output",
             )
 
 
@@ -301,7 +303,7 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
         folder.mkdir()
     config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
     log.write_bytes(b"")
-    # What is started ends with us, and has no network.
+    # Programs started here end with this process, and have no network.
     steps = _Steps(wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
     steps.run(
         f"unpacking {archive.name}",
@@ -315,7 +317,7 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     chosen = {"KCONFIG_ALLCONFIG": str(config)}
     steps.run("configuring", *make, "allnoconfig", until=(0.05, 0.07), lines=40, env=chosen)
     require_taken(wanted.files[CONFIG.name], (objects / ".config").read_text(encoding="utf-8"))
-    # It becomes the number in uname -v: which kernel made a result can be told from the result.
+    # It becomes the number in uname -v, so that a result says which kernel made it.
     number = {"KBUILD_BUILD_VERSION": wanted.key}
     steps.run("compiling", *make, "linux", "modules", until=(0.07, 0.98), lines=COMPILE_LINES, env=number)
     installed = {"INSTALL_MOD_PATH": str(objects / "installed"), "INSTALL_MOD_STRIP": "1"}
@@ -323,7 +325,7 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     steps.run("collecting", "strip", "-o", str(result / "linux"), str(objects / "linux"), until=(1, 1))
     (objects / "installed/lib/modules").rename(result / "modules")
     (release,) = (folder.name for folder in (result / "modules").iterdir())
-    for link in ("build", "source"):  # they lead to what is about to go
+    for link in ("build", "source"):  # they point to what is about to be removed
         (result / "modules" / release / link).unlink(missing_ok=True)
     shutil.copy(objects / ".config", result / "config")
     built = Built(
@@ -343,12 +345,12 @@ def _lines(file: Path) -> int:
 
 
 def require_taken(asked: str, taken: str) -> None:
-    """Refuse a configuration of which the source dropped a line: Kconfig does so in silence."""
+    """Refuse a configuration of which the source dropped a line: Kconfig does so silently."""
     there = set(taken.splitlines())
     dropped = [line for line in asked.splitlines() if line.startswith("CONFIG_") and line not in there]
     if dropped:
         raise RequirementError(
-            f"every line of {CONFIG.name} was expected to be taken by the kernel's source, "
-            f"but these were not: {', '.join(dropped)}",
-            hint="what an option depends on is in the Kconfig files of the source",
+            f"expected the kernel's source to accept every line of {CONFIG.name}, "
+            f"but it dropped: {', '.join(dropped)}",
+            hint="the Kconfig files of the source say what an option depends on",
         )

@@ -1,7 +1,7 @@
-"""The network that kernels apart are managed over: addresses, and OpenSSH with keys made for one boot.
+"""The management network of kernels apart: addresses, and OpenSSH with keys made for one boot.
 
-The first initiator's kernel is where commands come from. Every other runs an sshd(8), whose configuration,
-host key and authorised key are its own and end with it; nothing of the machine's SSH is used or changed.
+Commands come from the first initiator's kernel. Every other kernel runs an sshd(8), whose configuration, host
+key and authorised key are its own and end with it. Nothing of the machine's SSH is used or changed.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ NETWORK = "198.19"
 """First half of the addresses: the part of RFC 2544's block that ``links`` leaves free."""
 
 SSHD = "sshd"
-"""Of openssh-server, which `make run` does not install: it would open a service on people's machines."""
+"""Part of openssh-server, which `make run` does not install: it would open a service on the user's
+machine."""
 
 LOOPBACK = "link set dev lo up\n"
 
 
 def initiator_name(number: int) -> str:
-    """The name of the ``number``-th initiator, from 1, as ``ssh`` in the first one's kernel knows it."""
+    """The name of the ``number``-th initiator, from 1, for ``ssh`` in the first one's kernel."""
     return f"initiator{number}"
 
 
 def trunk_name(vec: int) -> str:
-    """A kernel's ``vec``-th network interface, from 0, as the user-mode kernel calls it."""
+    """The user-mode kernel's name for its ``vec``-th network interface, from 0."""
     return f"vec{vec}"
 
 
 def require_ssh() -> None:
-    """RequirementError unless this machine has what kernels apart talk with."""
+    """RequirementError unless this machine has the programs with which kernels apart communicate."""
     path = runner.environment()["PATH"]
     missing = [name for name in (SSHD, "ssh", "ssh-keygen") if shutil.which(name, path=path) is None]
     if missing:
         raise RequirementError(
-            f"kernels apart talk over SSH, and {', '.join(missing)} of OpenSSH was not found here",
+            f"kernels apart communicate over SSH, but {', '.join(missing)} of OpenSSH was not found here",
             hint="apt-get install --no-install-recommends openssh-server openssh-client",
         )
 
@@ -51,7 +52,8 @@ def target_network(initiators: int) -> str:
 
 
 def initiator_network(number: int) -> str:
-    """An ip(8) batch for the ``number``-th initiator's kernel: to the others through the target's."""
+    """An ip(8) batch for the ``number``-th initiator's kernel: the route to the others through the
+    target's."""
     return (
         LOOPBACK
         + _interface(trunk_name(0), f"{NETWORK}.{number}.2")
@@ -68,9 +70,10 @@ def _address(peer: str) -> str:
 
 
 def serve(folder: Path, client: Path) -> list[str]:
-    """Make an sshd's files in ``folder``, for the one client whose are in ``client``; how to start it.
+    """Make an sshd's files in ``folder``, for the one client with its files in ``client``; returns its
+    command.
 
-    Both folders stay private to the user who boots the kernels, and are read by root in them.
+    Both folders stay private to the user who boots the kernels; root in the kernels reads them.
     """
     folder.mkdir(mode=0o700)
     _make_key(folder / "host_key")
@@ -86,13 +89,13 @@ def serve(folder: Path, client: Path) -> list[str]:
         "PidFile": "none",
     }
     _write(folder / "config", (f"{name} {value}" for name, value in settings.items()))
-    # It has to be started by its full path, because it executes itself again.
+    # It must be started by its full path, because it executes itself again.
     program = shutil.which(SSHD, path=runner.environment()["PATH"]) or SSHD
     return [program, "-D", "-e", "-f", str(folder / "config")]
 
 
 def make_client(folder: Path) -> None:
-    """Make the key that all sshds let in, in ``folder``, which becomes root's ~/.ssh."""
+    """Make the key that all sshds accept, in ``folder``, which becomes root's ~/.ssh."""
     folder.mkdir(mode=0o700)
     _make_key(folder / "id")
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What a machine has of what a run needs; `harness/testbeds/requirements.py` sends it and reads what it prints. Plain sh,
-# for a machine may lack all else. It changes nothing.
+# Reports what a machine has of what a run needs; `harness/testbeds/requirements.py` sends it and reads its output. Plain
+# sh, because a machine may lack everything else. It changes nothing.
 #   sh -s -- LOGIN PYTHON WORD...
-#   LOGIN   who logged in, whoever runs this; empty: who runs this
+#   LOGIN   the user who logged in; empty: the user who runs this
 #   PYTHON  the distribution's own
 #   WORD    what to look for: program:NAME, python:MODULE, package:NAME (Debian's), module:NAME (the kernel's),
 #           udp:PORT (who listens there)
@@ -22,7 +22,7 @@ main() {
         echo "family ${ID:-} ${ID_LIKE:-}"
     )
     "$python" -I -c 'import sys; print("python %d.%d" % sys.version_info[:2])' 2>/dev/null
-    # As the agent is started.
+    # The same way as the agent is started.
     said=$(unshare --mount --propagation private --pid --fork true 2>&1) ||
         echo "unshare $(printf '%s\n' "$said" | head -n 1)"
     [ -d "/lib/modules/$kernel" ] || echo 'modules absent'
@@ -58,10 +58,10 @@ main() {
 has() {
     case $1 in
     program)
-        # dash takes any file of that path for a command.
+        # dash takes any file with that path for a command.
         case $2 in /*) [ -x "$2" ] ;; *) command -v "$2" ;; esac
         ;;
-    # A folder that a removed package has left can be imported as well, but has no file.
+    # A folder left by a removed package can be imported as well, but has no file.
     python) "$python" -I -B -c "import sys, $2; sys.exit(not $2.__file__)" ;;
     package) dpkg-query -W -f='${Status}' "$2" | grep -q 'install ok installed' ;;
     # Without modprobe nothing is known of modules.
@@ -69,7 +69,7 @@ has() {
     esac
 }
 
-# Who listens on a UDP port: process id, name. The id is - where it may not be seen.
+# Who listens on a UDP port: process id, name. The id is - if it may not be seen.
 listeners() {
     sockets=$(ss -H -u -l -n -p "sport = :$1" 2>/dev/null)
     [ -n "$sockets" ] || return
@@ -80,5 +80,5 @@ listeners() {
     done
 }
 
-# Read to the end before anything runs: what runs must not take the rest for its input.
+# The shell reads to the end before anything runs: programs must not take the rest for their input.
 main "$@" </dev/null

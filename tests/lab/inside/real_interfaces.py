@@ -421,7 +421,11 @@ def what_cannot_work_is_refused() -> None:
         refused("its other NIC", UsageError, "nic0", "10.7.0.2", "10.7.0.2", "two machines", target=INITIATOR)
         sh("ip", "-n", "tgt", "address", "add", "10.7.0.1/32", "dev", "tnic2")
         refused(
-            "one address twice", UsageError, "nic0", "10.7.0.9", "10.7.0.1 of the initiator is an address"
+            "one address twice",
+            UsageError,
+            "nic0",
+            "10.7.0.9",
+            "10.7.0.1 of the initiator is also an address",
         )
         sh("ip", "-n", "tgt", "address", "del", "10.7.0.1/32", "dev", "tnic2")
     kinds = {name: interfaces.describe(INITIATOR, name)["kind"] for name in ("nic0", "bond0", "nic0.5")}

@@ -167,13 +167,13 @@ def faults(hosts: Sequence[AgentHost]) -> None:
     one_is_lost(
         hosts,
         "server-killed",
-        "its fio server was killed in the middle",
+        "its fio server was killed while it ran",
         fault=lambda: os.killpg(server(0), signal.SIGKILL),
     )
     one_is_lost(
         hosts,
         "job-killed",
-        "its fio job was killed in the middle",
+        "its fio job was killed while it ran",
         fault=lambda: os.kill(jobs_process(0), signal.SIGKILL),
     )
     one_is_lost(

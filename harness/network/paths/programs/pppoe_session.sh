@@ -1,9 +1,9 @@
 #!/bin/sh
-# What pppoe-server(8) starts in place of pppd(8), for a session that a client has been given.
+# pppoe-server(8) starts this instead of pppd(8), for a session that a client has been given.
 #
-# It would have a program in user space carry each packet: `pty "pppoe -n -I IFACE -e N:MAC ..." file ...`. The same
+# By default a program in user space would carry each packet: `pty "pppoe -n -I IFACE -e N:MAC ..." file ...`. The same
 # pppd with its rp-pppoe plugin leaves that to the kernel, and takes the session from its arguments.
-# PPPD is the program, MTU what the session shall have.
+# PPPD is the program, MTU the session's MTU.
 set -eu
 iface=${2##*-I }
 iface=${iface%% *}

@@ -1,7 +1,7 @@
-"""Whether ESP works on a kernel, and a capture sees it: one packet, to itself.
+"""Whether ESP works on a kernel, and a capture sees it: one packet, sent to itself.
 
-It runs under ``unshare --net``: its loopback, states and policies are of a network namespace that ends with
-it. What is not as it has to be is its last word, on standard error.
+It runs under ``unshare --net``: its loopback, states and policies belong to a network namespace that ends
+with it. If anything is wrong, it says so on standard error and exits.
 """
 
 import os
@@ -15,11 +15,11 @@ from typing import IO, cast
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 SPI, PORT = "0x48000001", 4800
 ESP = 50
-"""RFC 4303: the number of its protocol."""
+"""RFC 4303: the number of the protocol."""
 
 PCAP_HEADER_BYTES, RECORD_HEADER_BYTES, ETHERNET_BYTES = 24, 16, 14
 CAPTURE = ["tcpdump", "-i", "lo", "-Q", "in", "-p", "-n", "-U", "--immediate-mode", "-Z", "root", "-w", "-"]
-"""As for the columns of a run, but for the direction: libpcap spares what goes out on loopback."""
+"""As for the columns of a run, except the direction: libpcap skips what goes out on loopback."""
 
 DEADLINE_S = 10.0
 PAYLOAD = b"harness"
@@ -32,8 +32,8 @@ def ip(*words: str) -> None:
 
 
 def protect() -> None:
-    """Have the kernel send what goes from HERE to THERE as ESP alone, and take it as ESP alone."""
-    # Loopback is spared, unless it is told (net/ipv4/devinet.c).
+    """Make the kernel send packets from HERE to THERE as ESP only, and accept them as ESP only."""
+    # Loopback is exempt by default (net/ipv4/devinet.c).
     for word in ("disable_xfrm", "disable_policy"):
         Path(f"/proc/sys/net/ipv4/conf/lo/{word}").write_text("0")
     ip("link", "set", "lo", "up")
@@ -49,14 +49,14 @@ def protect() -> None:
 
 
 def send() -> None:
-    """Send a packet, and take what comes of it; TimeoutError if nothing does."""
+    """Send a packet, and receive it; TimeoutError if nothing arrives."""
     with socket.socket(type=socket.SOCK_DGRAM) as there, socket.socket(type=socket.SOCK_DGRAM) as here:
         there.bind((THERE, PORT))
         there.settimeout(DEADLINE_S)
         here.bind((HERE, 0))
         here.sendto(PAYLOAD, (THERE, PORT))
         if there.recv(100) != PAYLOAD:
-            sys.exit("an ESP packet was taken for another")
+            sys.exit("expected the packet that was sent, received another")
 
 
 def captured(data: bytes) -> int:
@@ -90,7 +90,7 @@ def main() -> None:
         words = said.decode(errors="replace").strip().splitlines()
         sys.exit(words[-1] if words else f"tcpdump ended with status {capture.returncode} and said nothing")
     if captured(header + data) != ESP:
-        sys.exit(f"a packet left with protocol {captured(header + data)}, and not as ESP")
+        sys.exit(f"expected a packet with protocol {ESP} (ESP), found {captured(header + data)}")
 
 
 main()

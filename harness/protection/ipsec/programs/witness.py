@@ -1,12 +1,13 @@
 """A witness at one end of a protected path: what ESP carried, what the interface counted, what is blocked.
 
-Runs on the host as root under the distribution's Python, in the network namespace of the end, as long as the
-path is up, and costs no process when it is asked. SIGUSR1: what all security associations of the path have
-carried. SIGUSR2: a knock, one attempt to connect as the portal's traffic does. Each answer is a line of JSON
-on standard output; the first one is unasked.
+It runs on the host as root under the distribution's Python, in the network namespace of the end, as long as
+the path is up, and starts no process when it is asked. SIGUSR1: report what all security associations of the
+path have carried. SIGUSR2: a knock, one attempt to connect like the portal's traffic does. Each answer is a
+line of JSON on standard output; the first one comes unasked.
 
-An association that a rekey replaces takes its counters with it, but the kernel's last word of it has them
-(xfrm_notify_sa() and build_expire() in net/xfrm/xfrm_user.c). `ip xfrm monitor` would print the keys.
+A security association that a rekey replaces takes its counters with it, but the kernel's last report of it
+has them (xfrm_notify_sa() and build_expire() in net/xfrm/xfrm_user.c). `ip xfrm monitor` would print the
+keys.
 
 Arguments: interface, reqid, own address, own port (0: any), the peer's address and port.
 """
@@ -23,7 +24,8 @@ import struct
 import sys
 import time
 
-# linux/netlink.h and linux/xfrm.h; all numbers are in the machine's own byte order but SPIs and addresses.
+# linux/netlink.h and linux/xfrm.h; all numbers are in the machine's own byte order, except SPIs and
+# addresses.
 NETLINK_XFRM = 6
 NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
 NLMSG_ERROR, NLMSG_DONE = 0x2, 0x3
@@ -38,10 +40,10 @@ XFRMA_ALG_AEAD, XFRMA_ALG_AUTH_TRUNC, XFRMA_REPLAY_ESN = 18, 20, 23
 MODES = ("transport", "tunnel")
 RECEIVE_BYTES = 1 << 18
 PATIENCE_S = 0.1
-"""How long the last word of an association may take that is not there any more."""
+"""How long the last report of an association that is gone may take."""
 
 KNOCK_S = 1.0
-"""How long an answer to a knock is waited for."""
+"""How long to wait for an answer to a knock."""
 
 State = dict[str, object]
 Key = tuple[int, str]
@@ -82,7 +84,7 @@ def counters(info: bytes) -> tuple[int, int]:
 
 
 class Associations:
-    """All ESP associations over IPv4 with a reqid that there are and were since the start."""
+    """All ESP associations over IPv4 with a reqid that exist or existed since the start."""
 
     def __init__(self, reqid: int) -> None:
         self.reqid = reqid
@@ -93,7 +95,7 @@ class Associations:
         self.missing: set[Key] = set()
 
     def of(self, info: bytes, more: dict[int, bytes]) -> State | None:
-        """A struct xfrm_usersa_info and its attributes; None if it is not ours, or has no keys yet."""
+        """A struct xfrm_usersa_info and its attributes; None if it is not the path's, or has no keys yet."""
         names = [more[kind] for kind in (XFRMA_ALG_AEAD, XFRMA_ALG_CRYPT) if kind in more]
         names += [more[kind] for kind in (XFRMA_ALG_AUTH_TRUNC, XFRMA_ALG_AUTH) if kind in more][:1]
         if len(info) < USERSA_INFO_BYTES or not names:
@@ -121,7 +123,7 @@ class Associations:
         }
 
     def take(self, kind: int, payload: bytes) -> None:
-        """What a message of the kernel's says."""
+        """Note a message of the kernel's."""
         if kind in (NEW, UPDATED):
             key, found = key_of(payload), self.of(payload, attributes(payload[USERSA_INFO_BYTES:]))
             if found is not None and key not in self.ended:
@@ -134,8 +136,8 @@ class Associations:
                 self.last[key_of(info)] = last
                 self.ended.add(key_of(info))
         elif kind == EXPIRED and payload[USERSA_INFO_BYTES]:
-            # struct xfrm_user_expire: the byte behind the state says that this is its end. Its algorithms
-            # and its sequence number are left out.
+            # struct xfrm_user_expire: the byte after the state says that this is its end. Its algorithms and
+            # its sequence number are left out.
             known = self.last.get(key_of(payload))
             if known is not None:
                 carried, packets = counters(payload)
@@ -144,7 +146,7 @@ class Associations:
                 self.ended.add(key_of(payload))
 
     def hear(self) -> None:
-        """Take what the kernel has told by now."""
+        """Note all that the kernel has reported by now."""
         while True:
             try:
                 data = self.events.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
@@ -153,12 +155,12 @@ class Associations:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                continue  # some was lost, and what it told of will be missing
+                continue  # some messages were lost, and their associations will be missing
             for kind, payload in messages(data):
                 self.take(kind, payload)
 
     def look(self) -> set[Key]:
-        """Ask for all that there are now."""
+        """Ask for all that exist now."""
         self.dumps.send(struct.pack("=IHHII", HEADER_BYTES, GET, NLM_F_REQUEST | NLM_F_DUMP, 1, 0))
         there: set[Key] = set()
         while True:
@@ -169,7 +171,7 @@ class Associations:
                 there.add(key_of(payload))
 
     def tell(self) -> list[State]:
-        """All of them. One that is gone without a last word of the kernel's is ``missing``."""
+        """All of them. One that is gone without a last report of the kernel's is ``missing``."""
         there = self.look()
         until = time.monotonic() + PATIENCE_S
         self.hear()
@@ -189,13 +191,13 @@ def opened(groups: int) -> socket.socket:
 
 
 def lines_of(path: str, beginning: str) -> str:
-    """Those lines of a file that begin so, apart from blanks."""
+    """The lines of a file that begin so, apart from blanks."""
     with open(path) as file:  # noqa: PTH123
         return "".join(line for line in file if line.lstrip().startswith(beginning))
 
 
 def blocked() -> int | None:
-    """How many packets policies have kept from leaving; None where the kernel does not count it."""
+    """How many packets policies have stopped; None if the kernel does not count them."""
     try:
         return int(lines_of("/proc/net/xfrm_stat", "XfrmOutPolBlock").split()[1])
     except (OSError, IndexError):
@@ -232,7 +234,7 @@ def main(interface: str, reqid: str, own: str, own_port: str, peer: str, peer_po
             if question == signal.SIGUSR2:
                 answer = knock((own, int(own_port)), (peer, int(peer_port)))
             else:
-                # The interface before and after: what it counts between the two is in the associations.
+                # The interface before and after: what passes between the two readings is in the associations.
                 answer = {"before": lines_of("/proc/net/dev", interface + ":"), "states": known.tell()}
                 answer["after"] = lines_of("/proc/net/dev", interface + ":")
                 answer["snmp"] = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")

@@ -1,7 +1,7 @@
 """Makes and removes LIO objects on the target host, one request on standard input (JSON).
 
-This file runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another
-machine: it imports nothing of the harness. Removal of what is absent succeeds.
+This program runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another machine:
+it imports nothing of the harness. Removing an absent object succeeds.
 """
 
 import json
@@ -14,7 +14,7 @@ import rtslib_fb  # type: ignore[import-not-found]
 
 DBROOT = Path(Path("/sys/kernel/config/target/dbroot").read_text().strip())
 # rtslib would change `dbroot`, a setting of the kernel's that the machine's own targets share, to its own
-# liking. It likes what is there already.
+# default. So it is given the present value as its default.
 rtslib_fb.RTSRoot._preferred_dbroot = str(DBROOT)
 
 
@@ -36,7 +36,7 @@ def create_backstore(request: dict[str, Any]) -> None:
 def delete_backstore(request: dict[str, Any]) -> None:
     for storage in find(rtslib_fb.RTSRoot().storage_objects, "name", request["name"]):
         storage.delete()
-    # What LIO keeps of its reservations.
+    # The file in which LIO keeps its reservations.
     (DBROOT / "pr" / f"aptpl_{request['serial']}").unlink(missing_ok=True)
 
 
@@ -49,7 +49,7 @@ def create_target(request: dict[str, Any]) -> None:
         ("generate_node_acls", 0),
         ("demo_mode_write_protect", 1),
         ("cache_dynamic_acls", 0),
-        # Discovery tells nothing to those without an ACL.
+        # Discovery shows nothing to initiators without an ACL.
         ("demo_mode_discovery", 0),
     ):
         group.set_attribute(attribute, value)
@@ -72,7 +72,7 @@ def delete_target(request: dict[str, Any]) -> None:
 def create_discovery_login(request: dict[str, Any]) -> None:
     fabric = rtslib_fb.FabricModule("iscsi")
     if fabric.discovery_enable_auth or fabric.discovery_userid or any(fabric.targets):
-        return  # it holds for all targets of this kernel, and is their owner's to change
+        return  # it applies to all targets of this kernel, and only their owner may change it
     fabric.discovery_userid = request["name"]
     fabric.discovery_password = request["secret"]
     fabric.discovery_enable_auth = True

@@ -1,9 +1,9 @@
 """Ends the iSCSI session to one target, and removes its records; the request is JSON on standard input.
 
 ``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
-``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs (a killed run
-took it along), one is kept running meanwhile; where that cannot reach the target any more, the kernel is told
-to forget the session. What is absent needs no ending.
+``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs, because a
+killed run took it along, one is started for the time being. If that cannot reach the target any more, the
+kernel is told to forget the session. Absent sessions and records count as removed.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def iscsid_answers() -> bool:
 
 @contextlib.contextmanager
 def iscsid(initiator_iqn: str) -> Iterator[None]:
-    """Keep an iscsid running for the length of the context."""
+    """Keep an iscsid running while the context lasts."""
     name = CONFIGURATION / "initiatorname.iscsi"
     if not name.exists():
         name.write_text(f"InitiatorName={initiator_iqn}\n")
@@ -71,7 +71,7 @@ def iscsid(initiator_iqn: str) -> Iterator[None]:
 
 
 def forget(session: str) -> None:
-    """Have the kernel end a session of iscsi_tcp, without a word to its target; OSError if it refuses."""
+    """Make the kernel end a session of iscsi_tcp, without a message to its target; OSError if it refuses."""
     handle = int(Path("/sys/class/iscsi_transport/tcp/handle").read_text())
     number = int(session.removeprefix("session"))
     events = []
@@ -113,7 +113,7 @@ def iface(request: dict[str, str], *words: str) -> int:
 def log_out(request: dict[str, str]) -> int:
     """The status of iscsiadm."""
     end = time.monotonic() + DEADLINE_S
-    # An iscsid that finds a session at its start connects it anew, and will not end it meanwhile.
+    # An iscsid that finds a session at its start reconnects it, and does not end it in the meantime.
     while (status := node(request, "--logout")) == NOT_CONNECTED and time.monotonic() < end:
         time.sleep(0.1)
     return status
@@ -127,8 +127,8 @@ def end(request: dict[str, str], session: str) -> None:
     else:
         with iscsid(request["initiator_iqn"]):
             status = log_out(request)
-        # Nobody knows of the session any more but the kernel. The way to its target may have gone with the
-        # run, where that was a daemon's.
+        # Only the kernel still knows the session. The path to its target may have gone with the run, if a
+        # daemon carried it.
         if status != 0 and find_session(request["iqn"]):
             try:
                 forget(session)
@@ -139,9 +139,9 @@ def end(request: dict[str, str], session: str) -> None:
 
 
 def leave_multipath(session: str) -> None:
-    """Have multipathd let go of the session's disks, and cross them out of its list of disks to keep.
+    """Make multipathd let go of the session's disks, and cross them out of its list of disks to keep.
 
-    Where the user's configuration takes every disk (find_multipaths), it took these as well.
+    If the user's configuration takes every disk (find_multipaths), it took these as well.
     """
     known = MULTIPATHS.read_text().split() if MULTIPATHS.exists() else []
     for disk in SESSIONS.glob(f"{session}/device/target*/*:*"):
@@ -155,8 +155,8 @@ def leave_multipath(session: str) -> None:
 def main() -> None:
     request = json.load(sys.stdin)
     session = find_session(request["iqn"])
-    # Records are missing if a killed run left this: their folder went with it. Without its iface record
-    # no other is found, not even to be absent.
+    # A killed run leaves no records: their folder went with it. Without its iface record, iscsiadm finds no
+    # other record, not even to report that it is absent.
     iface(request, "--op", "new")
     iface(request, "--op", "update", "--name", "iface.initiatorname", "--value", request["initiator_iqn"])
     if request["bound_to"]:

@@ -1,16 +1,17 @@
 """Run a command that sees the machine's files and can change none: ``confine.py FOLDER... -- COMMAND...``.
 
-Only what is below each FOLDER can be written. The command is that of the lab, in which somebody is root and
-may load what he likes into the user-mode kernel: so all that the harness asks of it is asked of the machine's
-kernel here, before it starts, and cannot be taken back by anything that comes of it:
+It can write only below each FOLDER. The command is the lab's, where somebody is root and may load anything
+into the user-mode kernel. So the machine's kernel is told here, before the command starts, what to forbid;
+and nothing that the command starts can take that back:
 
 - every mount is read-only and without devices; /dev and /run, with their sockets and named pipes, are empty
-  but for two devices;
-- of root's capabilities, which could mount again, two are left; ``execve`` gives none back;
-- no socket is made and none connected to, since that of a daemon takes orders whatever is mounted how.
+  except for two devices;
+- of root's capabilities, some of which could mount again, two are left; ``execve`` gives none back;
+- no socket can be made and none connected, because a daemon takes orders through its socket, whatever the
+  mounts.
 
-It is run as root of a mount namespace that nobody else is in (unshare(1)); why not is said on standard error.
-Needs Linux 5.12 for mount_setattr(2); the numbers are those of x86-64, as the user-mode kernel is.
+It runs as root of a mount namespace of its own (unshare(1)), and prints on standard error why it cannot. It
+needs Linux 5.12 for mount_setattr(2); the numbers are those of x86-64, like the user-mode kernel.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from pathlib import Path
 
 MACHINE = "x86_64"
 HIDDEN = ("/dev", "/run")
-"""Folders that the lab has its own of, and that lead to daemons and devices of the machine."""
+"""Folders that the lab has its own of, and that contain daemons and devices of the machine."""
 
 DEVICES = ("/dev/null", "/dev/random")
-"""Those that are left: where the consoles of the lab read from, and what seeds its kernel's random numbers
-(arch/um/drivers/random.c). Without a seed it takes one from its timers, for which virtual time goes on."""
+"""The devices that remain: the lab's consoles read from the first, and the second seeds its kernel's random
+numbers (arch/um/drivers/random.c). Without a seed the kernel takes one from its timers, for which virtual
+time goes on."""
 
 # include/uapi/asm-generic/unistd.h, linux/mount.h, linux/fcntl.h
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
@@ -45,7 +47,7 @@ SECCOMP_MODE_FILTER = 2
 CAPSET, CAPABILITY_VERSION_3 = 126, 0x20080522
 KEPT = 1 << 1 | 1 << 19
 """CAP_DAC_OVERRIDE: root reads the checkout of whoever called sudo. CAP_SYS_PTRACE: the user-mode kernel
-traces its own processes, also where Yama leaves that to root; it sees no others."""
+traces its own processes, also if Yama allows only root to; it sees no others."""
 
 FORBIDDEN = (
     *(41, 42),  # socket, connect
@@ -54,7 +56,7 @@ FORBIDDEN = (
 )
 AUDIT_ARCH_X86_64 = 0xC000003E
 X32 = 0x40000000
-"""From this number on, system calls of the x32 ABI."""
+"""From this number on, system calls are those of the x32 ABI."""
 EPERM = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -85,8 +87,8 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def mount_folders(writable: Sequence[str]) -> None:
-    """Have all mounts read-only but those that come to be at ``writable``, with what is mounted below."""
-    # What is cloned is not attached yet, and stays as it is while the rest is changed.
+    """Make all mounts read-only, except those at ``writable`` with what is mounted below them."""
+    # A clone is not attached yet, so it stays as it is while the rest is changed.
     devices = [clone(device) for device in DEVICES]
     trees = [clone(folder) for folder in writable]
     for hidden in HIDDEN:
@@ -95,7 +97,7 @@ def mount_folders(writable: Sequence[str]) -> None:
     for device in DEVICES:
         Path(device).touch()
     for folder in writable:
-        Path(folder).mkdir(parents=True, exist_ok=True)  # it may be below what is hidden
+        Path(folder).mkdir(parents=True, exist_ok=True)  # it may be below a hidden folder
     set_attributes(AT_FDCWD, b"/", RDONLY | NOSUID | NODEV)
     for tree, device in zip(devices, DEVICES, strict=True):
         set_attributes(tree, b"", RDONLY | NOSUID)
@@ -103,11 +105,11 @@ def mount_folders(writable: Sequence[str]) -> None:
     for tree, folder in zip(trees, writable, strict=True):
         set_attributes(tree, b"", NOSUID | NODEV)
         attach(tree, folder)
-    os.chdir("/")  # where we stand may have been covered
+    os.chdir("/")  # the current folder may have been covered
 
 
 def clone(path: str) -> int:
-    """What is at a path, with all that is mounted below, as a tree of its own."""
+    """What is at a path, with everything mounted below, as a tree of its own."""
     flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE
     return syscall(f"open_tree {path}", OPEN_TREE, AT_FDCWD, os.fsencode(path), flags)
 
@@ -126,28 +128,28 @@ def set_attributes(tree: int, path: bytes, attributes: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Leave ``KEPT`` alone, also to what is executed later."""
+    """Keep only ``KEPT``, also for programs that are executed later."""
     capability = 0
-    with contextlib.suppress(OSError):  # the first one that this kernel does not know
+    with contextlib.suppress(OSError):  # at the first one that this kernel does not have
         while True:
             if not KEPT >> capability & 1:
                 call("prctl", libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0))
             capability += 1
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
-    # Effective, permitted and inheritable, the lower half of each first.
+    # Effective, permitted and inheritable; the lower half of each comes first.
     sets = struct.pack("6I", KEPT, KEPT, 0, 0, 0, 0)
     syscall("capset", CAPSET, header, sets)
     call("prctl", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def forbid_calls() -> None:
-    """Refuse ``FORBIDDEN`` with EPERM, and all calls by other numbers than these (seccomp(2))."""
+    """Refuse ``FORBIDDEN`` with EPERM, and all calls with numbers of another ABI (seccomp(2))."""
 
     def instruction(code: int, operand: int, *, if_true: int = 0, if_false: int = 0) -> bytes:
         return struct.pack("HBBI", code, if_true, if_false, operand)
 
     load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
-    number, architecture = 0, 4  # where struct seccomp_data has them
+    number, architecture = 0, 4  # their offsets in struct seccomp_data
     count = len(FORBIDDEN)
     program = [
         instruction(load, architecture),
@@ -171,7 +173,7 @@ def main(words: list[str]) -> int:
         mount_folders(writable)
         drop_capabilities()
         forbid_calls()
-        os.execvp(command[0], command)  # noqa: S606 -- whoever calls chose it
+        os.execvp(command[0], command)  # noqa: S606 -- the caller chose it
     except OSError as error:
         sys.stderr.write(f"confine: {error.strerror}\n")
         return 1

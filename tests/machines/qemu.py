@@ -1,0 +1,130 @@
+"""QEMU, which runs Debian's own kernel: a machine's command, and what took long to come to, kept for later.
+
+Without KVM a boot takes a minute of a processor to itself, and what doctor says to install takes several. So
+each is done once: what memory and disk are like afterwards stands beside the disks, and other machines go on
+from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.machines.images import Disks
+
+MEMORY_MIB = 1280
+SAVING_DEADLINE_S = 120.0
+EXIT_BY_ITSELF = b"\xb0\x10\xba\xf4\x00\xee".ljust(510, b"\0") + b"\x55\xaa"
+"""A boot sector: mov al, 16; mov dx, 0xf4; out dx, al. QEMU's isa-debug-exit makes it the status 33."""
+
+
+@functools.cache
+def accelerator() -> str:
+    """What runs a guest's instructions: ``kvm`` where that works, else ``tcg``."""
+    return "kvm" if _has_kvm() else "tcg"
+
+
+def _has_kvm() -> bool:
+    """Whether KVM runs a guest here. Some machines have /dev/kvm, and nothing ever comes of it."""
+    with tempfile.NamedTemporaryFile() as sector:
+        sector.write(EXIT_BY_ITSELF)
+        sector.flush()
+        argv = [
+            *("qemu-system-x86_64", "-accel", "kvm", "-cpu", "host", "-m", "16", "-nodefaults"),
+            *("-display", "none", "-device", "isa-debug-exit", "-drive", f"file={sector.name},format=raw"),
+        ]
+        try:
+            return subprocess.run(argv, capture_output=True, timeout=3, check=False).returncode == 33
+        except subprocess.TimeoutExpired:
+            return False
+
+
+@functools.cache
+def _version() -> str:
+    """The version of QEMU: one does not always resume what another has saved."""
+    said = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True)
+    return said.stdout.split()[3]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A machine as it was once: what it had changed on its disk, and its memory."""
+
+    folder: Path
+
+    @property
+    def changes(self) -> Path:
+        return self.folder / "changes.qcow2"
+
+    @property
+    def memory(self) -> Path:
+        return self.folder / "memory"
+
+    def exists(self) -> bool:
+        return self.folder.exists()
+
+
+def kept(disks: Disks, name: str, stage: str) -> Kept:
+    """What a machine was like at a stage, or will be once ``keep`` was called."""
+    return Kept(folder=disks.folder / f"{name}.{stage}-{accelerator()}-{_version()}")
+
+
+def new_changes(base: Path, changes: Path) -> None:
+    """An empty file for what is written to a disk."""
+    kind = "qcow2" if base.suffix == ".qcow2" else "raw"
+    argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", kind, "-b", str(base), str(changes)]
+    subprocess.run(argv, check=True)
+
+
+def command(
+    disks: Disks, changes: Path, taps: Sequence[str], macs: Sequence[str], monitor: Path, memory: Path | None
+) -> list[str]:
+    """What runs a machine, by the processor's help where that is to be had; it goes on from ``memory``."""
+    # Without these, Debian's kernels stop at their first page tables under TCG.
+    processor = "host" if accelerator() == "kvm" else "max,la57=off,smap=off,smep=off"
+    # TCG speculates nothing, so there is nothing to mitigate.
+    words = "console=ttyS0 quiet panic=-1" + (" mitigations=off" if accelerator() == "tcg" else "")
+    networks = [
+        word
+        for index, (tap, mac) in enumerate(zip(taps, macs, strict=True))
+        for word in (
+            *("-netdev", f"tap,id=net{index},ifname={tap},script=no,downscript=no"),
+            *("-device", f"virtio-net-pci,netdev=net{index},mac={mac},addr={index + 2}"),
+        )
+    ]
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35"),
+        *("-accel", accelerator(), "-cpu", processor, "-m", str(MEMORY_MIB)),
+        *("-display", "none", "-nodefaults", "-no-user-config", "-serial", "stdio"),
+        *("-monitor", f"unix:{monitor},server=on,wait=off"),
+        *("-kernel", str(disks.folder / "vmlinuz"), "-initrd", str(disks.folder / "initrd.img")),
+        *("-append", f"root={disks.hardware.root} rw {words}"),
+        *("-drive", f"file={changes},if=virtio,format=qcow2,cache=unsafe", *networks),
+        # Tells the kernel that it is a copy: who goes on from the same memory has other random numbers.
+        *("-device", "vmgenid,guid=auto"),
+        *(("-incoming", f"exec:cat '{memory}'") if memory else ()),
+    ]
+
+
+def keep(wanted: Kept, running: subprocess.Popen[bytes], changes: Path, monitor: Path) -> None:
+    """Have a machine's memory saved, which ends it, and its disk with it."""
+    work = Path(tempfile.mkdtemp(prefix="saving-", dir=wanted.folder.parent))
+    try:
+        memory = work / wanted.memory.name
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(str(monitor))
+            asked.sendall(f"migrate \"exec:cat >'{memory}'\"\nquit\n".encode())
+            running.wait(SAVING_DEADLINE_S)
+        assert memory.stat().st_size > 0, "QEMU saved no memory"
+        shutil.move(changes, work / wanted.changes.name)
+        with contextlib.suppress(OSError):  # another has kept the same meanwhile
+            work.rename(wanted.folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

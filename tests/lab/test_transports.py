@@ -59,6 +59,7 @@ def test_each_has_agreed_in_its_own_words_and_is_proved(matrix: Measured) -> Non
 
 @pytest.mark.own_kernel
 def test_each_cell_is_explained_and_has_its_transports_part(matrix: Measured) -> None:
+    matrix.forget_others()
     told = {(c["link"], c["transport"], tuple(c["protection"]), c["workload"]): c for c in matrix.explain()}
     assert set(told) == {(r.link, r.transport, r.protection, r.workload) for r in matrix.records.values()}
     for (link, transport, _, workload), cell in told.items():
@@ -84,4 +85,10 @@ def test_debians_kernel_skips_what_it_lacks(tmp_path_factory: pytest.TempPathFac
 @pytest.mark.own_kernel
 def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
     done = run_inside("inside.nvme_tcp", kernel="own")
+    assert done.status == 0, done
+
+
+@pytest.mark.own_kernel
+def test_after_a_kill_clean_restores_everything() -> None:
+    done = run_inside("inside.killed_nvme_run", kernel="own")
     assert done.status == 0, done

@@ -144,7 +144,7 @@ def test_columns_of_transports_stand_side_by_side() -> None:
     ("request_", "message"),
     [
         (Request(transports=("nvme",)), "nvme"),
-        (Request(links=("local",), transports=("iscsi",)), "a transport needs a network"),
+        (Request(links=("local",), transports=("iscsi",)), "--transport needs a network"),
         (Request(transports=("nvme-tcp",), iscsi=("InitialR2T=No",)), "--iscsi InitialR2T=No is for iSCSI"),
     ],
 )

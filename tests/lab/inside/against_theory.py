@@ -173,13 +173,7 @@ class Lab:
                 self.journal, self.near, framing.link, tag=self.tag, index=index, frame_by_frame=True
             )
         )
-        for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
-            # fio pauses between two workloads, and it is the steady state that theory tells of. And ARP
-            # would ask again after 15 to 45 s: the one delay here that the kernel draws at random.
-            host.run(
-                ["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"]
-                + [f"net.ipv4.neigh.{iface}.base_reachable_time_ms={10**8}"]
-            )
+        self.keep_steady(path)
         if framing.proposal != PROTECTION_OFF:
             self.stack.enter_context(
                 ipsec.tunnel(
@@ -193,8 +187,21 @@ class Lab:
             )
         return path
 
+    @staticmethod
+    def keep_steady(path: links.LinkPath) -> None:
+        for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
+            # fio pauses between two workloads, and it is the steady state that theory tells of. And ARP
+            # would ask again after 15 to 45 s: the one delay here that the kernel draws at random.
+            host.run(
+                ["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"]
+                + [f"net.ipv4.neigh.{iface}.base_reachable_time_ms={10**8}"]
+            )
+
     def bring_up(self, framing: Framing, index: int) -> Up:
-        path = self.link(framing, index)
+        return self.log_in(framing, self.link(framing, index))
+
+    def log_in(self, framing: Framing, path: links.LinkPath) -> Up:
+        """An iSCSI disk over a path."""
         target = IscsiTarget(
             iqn=iqn(self.tag, framing.name),
             backstore=self.store,

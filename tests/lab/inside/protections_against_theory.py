@@ -1,0 +1,110 @@
+"""As `against_theory`, through WireGuard, MACsec and stacks, over each transport.
+
+`python -m tests.lab.inside.protections_against_theory TAG`, with --virtual-time; prints a `Measured` as JSON.
+A framing's ``proposal`` is the stack as it is typed, with the transport behind it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.model import BackingKind, stack
+from harness.network.links import LinkPath
+from harness.protection import kinds, overlay
+from harness.protection.ipsec import witness
+from harness.protection.kind import Ground, Kind, Run
+from harness.runs.plan import make_plan
+from harness.runs.request import KernelChoice, Request
+from harness.storage import disks, transports
+from harness.storage.transport import Export, Lun, Shared, Sides
+from tests.lab.inside.against_theory import FOLDER, SIZE_BYTES, Framing, Lab, Up, measure
+from tests.lab.inside.kernel import sh
+
+STACKS = ("wireguard", "macsec", "macsec+aes128gcm16", "macsec+wireguard", "wireguard+aes128gcm16")
+COLUMNS = (
+    *((1500, name, "iscsi") for name in STACKS),
+    *((9000, name, "iscsi") for name in STACKS[:2]),
+    *((1500, name, "nvme-tcp") for name in STACKS[:2]),
+)
+FRAMINGS = tuple(Framing(mtu_bytes=mtu, proposal=f"{name}.{carrier}") for mtu, name, carrier in COLUMNS)
+
+
+def split(framing: Framing) -> tuple[tuple[str, ...], str]:
+    """The protections of a framing, the outermost first, and its transport."""
+    name, _, carrier = framing.proposal.partition(".")
+    return stack.split(name), carrier
+
+
+def protect(lab: Lab, known: dict[str, Kind], framing: Framing, link: LinkPath) -> LinkPath:
+    """The path within all protections of a framing."""
+    path, mtu_bytes = link, framing.mtu_bytes
+    for level, name in enumerate(split(framing)[0]):
+        kind, raw = known[name], Path(FOLDER, f"{link.index}-{level}")
+        raw.mkdir()
+        witnesses = lab.stack.enter_context(witness.witnesses(path, raw))
+        ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
+        layer, made = lab.stack.enter_context(kind.protect(ground)), kind.framing(mtu_bytes)
+        assert made is not None
+        path, is_overlay = layer.within, layer.within is not path
+        mtu_bytes = made.inner_mtu_bytes(mtu_bytes)
+    if is_overlay:
+        lab.stack.enter_context(overlay.passing(lab.journal, path))
+    lab.keep_steady(path)
+    return path
+
+
+def bring_up(lab: Lab) -> list[Up]:
+    used = {carrier for _, _, carrier in COLUMNS}
+    for name in used:
+        for role in ("target", "initiator"):
+            for module in transports.named(name).modules(role, {BackingKind.BLOCK}):
+                sh("modprobe", module)
+    plan = make_plan(Request(links=("wired",), protect=STACKS, lab_kernel=KernelChoice.DEBIAN))
+    known = kinds.of_run(
+        Run(
+            plan=plan,
+            initiator=lab.near,
+            journal=lab.journal,
+            private=FOLDER,
+            folder=FOLDER,
+            shared=lab.stack,
+            paths=len(FRAMINGS),
+        )
+    )
+    lun = Lun(serial=lab.store, kind=BackingKind.BLOCK, path=disks.FLASH_DEVICE, size_bytes=SIZE_BYTES)
+    sides = Sides(
+        journal=lab.journal,
+        tag=lab.tag,
+        target=lab.near,
+        initiators=(lab.near,),
+        luns=(lun,),
+        logs=FOLDER,
+    )
+    shared: dict[str, Shared] = {
+        "nvme-tcp": lab.stack.enter_context(transports.named("nvme-tcp").shared(sides))
+    }
+    ups = []
+    for index, framing in enumerate(FRAMINGS):
+        link = lab.link(Framing(mtu_bytes=framing.mtu_bytes), index)
+        path, carrier = protect(lab, known, framing, link), split(framing)[1]
+        if carrier == "iscsi":
+            up = lab.log_in(framing, path)
+            ups.append(Up(framing=framing, path=link, disk=up.disk, session=up.session))
+            continue
+        wanted = Export(
+            name=framing.name,
+            number=0,
+            lun=lun,
+            target=path.target,
+            address=path.target_address,
+            port=path.port,
+            parameters={},
+        )
+        session = lab.stack.enter_context(shared[carrier].attach(wanted))
+        ups.append(Up(framing=framing, path=link, disk=session.disk, session=session.agreed))
+    return ups
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1], bring_up)

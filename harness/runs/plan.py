@@ -298,9 +298,11 @@ def _lab_kernel(
             raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
         return None
     apart = request.kernels is Kernels.APART
-    if apart and needing:
+    has_radio = any(link.radio is not None for link in links.values())
+    together = [word for word in needing if has_radio or word != "--lab-kernel own"]
+    if apart and together:
         raise UsageError(
-            f"{needing[0]} needs one kernel for all, found --kernels apart",
+            f"{together[0]} needs one kernel for all, found --kernels apart",
             hint="each kernel has a clock, radios and disks of its own: leave one out",
         )
     if request.lab_kernel is KernelChoice.DEBIAN and needing:
@@ -313,10 +315,10 @@ def _lab_kernel(
         return LabKernel.OWN
     # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
     # skipped.
-    wants_own = any(link.radio is not None for link in links.values()) or any(
+    wants_own = has_radio or any(
         WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
     )
-    if request.lab_kernel is KernelChoice.AUTO and wants_own and not apart:
+    if request.lab_kernel is KernelChoice.AUTO and wants_own and not (apart and has_radio):
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.model import TRANSPORTS, Record, Status
@@ -86,6 +88,21 @@ def test_debians_kernel_skips_what_it_lacks(tmp_path_factory: pytest.TempPathFac
 def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
     done = run_inside("inside.nvme_tcp", kernel="own")
     assert done.status == 0, done
+
+
+@pytest.mark.own_kernel
+@pytest.mark.parametrize("words", [(), ("--shared-lun",)], ids=["one each", "a shared one"])
+def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    found = measure(
+        tmp_path,
+        *("--lab-kernel=own", "--kernels=apart", "--lab-initiators=2", "--link=wired", "--protect=off"),
+        *("--transport=nvme-tcp", "--workload=rand-read-4k", *words),
+    )
+    assert {(key, r.status, r.reason) for key, r in found.records.items()} == {
+        (f"wired.nvme-tcp{several}.rand-read-4k.r1", Status.OK, None) for several in ("", ".x2")
+    }, found.done
 
 
 @pytest.mark.own_kernel

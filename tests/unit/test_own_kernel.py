@@ -83,6 +83,7 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
     [
         (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "found --lab-kernel debian"),
         (Request(disk="ram", kernels=Kernels.APART), "--kernels apart"),
+        (Request(links=("wifi",), lab_kernel=KernelChoice.OWN, kernels=Kernels.APART), "--kernels apart"),
         (Request(virtual_time=True, testbed="host"), "the testbed is host"),
         (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
         (Request(disk="ram", backing="file"), "found ram and file"),
@@ -111,6 +112,10 @@ def test_the_user_has_the_last_word_on_the_kernel() -> None:
     assert make_plan(Request(links=("wired",))).lab_kernel is LabKernel.DEBIAN, "nothing asks for the own"
     apart = make_plan(Request(links=("wifi",), kernels=Kernels.APART))
     assert apart.lab_kernel is LabKernel.DEBIAN, "its radios could not hear each other"
+    nvme = Request(links=("wired",), kernels=Kernels.APART, transports=("nvme-tcp",))
+    assert make_plan(nvme).lab_kernel is LabKernel.OWN
+    own = Request(links=("wired",), kernels=Kernels.APART, lab_kernel=KernelChoice.OWN)
+    assert make_plan(own).lab_kernel is LabKernel.OWN
 
 
 @pytest.mark.usefixtures("built")

@@ -91,10 +91,10 @@ def map_device(name: str, disk: str, *, uuid: str = "", sectors: int = 16384) ->
 
 
 def not_block_devices(_disk: str) -> None:
-    refused("regular file", "/etc/passwd", "is a regular file")
-    refused("directory", "/etc", "is a directory")
-    refused("character device", "/dev/null", "is a character device")
-    refused("missing", "/dev/sdzz", "is not there")
+    refused("regular file", "/etc/passwd", "found a regular file")
+    refused("directory", "/etc", "found a directory")
+    refused("character device", "/dev/null", "found a character device")
+    refused("missing", "/dev/sdzz", "found nothing of that name")
 
 
 def blank(disk: str) -> None:

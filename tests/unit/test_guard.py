@@ -370,7 +370,7 @@ def test_what_is_no_block_device_is_refused(tmp_path: Path) -> None:
         (file, "a regular file"),
         (tmp_path, "a directory"),
         (Path("/dev/null"), "a character device"),
-        (tmp_path / "missing", "not there"),
+        (tmp_path / "missing", "nothing of that name"),
         (file / "below", "out of reach"),
     ):
         with pytest.raises(DeviceRefused, match=f"to be a block device, found {found}"):
@@ -438,4 +438,4 @@ def test_another_disk_under_the_run_makes_the_cell_invalid(changes: dict[str, An
 
 def test_a_disk_that_is_gone_makes_the_cell_invalid() -> None:
     with pytest.raises(CellInvalid, match="is gone"):
-        guard.recheck(FakeHost(Survey("not there")), ask(DISK))
+        guard.recheck(FakeHost(Survey("nothing of that name")), ask(DISK))

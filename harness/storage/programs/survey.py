@@ -165,7 +165,7 @@ def survey(path: str) -> dict[str, Any]:
     try:
         kind = stat.S_IFMT(Path(path).stat().st_mode)
     except FileNotFoundError:
-        return {"found": "not there"}
+        return {"found": "nothing of that name"}
     except OSError as error:
         return {"found": f"out of reach ({error.strerror})"}
     if kind != stat.S_IFBLK:

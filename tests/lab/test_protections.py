@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from harness.model import Record, Status
-from tests.lab import machine
 from tests.lab.cli import Measured, measure
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
@@ -19,20 +18,20 @@ STACKS = (
     ("wireguard", "aes128gcm16"),
 )
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
-LINKS = ("wired", "wifi")
+LINKS = ("wired", pytest.param("wifi", marks=pytest.mark.long))
+DEADLINE_S = 900.0
 
 
-@pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    before = machine.snapshot()
-    found = measure(
+@pytest.fixture(scope="module", params=LINKS)
+def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """All protections over one link."""
+    return measure(
         tmp_path_factory.mktemp("protections"),
         *("--lab-kernel=own", "--protect=off", *(f"--protect={'+'.join(stack)}" for stack in STACKS)),
-        *(f"--link={link}" for link in LINKS),
+        f"--link={request.param}",
         *(f"--workload={name}" for name in WORKLOADS),
+        deadline_s=DEADLINE_S,
     )
-    assert machine.snapshot() == before
-    return found
 
 
 def moved(record: Record) -> int:
@@ -42,13 +41,13 @@ def moved(record: Record) -> int:
 def test_every_cell_is_ok(matrix: Measured) -> None:
     bad = {key: r.reason for key, r in matrix.records.items() if r.status is not Status.OK}
     assert bad == {}, matrix.done
-    assert len(matrix.records) == len(WORKLOADS) * len(LINKS) * (1 + len(STACKS))
+    assert len(matrix.records) == len(WORKLOADS) * (1 + len(STACKS))
+    assert matrix.done.status == 0 and "still there" not in matrix.done.err, matrix.done
 
 
 @pytest.mark.parametrize("stack", STACKS, ids="+".join)
-@pytest.mark.parametrize("link", LINKS)
-def test_every_layer_is_proved(matrix: Measured, link: str, stack: tuple[str, ...]) -> None:
-    found = [r for r in matrix.records.values() if (r.link, r.protection) == (link, stack)]
+def test_every_layer_is_proved(matrix: Measured, stack: tuple[str, ...]) -> None:
+    found = [r for r in matrix.records.values() if r.protection == stack]
     assert {record.workload for record in found} == set(WORKLOADS)
     for record in found:
         proof = record.proof
@@ -57,7 +56,7 @@ def test_every_layer_is_proved(matrix: Measured, link: str, stack: tuple[str, ..
         assert proof.cleartext_segments == proof.other_frames == 0
         assert proof.packets_sampled >= proof.packets_due
         assert proof.link_bytes_initiator > proof.protected_bytes
-    (of_initiator,) = matrix.environment[f"column {'+'.join((link, *stack))}"]["control"]
+    (of_initiator,) = matrix.environment[f"column {found[0].column.label}"]["control"]
     assert list(of_initiator) == list(stack)
     for shown in of_initiator.values():
         assert min(shown["seen_in_clear"]) > 0 and min(shown["blocked"]) > 0
@@ -67,7 +66,7 @@ def test_what_is_stacked_costs_more_bytes(matrix: Measured) -> None:
     """On the link, for each byte of data."""
     spent = {}
     for record in matrix.records.values():
-        if record.link == "wired" and record.workload == "seq-write-256k" and record.proof is not None:
+        if record.workload == "seq-write-256k" and record.proof is not None:
             spent[record.protection] = record.proof.link_bytes_initiator / moved(record)
     assert spent[()] < spent["macsec",] < spent["macsec", "wireguard"]
     assert spent["wireguard",] < spent["macsec", "wireguard"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from harness.model import TRANSPORTS, Record, Status
-from tests.lab import machine
 from tests.lab.cli import Measured, measure, run_inside
 
 pytestmark = pytest.mark.lab
@@ -18,16 +17,13 @@ WORKLOADS = ("rand-read-4k", "seq-write-256k")
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    before = machine.snapshot()
-    found = measure(
+    return measure(
         tmp_path_factory.mktemp("transports"),
         *("--lab-kernel=own", "--link=local", "--link=wired"),
         *(f"--transport={name}" for name in TRANSPORTS),
         *(f"--protect={name}" for name in PROTECTIONS),
         *(f"--workload={name}" for name in WORKLOADS),
     )
-    assert machine.snapshot() == before
-    return found
 
 
 def moved(record: Record) -> int:

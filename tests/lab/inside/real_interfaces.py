@@ -329,7 +329,7 @@ def a_vpn_is_passed_by_or_reported() -> None:
     sh("ip", "rule", "add", *rule, "500")
     with left_as_it_was("a VPN in front"):
         refused(
-            "a VPN in front", RequirementError, "nic1", "10.7.0.10", "goes through vpn0", only_bring_up=True
+            "a VPN in front", RequirementError, "nic1", "10.7.0.10", "go through vpn0", only_bring_up=True
         )
     sh("ip", "rule", "del", *rule, "500")
     sh("ip", "rule", "add", "from", "10.9.9.9", "lookup", "99", "priority", "1000")

@@ -7,7 +7,8 @@ import pytest
 from harness.model import Record, Status
 from tests.lab.cli import Measured, measure
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+# In CI test_transports has one of each kind, and a stack.
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
 
 STACKS = (
     ("wireguard",),
@@ -18,7 +19,7 @@ STACKS = (
     ("wireguard", "aes128gcm16"),
 )
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
-LINKS = ("wired", pytest.param("wifi", marks=pytest.mark.long))
+LINKS = ("wired", "wifi")
 DEADLINE_S = 900.0
 
 

@@ -11,7 +11,7 @@ from tests.lab.cli import Measured, measure, run_inside
 
 pytestmark = pytest.mark.lab
 
-PROTECTIONS = ("off", "aes128gcm16", "wireguard", "macsec")
+PROTECTIONS = ("off", "aes128gcm16", "wireguard", "macsec", "macsec+aes128gcm16")
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
 
 

@@ -19,7 +19,8 @@ from tests.lab.inside.against_theory import WORKLOADS, Framing, Measured
 from tests.lab.inside.nvme_against_theory import FRAMINGS, NVME
 from tests.lab.test_against_theory import DEADLINE_S, path_of, wire_bytes
 
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
+# A minute and a half of a processor, and test_against_theory has the same frames.
+pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
 
 BYTES_TOLERANCE = 0.005
 TIME_TOLERANCE = 0.02

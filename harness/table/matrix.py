@@ -389,7 +389,7 @@ def _with_ratios(
     keys: Sequence[ColumnKey], line: Sequence[TableCell | None], blocks: Sequence[_Blocks]
 ) -> list[TableCell | None]:
     baselines = {
-        (key.setting, key.link, key.initiators): values
+        (key.setting, key.column): values
         for key, values in zip(keys, blocks, strict=True)
         if not key.protection
     }
@@ -397,8 +397,9 @@ def _with_ratios(
     def related(key: ColumnKey, cell: TableCell | None, values: _Blocks) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
-        local = baselines.get((key.setting, LINK_LOCAL, 1), {}) if key.link != LINK_LOCAL else {}
-        bare = baselines.get((key.setting, key.link, key.initiators), {}) if key.protection else {}
+        local = baselines.get((key.setting, Column(LINK_LOCAL)), {}) if key.link != LINK_LOCAL else {}
+        unprotected = msgspec.structs.replace(key.column, protection=())
+        bare = baselines.get((key.setting, unprotected), {}) if key.protection else {}
         return msgspec.structs.replace(
             cell,
             ratio_to_local=_ratio(values, local),

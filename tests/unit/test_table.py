@@ -205,6 +205,19 @@ def test_workloads_of_others_stand_below_the_documents_in_the_plans_order() -> N
     assert {row.group for row in build([record(workload="a")]).rows} == {""}
 
 
+def test_a_protected_column_is_related_to_the_same_transport_without_protection() -> None:
+    speeds = {("iscsi", ()): 100.0, ("iscsi", ("macsec",)): 50.0, ("nvme-tcp", ()): 40.0}
+    speeds["nvme-tcp", ("macsec",)] = 10.0
+    found = [
+        record(mb_s, protection=protection, transport=transport, repeat=repeat)
+        for (transport, protection), mb_s in speeds.items()
+        for repeat in range(1, 4)
+    ]
+    ratios = {(c["transport"], *c["protection"]): c["ratio_to_no_ipsec"] for c in cells_of(build(found))}
+    assert ratios["iscsi", "macsec"] == pytest.approx(0.5)
+    assert ratios["nvme-tcp", "macsec"] == pytest.approx(0.25)
+
+
 def test_columns_go_from_local_over_links_to_the_same_links_with_each_proposal() -> None:
     columns = [
         ("wifi", "b"),

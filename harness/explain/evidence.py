@@ -327,11 +327,8 @@ class _ColumnOf:
         if not self.key.protection:
             return None
         for key, found in self._of_same_link():
-            proposal = self.proposals.get(key.column.ipsec)
-            is_plain = not key.protection
-            is_null = proposal is not None and not proposal.encrypts and key.protection != self.key.protection
             good = measured(found.get(name, ()))
-            if not good or not (is_plain if encrypts is None else is_null):
+            if not good or not (not key.protection if encrypts is None else self._is_null(key)):
                 continue
             plans = {plan.run_id: plan for plan in self.plans}
             step = _ColumnOf(key, self.samples, plans, self.probes, self.idling_ns)
@@ -342,6 +339,16 @@ class _ColumnOf:
                 busy=busy_of(good, self.idling_ns),
             )
         return None
+
+    def _is_null(self, key: ColumnKey) -> bool:
+        """Whether a column has the same protections, but for a proposal that does not encrypt."""
+        if len(key.protection) != len(self.key.protection):
+            return False
+        differ = [pair for pair in zip(key.protection, self.key.protection, strict=True) if len({*pair}) == 2]
+        if len(differ) != 1:
+            return False
+        theirs, own = (self.proposals.get(name) for name in differ[0])
+        return theirs is not None and not theirs.encrypts and own is not None
 
     def _ciphers(self) -> list[ProbeRecord]:
         """The stand-alone ciphers of this proposal in the column's runs, over any link."""

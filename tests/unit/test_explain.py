@@ -313,12 +313,12 @@ def measured(link: str, ipsec: str, time_us: float, **changes: Any) -> list[Reco
         "workload": "seq-read-256k",
         "block_bytes": 262144,
         "session": SESSION if link != "local" else {},
+        "protection": () if ipsec == "off" else (ipsec,),
+        "transport": None if link == "local" else "iscsi",
     }
     return [
         record(
             link=link,
-            protection=() if ipsec == "off" else (ipsec,),
-            transport=None if link == "local" else "iscsi",
             repeat=number,
             read=transfer(time_us * (1 + number / 1000)),
             **whole | changes,
@@ -361,6 +361,20 @@ def test_neighbours_are_evidence() -> None:
     assert found["wired"].plain is None and found["wired"].null is None
     assert found["wired+null-sha256"].null is None
     assert judge(gcm).limited_by is Limit.CRYPTO
+
+
+@pytest.mark.parametrize("other", [("wireguard",), ("macsec",), ("macsec", "aes128gcm16")])
+def test_esp_without_a_cipher_is_no_step_below_another_protection(other: tuple[str, ...]) -> None:
+    found = [*columns(), *measured("wired", "off", 9000, protection=other)]
+    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.protection == other]
+    assert cell.plain is not None and cell.null is None
+
+
+def test_within_a_stack_the_same_stack_without_a_cipher_is() -> None:
+    stacks = [("macsec", "aes128gcm16"), ("macsec", "null-sha256")]
+    found = [one for stack in stacks for one in measured("wired", "off", 9000, protection=stack)]
+    (cell,) = [e for e in collect(found, {"r1": plan_of_them()}) if e.protection == stacks[0]]
+    assert cell.null is not None
 
 
 def test_cells_of_another_setting_are_no_neighbours() -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +17,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness.hosts import Daemon, Host, programs
+from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
-from harness.hosts.runner import await_condition, tail
 from harness.hosts.undo import Step
 from harness.model import End
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import NETWORK, LinkPath
 from harness.protection import layer
+from harness.protection.answers import Answers, started
 from harness.protection.barrier import Barrier, Passage
 from harness.protection.layer import Due, Tally
 
@@ -39,8 +37,6 @@ PREFIX_BITS = 30
 
 STREAM = 0
 """There is one association each way; macsec_add_txsa() begins with that number."""
-
-ANSWER_DEADLINE_S = 10.0
 
 CLOSED_PORT = 9
 """Discard (RFC 863); whether it is open does not matter."""
@@ -195,39 +191,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     snmp: str = ""
 
 
-@dataclass(kw_only=True)
-class Watcher:
-    """The program at one end, and the file in which its answers grow."""
+class Watcher(Answers):
+    """The watcher at one end."""
 
-    name: str
-    daemon: Daemon
-    file: Path
-    _read: int = 0
-
-    def ask(self) -> None:
-        """Have it look now; ``report`` is to follow."""
-        self.daemon.signal(signal.SIGUSR1)
+    PROGRAM = "watcher to watch its protected interface"
+    SUBJECT = "protected interface has"
 
     def report(self) -> Report:
-        """The answer. CommandFailed if the program has ended, or does not answer."""
-        line = b""
-
-        def has_come() -> bool:
-            nonlocal line
-            with self.file.open("rb") as stream:
-                stream.seek(self._read)
-                line = stream.readline()
-            return line.endswith(b"\n") or self.daemon.ended()
-
-        what = f"the {self.name} to tell what its protected interface has carried"
-        await_condition(has_come, deadline_s=ANSWER_DEADLINE_S, what=what, interval_s=0.002)
-        if not line.endswith(b"\n"):
-            raise CommandFailed(
-                f"the {self.name}'s protected interface was expected to be watched until the column ends, "
-                f"but the watch has ended: {tail(self.file.with_suffix('.log'))}"
-            )
-        self._read += len(line)
-        return msgspec.json.decode(line, type=Report)
+        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
+        return self._answer(Report)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,23 +276,9 @@ def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Itera
 
 @contextlib.contextmanager
 def _watcher(host: Host, kind: Kind, iface: str, below: str, folder: Path) -> Iterator[Watcher]:
-    stem = f"{kind}-{host.name}"
-    number = next(n for n in itertools.count(1) if not (folder / f"{stem}-{n}.jsonl").exists())
-    file = folder / f"{stem}-{number}.jsonl"
     request = msgspec.json.encode({"kind": kind, "interface": iface, "below": below}).decode()
-    with host.daemon(
-        [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "overlay"), "watch", request],
-        log=file.with_suffix(".log"),
-        output=file,
-        ready=lambda: file.exists() and file.read_bytes().endswith(b"\n"),
-        deadline_s=20,
-    ) as daemon:
+    source = programs.source(__package__, "overlay")
+    with started(host, source, ("watch", request), folder, f"{kind}-{host.name}") as (daemon, file):
         watcher = Watcher(name=host.name, daemon=daemon, file=file)
-        watcher.report()  # the first comes unasked
+        watcher.report()  # it sends the first one unasked
         yield watcher
-
-
-def sent_and_received(text: str) -> tuple[int, int]:
-    """Bytes of frames that a line of /proc/net/dev says were sent, and received."""
-    fields = text.partition(":")[2].split()
-    return int(fields[8]), int(fields[0])

@@ -18,6 +18,7 @@ import pytest
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
+from harness.protection import answers
 from harness.protection.ipsec import witness as module
 from harness.protection.ipsec.programs import witness as program
 from harness.protection.ipsec.witness import REQID, Knock, Report, Witness, received, sent, witnesses
@@ -423,7 +424,7 @@ def test_one_that_has_ended_is_told_of(tmp_path: Path) -> None:
 
 
 def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_DEADLINE_S", 0.05)
+    monkeypatch.setattr(answers, "ANSWER_DEADLINE_S", 0.05)
     with pytest.raises(CommandFailed, match=r"waited 0\.05 s in vain for the target to report what"):
         witness(tmp_path).look()
 

@@ -9,7 +9,6 @@ of rekeys.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,16 +17,14 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.hosts import Daemon, Host, programs
-from harness.hosts.runner import await_condition, tail
-from harness.model.errors import CommandFailed
+from harness.hosts import Host, programs
 from harness.network.links import LinkPath
+from harness.protection.answers import Answers, started
 from harness.protection.layer import Carried
 
 REQID = 0x48000000
 """With the path's index added: marks charon's policies and states as the run's."""
 
-ANSWER_DEADLINE_S = 10.0
 ANY_PORT = 0
 CLOSED_PORT = 9
 """A port of the initiator that the target's bait tries. Discard (RFC 863); it does not matter whether it is
@@ -92,22 +89,14 @@ def received(states: Iterable[Association], destination: str) -> Carried:
     return Carried(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
 
 
-@dataclass(kw_only=True)
-class Witness:
-    """The program at one end, and the file with its answers."""
+class Witness(Answers):
+    """The witness at one end."""
 
-    name: str
-    daemon: Daemon
-    file: Path
-    _read: int = 0
-    """How many bytes of the file are answers that have been read."""
-
-    def ask(self) -> None:
-        """Ask it to report now; call ``report`` next."""
-        self.daemon.signal(signal.SIGUSR1)
+    PROGRAM = "witness to watch its security associations"
+    SUBJECT = "security associations have"
 
     def report(self) -> Report:
-        """The answer. CommandFailed if the program has ended, or does not answer."""
+        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
         return self._answer(Report)
 
     def look(self) -> Report:
@@ -118,26 +107,6 @@ class Witness:
         """Make it try to connect like the portal's traffic does."""
         self.daemon.signal(signal.SIGUSR2)
         return self._answer(Knock)
-
-    def _answer(self, kind: type[T]) -> T:
-        line = b""
-
-        def has_come() -> bool:
-            nonlocal line
-            with self.file.open("rb") as stream:
-                stream.seek(self._read)
-                line = stream.readline()
-            return line.endswith(b"\n") or self.daemon.ended()
-
-        what = f"the {self.name} to report what its security associations have carried"
-        await_condition(has_come, deadline_s=ANSWER_DEADLINE_S, what=what, interval_s=0.002)
-        if not line.endswith(b"\n"):
-            raise CommandFailed(
-                f"expected the {self.name}'s witness to watch its security associations until the column "
-                f"ends, but it has ended: {tail(self.file.with_suffix('.log'))}"
-            )
-        self._read += len(line)
-        return msgspec.json.decode(line, type=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,16 +142,9 @@ def witnesses(path: LinkPath, folder: Path) -> Iterator[Witnesses]:
 def _witness(
     host: Host, folder: Path, iface: str, path: LinkPath, knocks: tuple[str, int, str, int]
 ) -> Iterator[Witness]:
-    number = next(n for n in itertools.count(1) if not (folder / f"witness-{host.name}-{n}.jsonl").exists())
-    file = folder / f"witness-{host.name}-{number}.jsonl"
-    words = [iface, REQID + path.index, *knocks]
-    with host.daemon(
-        [programs.PYTHON, "-I", "-S", "-c", programs.source(__package__, "witness"), *map(str, words)],
-        log=file.with_suffix(".log"),
-        output=file,
-        ready=lambda: file.exists() and file.read_bytes().endswith(b"\n"),
-        deadline_s=20,
-    ) as daemon:
+    words = map(str, (iface, REQID + path.index, *knocks))
+    source = programs.source(__package__, "witness")
+    with started(host, source, tuple(words), folder, f"witness-{host.name}") as (daemon, file):
         witness = Witness(name=host.name, daemon=daemon, file=file)
         witness.report()  # it sends the first one unasked
         yield witness

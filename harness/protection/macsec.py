@@ -89,14 +89,13 @@ def _mac(host: Host, iface: str) -> str:
 
 @contextlib.contextmanager
 def channel(
-    journal: Journal, path: LinkPath, keys: Keys, *, tag: str, mtu_bytes: int, level: int = 0
-) -> Iterator[LinkPath]:
+    journal: Journal, path: LinkPath, within: LinkPath, keys: Keys, *, mtu_bytes: int
+) -> Iterator[None]:
     """A secure channel for each direction between the ends of ``path``, where packets of ``mtu_bytes`` pass.
 
-    Yields the path within. The barriers (``overlay.closed``) are not made here: they have to stand before
-    this begins and after it ends.
+    ``within`` is the path that it makes. The barriers (``overlay.closed``) are not made here: they have to
+    stand before this begins and after it ends.
     """
-    within = overlay.inside(path, tag=tag, level=level)
     # ip(8) takes the port first.
     words = ("port", str(PORT), "cipher", keys.cipher, "encrypt", "on", "validate", "strict")
     pairs = list(zip(overlay.ends(within), overlay.ends(path), strict=True))
@@ -117,7 +116,7 @@ def channel(
                 f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
             )
         overlay.open_up(within)
-        yield within
+        yield
 
 
 def agreed(reports: tuple[Carried, Carried], keys: Keys, mtu_bytes: int) -> dict[str, str]:
@@ -200,11 +199,11 @@ class Macsec:
                 f"MACsec needs one Ethernet from end to end, and {below.profile.name} has routers between",
                 hint="leave this link out with --protect macsec, or take a switched one",
             )
-        keys, tag = make_keys(self.cipher), self.run.plan.tag
-        within = overlay.inside(below, tag=tag, level=ground.level)
+        keys = make_keys(self.cipher)
+        within = overlay.inside(below, tag=self.run.plan.tag, level=ground.level)
         with (
             overlay.closed(self.run.journal, within),
-            channel(self.run.journal, below, keys, tag=tag, mtu_bytes=mtu_bytes, level=ground.level),
+            channel(self.run.journal, below, within, keys, mtu_bytes=mtu_bytes),
             overlay.watchers(below, within, MACSEC, ground.raw) as watchers,
         ):
             yield OverlayLayer(

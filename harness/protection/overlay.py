@@ -109,12 +109,11 @@ def peer_of(end: End) -> End:
 
 
 @contextlib.contextmanager
-def closed(journal: Journal, *paths: LinkPath) -> Iterator[None]:
-    """Keep barriers at both ends, for the portal's traffic between the addresses of all these paths."""
+def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
+    """Keep barriers at both ends, for the portal's traffic between the addresses of a path."""
     with contextlib.ExitStack() as stack:
-        for path in paths:
-            for end, host, _, _, peer in ends(path):
-                stack.enter_context(journal.hold(host, Barrier(end, peer, path.port)))
+        for end, host, _, _, peer in ends(path):
+            stack.enter_context(journal.hold(host, Barrier(end, peer, path.port)))
         yield
 
 

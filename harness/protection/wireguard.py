@@ -86,15 +86,14 @@ def port(path: LinkPath, level: int) -> int:
 
 @contextlib.contextmanager
 def tunnel(
-    journal: Journal, path: LinkPath, *, tag: str, mtu_bytes: int, level: int = 0
-) -> Iterator[LinkPath]:
+    journal: Journal, path: LinkPath, within: LinkPath, *, number: int, mtu_bytes: int
+) -> Iterator[None]:
     """A WireGuard tunnel between the ends of ``path``, where packets of ``mtu_bytes`` pass.
 
-    Yields the path within, through which a handshake has been made. The barriers (``overlay.closed``) are not
-    made here: they have to stand before this begins and after it ends.
+    ``within`` is the path that it makes, through which a handshake has been made; ``number`` is its UDP port.
+    The barriers (``overlay.closed``) are not made here: they have to stand before this begins and after it
+    ends.
     """
-    within = overlay.inside(path, tag=tag, level=level)
-    number = port(path, level)
     with contextlib.ExitStack() as stack:
         keys = {}
         for end, host, iface, _, _ in overlay.ends(within):
@@ -116,7 +115,7 @@ def tunnel(
                 allowed=allowed,
             )
         overlay.open_up(within)
-        yield within
+        yield
 
 
 def agreed(reports: tuple[Carried, Carried], mtu_bytes: int) -> dict[str, str]:
@@ -192,11 +191,11 @@ class WireGuard:
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[OverlayLayer]:
         overlay.require(ground.below, MODULES, TITLE)
-        below, mtu_bytes, tag = ground.below, ground.mtu_bytes, self.run.plan.tag
-        within = overlay.inside(below, tag=tag, level=ground.level)
+        below, mtu_bytes = ground.below, ground.mtu_bytes
+        within = overlay.inside(below, tag=self.run.plan.tag, level=ground.level)
         with (
             overlay.closed(self.run.journal, within),
-            tunnel(self.run.journal, below, tag=tag, mtu_bytes=mtu_bytes, level=ground.level),
+            tunnel(self.run.journal, below, within, number=port(below, ground.level), mtu_bytes=mtu_bytes),
             overlay.watchers(below, within, WIREGUARD, ground.raw) as watchers,
         ):
             yield OverlayLayer(

@@ -195,13 +195,11 @@ def judge_late(lane: Lane, *, glance: bool) -> list[str]:
     With ``glance`` these are the frames that are in the files by now, otherwise those that the captures saw
     last.
     """
-    if not lane.is_protected:
-        for each in lane.up.watched if glance else ():
-            each.capture.glance()
-        return []
     found = [
         seen for each in lane.up.watched for seen in (each.capture.glance() if glance else each.capture.last)
     ]
+    if not lane.is_protected:
+        return []
     count = sum(seen.cleartext for seen in found)
     return [f"{count} cleartext segments of the portal were on the link after the cell"] if count else []
 

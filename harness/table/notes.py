@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -216,25 +217,39 @@ def _listed(names: Sequence[str], noun: str) -> str:
 
 
 def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The kernel release of every host, each once. It is the third word of ``/proc/version``."""
+    """The kernel release of every host, each once."""
     versions = _facts(environments, "kernel", below=False)
-    return list(dict.fromkeys(" ".join(text.removeprefix("Linux version ").split()[:1]) for text in versions))
+    return list(dict.fromkeys(map(_release, versions)))
 
 
-def _facts(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool = True) -> list[str]:
-    """What every host reports as ``fact``, each answer once; a host that reports nothing is left out.
+def _release(version: str) -> str:
+    """The third word of ``/proc/version``."""
+    return " ".join(version.removeprefix("Linux version ").split()[:1])
+
+
+def _answers(environment: Mapping[str, Any], fact: str, *, below: bool = True) -> dict[str, str]:
+    """What the hosts of a run report as ``fact``, by their names; a host that reports nothing is left out.
 
     ``below``: include the machine that the lab runs on.
     """
-    found: dict[str, None] = {}
-    for environment in environments:
-        hosts = environment.get("hosts")
-        asked = list(hosts.values()) if isinstance(hosts, Mapping) else []
-        for host in [*asked, environment.get(machine.MACHINE)] if below else asked:
-            answer = str(host.get(fact, "")) if isinstance(host, Mapping) else ""
-            if answer:
-                found[answer] = None
-    return list(found)
+    hosts = environment.get("hosts")
+    asked = dict(hosts) if isinstance(hosts, Mapping) else {}
+    if below:
+        asked[machine.MACHINE] = environment.get(machine.MACHINE)
+    found = {name: str(host.get(fact, "")) for name, host in asked.items() if isinstance(host, Mapping)}
+    return {name: answer for name, answer in found.items() if answer}
+
+
+def _facts(environments: Iterable[Mapping[str, Any]], fact: str, *, below: bool = True) -> list[str]:
+    """Every answer of any host of any run to ``fact``, each once."""
+    answers = (_answers(environment, fact, below=below).values() for environment in environments)
+    return list(dict.fromkeys(itertools.chain.from_iterable(answers)))
+
+
+def _differ(answers: Iterable[Mapping[str, str]]) -> bool:
+    """Whether one host answers differently in two runs. Two hosts of one run may well be unlike."""
+    seen: dict[str, str] = {}
+    return any(seen.setdefault(name, answer) != answer for run in answers for name, answer in run.items())
 
 
 def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -258,8 +273,14 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
     unlike += ["runtime"] if len({plan.runtime_s for plan in plans}) > 1 else []
     unlike += ["authentication"] if len({plan.ike_auth for plan in plans}) > 1 else []
     unlike += ["version of the harness"] if len({plan.harness_version for plan in plans}) > 1 else []
-    unlike += ["kernel"] if len(_kernels(environments)) > 1 else []
-    unlike += [what for fact, what in _FACTS.items() if len(_facts(environments, fact)) > 1]
+    kernels = [_answers(environment, "kernel", below=False) for environment in environments]
+    releases = [{host: _release(version) for host, version in run.items()} for run in kernels]
+    unlike += ["kernel"] if _differ(releases) else []
+    unlike += [
+        what
+        for fact, what in _FACTS.items()
+        if _differ(_answers(environment, fact) for environment in environments)
+    ]
     if unlike:
         yield f"The runs differ in: {', '.join(unlike)}."
 

@@ -489,6 +489,24 @@ def test_the_notes_say_which_runs_profile_and_kernel() -> None:
     assert table.notes[1:3] == ("Testbed lab: run r1; profile document.", "Kernel: 6.1.55.")
 
 
+def test_two_hosts_of_one_run_may_be_unlike() -> None:
+    environment = {
+        "machine": {"cpu": "AMD EPYC", "clocksource": "tsc"},
+        "hosts": {
+            "initiator": {"cpu": "UML", "clocksource": "timer", "kernel": "Linux version 6.1.55"},
+            "target": {"cpu": "x", "kernel": "Linux version 6.12.1"},
+        },
+    }
+    found = [record(), record(run_id="r2")]
+    plans = {"r1": plan(), "r2": plan("r2")}
+    one = build(repeats(1.0, 2.0), plans={"r1": plan()}, environments={"r1": environment})
+    two = build(found, plans=plans, environments={"r1": environment, "r2": environment})
+    assert not any("differ" in note for note in (*one.notes, *two.notes))
+    moved = {**environment, "machine": {"cpu": "other"}}
+    two = build(found, plans=plans, environments={"r1": environment, "r2": moved})
+    assert "The runs differ in: processor." in two.notes
+
+
 def test_what_pooled_runs_do_not_share_is_named() -> None:
     found = [record(), record(run_id="r2")]
     other = plan(

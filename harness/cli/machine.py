@@ -26,6 +26,7 @@ from harness.model.units import format_duration
 from harness.storage import transports
 from harness.testbeds import doctor, lab, testbed
 from harness.testbeds.lab import kernel
+from harness.testbeds.lab import source as sources
 
 TargetOption = Annotated[
     str | None,
@@ -140,21 +141,31 @@ def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.M
     return doctor.machines(target, initiators or (["local"] if target else []))
 
 
-def build_kernel() -> None:
+def build_kernel(
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Another source of Linux: {sources.FORMS}. It is not changed.",
+            show_default="Debian's, as installed",
+        ),
+    ] = None,
+) -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
     The kernel is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME), under a key made of all build
     inputs.
     """
     with bar("checking what the build needs", err) as report:
-        found, new = kernel.build(report)
+        origin = sources.of(source)
+        found, new = kernel.build(report, None if source is None else origin)
     built = found.built
-    source, _ = kernel.installed_source()
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
-    say(
-        f"kernel {built.release} of {source.package} {built.source_version} {took}: {found.folder}",
-    )
+    say(f"kernel {built.release} of {origin.title} {took}: {found.folder}")
     say(f"sha256 of linux: {built.sha256}")
+    if lacks := kernel.lacking(built, origin):
+        say(lacks)
+    if source is not None:
+        say(f"to use it: harness run --lab-kernel {built.key}")
 
 
 def lab_exec(
@@ -164,8 +175,13 @@ def lab_exec(
     ] = None,
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
     kernel_name: Annotated[
-        LabKernel, typer.Option("--kernel", help="debian, or own (made by `harness kernel build`).")
-    ] = LabKernel.DEBIAN,
+        str,
+        typer.Option(
+            "--kernel",
+            metavar="KERNEL",
+            help="debian, own (made by `harness kernel build`), or the key or --source of another one.",
+        ),
+    ] = LabKernel.DEBIAN.value,
     virtual_time: Annotated[
         bool,
         typer.Option("--virtual-time", help="The lab in virtual time; needs --kernel own."),
@@ -183,7 +199,11 @@ def lab_exec(
     ] = 0,
 ) -> None:
     """Boot the lab's kernel, run a command in it as root, and print its output."""
-    chosen = kernel.own_kernel() if kernel_name is LabKernel.OWN else None
+    chosen = None
+    if kernel_name == LabKernel.OWN:
+        chosen = kernel.own_kernel()
+    elif kernel_name != LabKernel.DEBIAN:
+        chosen = kernel.own_kernel(kernel.named(kernel_name).built.key)
     if virtual_time:
         if chosen is None:
             raise UsageError(

@@ -79,6 +79,13 @@ class LabKernel(enum.StrEnum):
     OWN = "own"
 
 
+class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the lab's own kernels that is not the default one: by its key in the cache, and its release."""
+
+    key: str
+    release: str
+
+
 class Clock(enum.StrEnum):
     """``virtual``: time passes only while everything waits, so processor work takes no time."""
 
@@ -395,7 +402,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
-    ``lab_kernel`` is None outside the lab. ``disk`` is the modelled disk that replaces ``backing``, which
+    ``lab_kernel`` is None outside the lab. ``other_kernel`` is the one of the lab's own that was named, None
+    for the default one. ``disk`` is the modelled disk that replaces ``backing``, which
     then only has the size. ``wifi_security`` protects links with simulated radios. ``iscsi`` are parameters
     that both ends of an iSCSI session must agree on (``harness.storage.iscsi``). ``hops`` are the addresses,
     as in ``machines``, of machines between the ends whose counters the run reads.
@@ -418,6 +426,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     local_device: Backing | None = None
     shared_lun: bool = False
     lab_kernel: LabKernel | None = None
+    other_kernel: OtherKernel | None = None
     virtual_time: bool = False
     disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
@@ -629,6 +638,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     wifi: tuple[WifiState, ...] = ()
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
+    other_kernel: str = ""
     disk: str = ""
     beside: Beside | None = None
     source: str = "harness"

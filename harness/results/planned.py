@@ -188,12 +188,13 @@ def _check_testbed(plan: Plan, source: str) -> None:
     for field, is_there in (
         ("virtual_time", plan.virtual_time),
         ("lab_kernel", plan.lab_kernel is not None),
+        ("other_kernel", plan.other_kernel is not None),
         ("disk", plan.disk is not None),
         ("kernels_apart", plan.kernels_apart),
     ):
         if is_there and not is_lab:
             raise _refuse(source, "", field, f"expected the testbed lab, found {plan.testbed}")
-    if (plan.virtual_time or plan.disk is not None) and plan.lab_kernel is not LabKernel.OWN:
+    if (plan.virtual_time or plan.disk or plan.other_kernel) and plan.lab_kernel is not LabKernel.OWN:
         raise _refuse(source, "", "lab_kernel", "expected the lab's own, found another")
     machines = plan.machines
     if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):

@@ -213,6 +213,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_beside: bool = False
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
+    other_kernel: str = ""
     schema: int = SCHEMA_VERSION
 
     @property

@@ -26,6 +26,7 @@ from harness.model import (
     LabKernel,
     LinkProfile,
     Machines,
+    OtherKernel,
     Plan,
     Proposal,
     Security,
@@ -107,6 +108,7 @@ def make_plan(request: Request) -> Plan:
     columns, links, proposals = _columns(request, kind, machines)
     _require_hops_possible(request, links)
     lab_kernel = _lab_kernel(request, kind, links, disk, columns)
+    other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN:
         columns, links = _on_the_air(columns, links, request.wifi_security)
     _require_possible(request, backing, workloads, columns)
@@ -132,6 +134,7 @@ def make_plan(request: Request) -> Plan:
         local_device=local_device,
         shared_lun=request.shared_lun,
         lab_kernel=lab_kernel,
+        other_kernel=other_kernel,
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
@@ -289,40 +292,51 @@ def _lab_kernel(
     UsageError if the options contradict each other. RequirementError if they need the lab's own kernel and it
     has not been built.
     """
-    needing = ["--lab-kernel own"] if request.lab_kernel is KernelChoice.OWN else []
+    is_named = request.lab_kernel not in {KernelChoice.AUTO, KernelChoice.DEBIAN}
+    named = f"--lab-kernel {request.lab_kernel}"
+    needing = [named] if is_named else []
     needing += ["--virtual-time"] if request.virtual_time else []
     needing += ["--disk"] if disk is not None and not request.virtual_time else []
     if kind is not TestbedKind.LAB:
-        if needing or request.lab_kernel is not KernelChoice.AUTO:
+        if needing or request.lab_kernel != KernelChoice.AUTO:
             what = needing[0] if needing else "--lab-kernel"
             raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
         return None
     apart = request.kernels is Kernels.APART
     has_radio = any(link.radio is not None for link in links.values())
-    together = [word for word in needing if has_radio or word != "--lab-kernel own"]
+    together = [word for word in needing if has_radio or word != named]
     if apart and together:
         raise UsageError(
             f"{together[0]} needs one kernel for all, found --kernels apart",
             hint="each kernel has a clock, radios and disks of its own: leave one out",
         )
-    if request.lab_kernel is KernelChoice.DEBIAN and needing:
+    if request.lab_kernel == KernelChoice.DEBIAN and needing:
         raise UsageError(
             f"{needing[0]} needs the lab's own kernel, found --lab-kernel debian",
             hint="leave --lab-kernel out",
         )
     if needing:
-        kernel.own_kernel()
+        if _other_kernel(request) is None:
+            kernel.own_kernel()
         return LabKernel.OWN
     # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
     # skipped.
     wants_own = has_radio or any(
         WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
     )
-    if request.lab_kernel is KernelChoice.AUTO and wants_own and not (apart and has_radio):
+    if request.lab_kernel == KernelChoice.AUTO and wants_own and not (apart and has_radio):
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
     return LabKernel.DEBIAN
+
+
+def _other_kernel(request: Request) -> OtherKernel | None:
+    """The one of the lab's own kernels that was named; None for the default one."""
+    if request.lab_kernel in set(KernelChoice):
+        return None
+    built = kernel.named(request.lab_kernel).built
+    return OtherKernel(key=built.key, release=built.release)
 
 
 MOST_WIFI_COLUMNS = 30

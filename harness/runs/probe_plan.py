@@ -39,7 +39,7 @@ from harness.parse.profiles import data_folder
 from harness.probes import cipher
 from harness.results.planned import MIB
 from harness.runs import plan as plans
-from harness.runs.request import KernelChoice, Kernels, Option, Request
+from harness.runs.request import Kernels, Option, Request
 from harness.table.views import View
 
 RUN = Request()
@@ -166,7 +166,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
         str, Option(help="auto, lab, or host (this machine's own kernel; needs root).", leads_out=True)
     ] = RUN.testbed
     kernels: Annotated[Kernels, Option(help="Whether the lab's hosts share a kernel.")] = RUN.kernels
-    lab_kernel: Annotated[KernelChoice, Option(help="Which kernel the lab boots.")] = RUN.lab_kernel
+    lab_kernel: Annotated[str, Option(help="Which kernel the lab boots.", metavar="KERNEL")] = RUN.lab_kernel
     virtual_time: Annotated[bool, Option(help="Processor work takes no time, only links do.")] = (
         RUN.virtual_time
     )

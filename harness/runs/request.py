@@ -34,7 +34,8 @@ class Kernels(enum.StrEnum):
 
 
 class KernelChoice(enum.StrEnum):
-    """Which kernel the lab boots. ``auto``: its own for what Debian's cannot do, if it is built."""
+    """Which kernel the lab boots, but for others that are named. ``auto``: its own for what Debian's cannot
+    do, if it is built."""
 
     AUTO = "auto"
     DEBIAN = "debian"
@@ -209,13 +210,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = None
     lab_kernel: Annotated[
-        KernelChoice,
+        str,
         Option(
-            help="auto takes the lab's own, if it is built, for links with a radio: its WiFi is 802.11, "
-            "Debian's is emulated.",
+            help="auto, debian, own, or the key or --source of another one that harness kernel build built. "
+            "auto takes the lab's own, if it is built, for links with a radio: its WiFi is 802.11, Debian's "
+            "is emulated.",
+            metavar="KERNEL",
             panel=OWN_KERNEL,
         ),
-    ] = KernelChoice.AUTO
+    ] = KernelChoice.AUTO.value
     wifi_security: Annotated[
         Security, Option(help="WiFi security, on the lab's own kernel.", panel=OWN_KERNEL)
     ] = Security.WPA2

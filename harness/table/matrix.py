@@ -150,7 +150,8 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
     for record in records:
         is_ipsec = record.column.ipsec != PROTECTION_OFF
         mode = record.ipsec_mode or IpsecMode.TRANSPORT.value if is_ipsec else None
-        where = (record.source, record.testbed, record.clock, record.lab_kernel is LabKernel.OWN, record.disk)
+        kernel = (record.lab_kernel is LabKernel.OWN, record.other_kernel)
+        where = (record.source, record.testbed, record.clock, *kernel, record.disk)
         column = (record.link, record.protection, record.transport, mode, record.initiators)
         facts = (*where, *column)
         key = keys.get(facts)

@@ -45,7 +45,10 @@ def setting_name(setting: Setting) -> str:
     if setting.source != HARNESS_SOURCE:
         return f"{setting.source} output"
     words = [setting.testbed]
-    words += ["own kernel"] if setting.kernel and setting.clock == Clock.REAL else []
+    # In virtual time it is the lab's own anyway, but not always the same one.
+    _, _, release = setting.kernel.partition(" ")
+    is_told = setting.kernel and (release or setting.clock == Clock.REAL)
+    words += [f"own kernel {release}".strip()] if is_told else []
     words += [f"{setting.clock} time"] if setting.clock != Clock.REAL else []
     words += [setting.disk] if setting.disk else []
     return ", ".join(words)
@@ -168,7 +171,7 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 def _origins(context: Context) -> Iterable[str]:
     by_setting: dict[Setting, list[str]] = {}
     found = {
-        (r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN, r.disk, r.run_id): r
+        (r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN, r.other_kernel, r.disk, r.run_id): r
         for r in reversed(context.records)
     }
     for record in reversed(found.values()):

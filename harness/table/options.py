@@ -103,7 +103,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Setting(msgspec.Struct, frozen=True, order=True):
     """Where figures come from. Figures of two settings never share a column.
 
-    ``kernel`` is "own" for the lab's own, else empty. ``disk`` is the name of a modelled disk, or empty.
+    ``kernel`` is "own" for the lab's own, with the release of one that was named, else empty. ``disk`` is the
+    name of a modelled disk, or empty.
     """
 
     source: str
@@ -118,7 +119,9 @@ class Setting(msgspec.Struct, frozen=True, order=True):
             source=record.source,
             testbed=str(record.testbed),
             clock=str(record.clock),
-            kernel=str(LabKernel.OWN) if record.lab_kernel is LabKernel.OWN else "",
+            kernel=f"{LabKernel.OWN} {record.other_kernel}".strip()
+            if record.lab_kernel is LabKernel.OWN
+            else "",
             disk=record.disk,
         )
 

@@ -183,7 +183,7 @@ def _in_lab(
     command = _command("/run/results", "/run/harness/journal.jsonl")
     chosen = None
     if plan.lab_kernel is LabKernel.OWN:
-        chosen = kernel.own_kernel()
+        chosen = kernel.own_kernel(plan.other_kernel.key if plan.other_kernel is not None else "")
         if plan.virtual_time:
             chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     initiators = len(plan.machines.initiators) if plan.machines else 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +15,12 @@ import pytest
 
 from harness.hosts import packages, runner
 from harness.hosts.packages import Package
-from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
 from harness.testbeds import lab
 from harness.testbeds.lab import kernel
+from harness.testbeds.lab import source as sources
 from harness.testbeds.lab.kernel import Built, Recipe
+from harness.testbeds.lab.source import Source, Tarball
 
 RECIPE = Recipe(
     "6.1.192-2", "cc (Debian 12.2.0-14) 12.2.0", {"kernel.config": "CONFIG_NET=y\n", "a.patch": ""}
@@ -42,14 +46,18 @@ class Workshop:
         self.missing: list[Package] = []
         self.free_bytes = 10**12
         self.builds = 0
+        self.given: Source | None = None
         self.during: Callable[[Path], None] = lambda _work: None
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         monkeypatch.setattr(packages, "missing", lambda: self.missing)
-        monkeypatch.setattr(kernel, "recipe", lambda: RECIPE)
+        monkeypatch.setattr(kernel, "recipe", self._recipe)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=self.free_bytes))
         monkeypatch.setattr(kernel, "_build", self._build)
 
-    def _build(self, wanted: Recipe, work: Path, log: Path, report: kernel.Report) -> Path:
+    def _build(
+        self, wanted: Recipe, given: Source | None, work: Path, log: Path, report: kernel.Report
+    ) -> Path:
+        self.given = given
         self.builds += 1
         log.write_text("", encoding="utf-8")
         report("compiling", 0.5)
@@ -58,6 +66,9 @@ class Workshop:
         self.during(work)
         (result / "build.json").write_bytes(msgspec.json.encode(built(wanted)))
         return result
+
+    def _recipe(self, source: Source | None = None) -> Recipe:
+        return RECIPE if source is None else msgspec.structs.replace(RECIPE, source_version=source.identity)
 
     def names(self) -> set[str]:
         return {entry.name for entry in self.cache.iterdir()}
@@ -141,9 +152,11 @@ def test_without_any_source_what_is_missing_is_named(dpkg: dict[str, str]) -> No
 
 def test_sources_are_those_of_the_list_of_packages() -> None:
     names = next(p.names for p in packages.listed() if p.names[0].startswith("linux-source"))
-    assert [source.package for source in kernel.SOURCES] == list(names)
+    assert names == sources.PACKAGES
     asked = kernel.CONFIG.read_text(encoding="utf-8")
-    assert all(f"\n{option}=" in asked for source in kernel.SOURCES for option in source.unknown)
+    patches = {patch.name for patch in kernel.PATCHES}
+    assert all(limit.what in patches or f"\n{limit.what}=" in asked for limit in sources.LIMITS)
+    assert all(limit.since < limit.before and limit.why for limit in sources.LIMITS)
 
 
 # The cache
@@ -208,6 +221,145 @@ def test_two_builds_at_once_are_refused(workshop: Workshop) -> None:
     assert kernel.build(ignore)[1]
 
 
+OTHER = Tarball(
+    title="linux-6.12.tar.xz", version=(6, 12), identity="6.12.9 sha256:0", path=Path("/dev/null")
+)
+
+
+def test_another_source_is_another_kernel_beside_the_default_one(workshop: Workshop) -> None:
+    first, _ = kernel.build(ignore)
+    other, new = kernel.build(ignore, OTHER)
+    assert new and workshop.given is OTHER
+    assert first.folder != other.folder and kernel.own_kernel() == first.kernel
+    assert kernel.own_kernel(other.built.key) == other.kernel
+    assert kernel.named(other.built.key) == other
+    with pytest.raises(UsageError, match="found 'abcdefabcdef'"):
+        kernel.named("abcdefabcdef")
+    with pytest.raises(RequirementError, match="expected the kernel abcdefabcdef"):
+        kernel.own_kernel("abcdefabcdef")
+
+
+def test_another_source_needs_none_of_debians(workshop: Workshop) -> None:
+    names = sources.PACKAGES
+    workshop.missing = [Package(names=names, shown_by="-", purpose="the kernel: its source")]
+    assert kernel.build(ignore, OTHER)[1]
+    with pytest.raises(RequirementError, match="packages that are missing: linux-source"):
+        kernel.build(ignore)
+
+
+def test_a_kernel_that_was_not_built_says_how_it_is(workshop: Workshop, tmp_path: Path) -> None:
+    del workshop
+    tree = linux(tmp_path / "its tree")
+    with pytest.raises(RequirementError, match="has not been built") as refused:
+        kernel.named(str(tree))
+    assert refused.value.hint == f"build it: harness kernel build --source '{tree}'"
+
+
+# Sources
+
+
+def linux(folder: Path, version: str = "6.12.9") -> Path:
+    """What says that a folder is the source of Linux."""
+    major, minor, patch = version.split(".")
+    (folder / "kernel").mkdir(parents=True)
+    lines = f"VERSION = {major}\nPATCHLEVEL = {minor}\nSUBLEVEL = {patch}\nEXTRAVERSION =\nNAME = x\n"
+    (folder / "Makefile").write_text(f"# SPDX\n{lines}mrproper:\n\trm -f vmlinux.o\n", encoding="utf-8")
+    (folder / "kernel" / "fork.c").write_text("int fork;\n", encoding="utf-8")
+    return folder
+
+
+def unpacked(source: Source, folder: Path) -> set[str]:
+    folder.mkdir()
+    source.unpack(lambda *argv: subprocess.run(argv, check=True, capture_output=True), folder)
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if not file.is_dir()}
+
+
+def test_a_tree_is_copied_and_stays_as_it_was(tmp_path: Path) -> None:
+    tree = linux(tmp_path / "tree")
+    (tree / "link").symlink_to("kernel/fork.c")
+    (tree / "vmlinux.o").touch()
+    source = sources.of(str(tree))
+    assert source.version == (6, 12) and source.identity.startswith("6.12.9 tree:")
+    assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/fork.c", "link"}
+    assert (tmp_path / "copy" / "link").is_symlink()
+    assert (tree / "vmlinux.o").exists(), "it was built there, and is the user's"
+    assert sources.of(str(tree)).identity == source.identity
+    (tree / "kernel" / "fork.c").write_text("int forked;\n", encoding="utf-8")
+    assert sources.of(str(tree)).identity != source.identity
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_of_a_git_tree_what_git_ignores_does_not_count(tmp_path: Path) -> None:
+    tree = linux(tmp_path / "tree")
+    (tree / ".gitignore").write_text("*.o\n", encoding="utf-8")
+    subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
+    subprocess.run(["git", "-C", str(tree), "add", "."], check=True)
+    before = sources.of(str(tree))
+    (tree / "kernel" / "fork.o").touch()
+    assert sources.of(str(tree)) == before
+    (tree / "kernel" / "exit.c").touch()
+    (tree / "kernel" / "fork.c").unlink()
+    after = sources.of(str(tree))
+    assert after.identity != before.identity, "neither has been committed"
+    assert unpacked(after, tmp_path / "copy") == {".gitignore", "Makefile", "kernel/exit.c"}
+
+
+def test_a_tarball_says_its_version(tmp_path: Path) -> None:
+    linux(tmp_path / "linux-7.2.13", "7.2.13")
+    (tmp_path / "linux-7.2.13" / "kernel" / "Makefile").write_text("VERSION = 9\n", encoding="utf-8")
+    file = tmp_path / "linux.tar.gz"
+    subprocess.run(["tar", "-C", str(tmp_path), "-czf", str(file), "linux-7.2.13"], check=True)
+    source = sources.of(str(file))
+    assert (source.title, source.version) == ("linux.tar.gz", (7, 2))
+    assert source.identity.startswith("7.2.13 sha256:")
+    assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/Makefile", "kernel/fork.c"}
+
+
+def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected Debian's package such as"):
+        sources.of("linux-source")
+    with pytest.raises(UsageError, match="found no Makefile with its version"):
+        sources.of(str(tmp_path))
+    (tmp_path / "x.tar").write_text("no archive", encoding="utf-8")
+    with pytest.raises(UsageError, match="found no Makefile with its version"):
+        sources.of(str(tmp_path / "x.tar"))
+
+
+def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
+    dpkg["linux-source-7.2"] = "7.2.13-1"
+    found = sources.of("linux-source-7.2")
+    assert (found.title, found.version) == ("linux-source-7.2 7.2.13-1", (7, 2))
+    with pytest.raises(RequirementError, match=r"missing: linux-source-6\.19") as refused:
+        sources.of("linux-source-6.19")
+    assert (refused.value.hint or "").endswith("apt-get install --no-install-recommends linux-source-6.19")
+
+
+@pytest.mark.parametrize(
+    ("version", "patches", "later"),
+    [
+        ((6, 1), {"clock.patch", "xstate.patch"}, {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}),
+        ((6, 12), {"clock.patch", "xstate.patch"}, set()),
+        ((7, 2), {"clock.patch"}, set()),
+    ],
+)
+def test_patches_and_lines_are_for_versions(
+    version: sources.Version, patches: set[str], later: set[str], dpkg: dict[str, str]
+) -> None:
+    del dpkg
+    made = kernel.recipe(dataclasses.replace(OTHER, version=version))
+    assert set(made.files) - {"kernel.config"} >= patches
+    assert ("xstate.patch" in made.files) is ("xstate.patch" in patches)
+    assert set(sources.not_yet(version)) == later
+
+
+def test_what_a_source_lacks_is_one_sentence() -> None:
+    without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
+    told = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
+    assert told.startswith("Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came")
+    assert told.endswith(", CONFIG_UML_NET=y: what needs that is skipped")
+    assert kernel.lacking(built(RECIPE), OTHER) == ""
+
+
 # What is refused
 
 
@@ -231,9 +383,11 @@ def test_too_little_room_is_refused_before_anything_is_unpacked(workshop: Worksh
 
 
 def test_a_line_that_the_source_drops_is_refused() -> None:
-    kernel.require_taken("# why\nCONFIG_A=y\nCONFIG_B=m\n", "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n")
+    taken = "CONFIG_B=m\nCONFIG_A=y\nCONFIG_C=y\n"
+    kernel.require_none(kernel.dropped("# why\nCONFIG_A=y\nCONFIG_B=m\n", taken))
+    lacks = kernel.dropped("CONFIG_A=y\nCONFIG_B=m\nCONFIG_D=y\n", "CONFIG_A=y\nCONFIG_B=y\n")
     with pytest.raises(RequirementError, match="dropped: CONFIG_B=m, CONFIG_D=y"):
-        kernel.require_taken("CONFIG_A=y\nCONFIG_B=m\nCONFIG_D=y\n", "CONFIG_A=y\nCONFIG_B=y\n")
+        kernel.require_none(lacks)
 
 
 def test_every_group_of_the_configuration_says_who_needs_it() -> None:

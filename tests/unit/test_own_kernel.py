@@ -7,12 +7,13 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
-from harness.model import Cell, Column, LabKernel, LinkProfile, Plan, Security, Workload
+from harness.model import Cell, Column, LabKernel, LinkProfile, OtherKernel, Plan, Security, Workload
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.results.events import CellStarted, Event, writer
@@ -29,7 +30,8 @@ from tests.unit.fakes import World
 
 
 def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool) -> None:
-    def own_kernel() -> Kernel:
+    def own_kernel(key: str = "") -> Kernel:
+        del key
         if not built:
             raise RequirementError("the lab's own kernel has not been built", hint="make lab-kernel")
         return Kernel(binary=Path("/linux"), modules=Path("/modules"))
@@ -116,6 +118,19 @@ def test_the_user_has_the_last_word_on_the_kernel() -> None:
     assert make_plan(nvme).lab_kernel is LabKernel.OWN
     own = Request(links=("wired",), kernels=Kernels.APART, lab_kernel=KernelChoice.OWN)
     assert make_plan(own).lab_kernel is LabKernel.OWN
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_another_kernel_is_named_in_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = OtherKernel(key="0123456789ab", release="6.12.117-harness")
+    found = SimpleNamespace(built=other)
+    monkeypatch.setattr(kernel, "named", {"linux-source-6.12": found, other.key: found}.__getitem__)
+    for word in ("linux-source-6.12", other.key):
+        made = make_plan(Request(links=("wired",), lab_kernel=word))
+        assert (made.lab_kernel, made.other_kernel) == (LabKernel.OWN, other)
+        assert make_plan(Request(links=("wired",), virtual_time=True, lab_kernel=word)).other_kernel == other
+    with pytest.raises(UsageError, match=r"--lab-kernel linux-source-6\.12 is for the lab"):
+        make_plan(Request(links=("wired",), lab_kernel="linux-source-6.12", testbed="host"))
 
 
 @pytest.mark.usefixtures("built")

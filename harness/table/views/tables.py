@@ -257,6 +257,7 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
     for record in records:
         place = record.testbed + ("" if record.clock is Clock.REAL else ", virtual")
         place += ", own kernel" if record.lab_kernel is LabKernel.OWN else ""
+        place += f" {record.other_kernel}" if record.other_kernel else ""
         emulated = " (emulated)" if record.emulated else ""
         found.setdefault((f"{record.link}{emulated}", _protection(record), place), []).append(record)
     places = {key[2] for key in found}

@@ -1,4 +1,5 @@
-"""The lab's own kernel: built from Debian's source of Linux with ``kernel.config``, by an ordinary user.
+"""The lab's own kernel: built by an ordinary user from Debian's source of Linux, or another, with
+``kernel.config``.
 
 Debian's user-mode kernel has no 802.11, no null_blk and no virtual time. This one is kept in the user's cache
 folder, under a key of everything that went into it. So it is built once, and never mistaken for another.
@@ -10,10 +11,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,6 +25,8 @@ import msgspec
 from harness.hosts import packages, runner
 from harness.model.errors import BusyError, CommandFailed, RequirementError
 from harness.testbeds import lab
+from harness.testbeds.lab import source as sources
+from harness.testbeds.lab.source import Source
 
 CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
@@ -60,33 +66,6 @@ Report = Callable[[str, float], None]
 """Gets what is being done, and which part of the whole build is done (0 to 1)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Debian's package of a version of Linux; it does not have some of the options in ``kernel.config``."""
-
-    package: str
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def archive(self) -> Path:
-        return Path("/usr/src", f"{self.package}.tar.xz")
-
-    @property
-    def config(self) -> str:
-        lines = CONFIG.read_text(encoding="utf-8").splitlines(keepends=True)
-        return "".join(line for line in lines if line.partition("=")[0] not in self.unknown)
-
-
-SOURCES = (
-    # TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685).
-    Source(package="linux-source-6.1", unknown=("CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS")),
-    # Since Linux 6.10 the option is inverted: the absence of BASE_SMALL (b3e90f375b3c and the commit after
-    # it).
-    Source(package="linux-source-6.12", unknown=("CONFIG_BASE_FULL",)),
-)
-"""Each release of Debian has one of them. If several are installed, the first one counts."""
-
-
 class Recipe(msgspec.Struct, frozen=True):
     """Everything that determines the kernel; ``files`` are the configuration and the patches, by name."""
 
@@ -101,7 +80,10 @@ class Recipe(msgspec.Struct, frozen=True):
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """``build.json``, beside a built kernel: what it is and what it was built from."""
+    """``build.json``, beside a built kernel: what it is and what it was built from.
+
+    ``lacks`` is what its source does not have of all that was asked for.
+    """
 
     key: str
     release: str
@@ -109,6 +91,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     compiler: str
     sha256: str
     seconds: float
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,33 +118,36 @@ def cache_folder() -> Path:
     return Path(cache, "harness", "kernel").absolute()
 
 
-def recipe() -> Recipe:
-    """The inputs of a kernel built now. RequirementError if there is no source."""
-    source, version = installed_source()
+def recipe(source: Source | None = None) -> Recipe:
+    """The inputs of a kernel built now, by default from Debian's source that is installed.
+
+    RequirementError if there is none, or no compiler.
+    """
+    source = source or sources.of(None)
     compiler = shutil.which("cc", path=ENVIRONMENT["PATH"])
     if compiler is None:
-        raise _lacking(packages.missing())
-    patches = {file.name: file.read_text(encoding="utf-8") for file in PATCHES}
-    return Recipe(
-        source_version=version,
-        compiler=runner.run([compiler, "--version"]).stdout.partition("\n")[0],
-        files={CONFIG.name: source.config, **patches},
+        raise sources.lacking(packages.missing())
+    files = [CONFIG, *(patch for patch in PATCHES if sources.is_for(patch.name, source.version))]
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    lines = texts[CONFIG.name].splitlines(keepends=True)
+    texts[CONFIG.name] = "".join(
+        line for line in lines if sources.is_for(line.partition("=")[0], source.version)
     )
-
-
-def installed_source() -> tuple[Source, str]:
-    """The source of a kernel built now, and its version. RequirementError if there is none."""
-    by_package = {source.package: source for source in SOURCES}
-    found = packages.installed_version(list(by_package))
-    if found is None:
-        raise _lacking(packages.missing())
-    package, version = found
-    return by_package[package], version
+    return Recipe(
+        source_version=source.identity,
+        compiler=runner.run([compiler, "--version"]).stdout.partition("\n")[0],
+        files=texts,
+    )
 
 
 def cached(wanted: Recipe) -> Cached | None:
     """The kernel of a recipe, if it has been built."""
-    folder = cache_folder() / wanted.key
+    return by_key(wanted.key)
+
+
+def by_key(key: str) -> Cached | None:
+    """The kernel of a key, if it has been built."""
+    folder = cache_folder() / key
     try:
         text = (folder / "build.json").read_bytes()
     except OSError:
@@ -169,8 +155,39 @@ def cached(wanted: Recipe) -> Cached | None:
     return Cached(folder=folder, built=msgspec.json.decode(text, type=Built))
 
 
-def own_kernel() -> lab.Kernel:
-    """The lab's own kernel, for ``lab.boot``. RequirementError if it has not been built."""
+KEY = re.compile("[0-9a-f]{12}")
+
+
+def named(word: str) -> Cached:
+    """Another kernel than the default one, by its key or by the word for its source.
+
+    RequirementError if it has not been built, UsageError if the word is neither.
+    """
+    found = by_key(word) if KEY.fullmatch(word) else None
+    if found is None:
+        found = cached(recipe(sources.of(word)))
+    if found is None:
+        raise RequirementError(
+            f"expected a kernel of {word}, but it has not been built, or its configuration, source or "
+            "compiler has changed since",
+            hint=f"build it: harness kernel build --source {shlex.quote(word)}",
+        )
+    return found
+
+
+def own_kernel(key: str = "") -> lab.Kernel:
+    """The lab's own kernel, for ``lab.boot``: the default one, or that of a key.
+
+    RequirementError if it has not been built.
+    """
+    if key:
+        if (other := by_key(key)) is None:
+            raise RequirementError(
+                f"expected the kernel {key} in {cache_folder()}, but it is not there",
+                hint="build it again: harness kernel build --source …",
+            )
+        lab.require_visible(other.folder, "the lab's own kernel")
+        return other.kernel
     found = cached(recipe())
     if found is None:
         raise RequirementError(
@@ -182,16 +199,21 @@ def own_kernel() -> lab.Kernel:
     return found.kernel
 
 
-def build(report: Report) -> tuple[Cached, bool]:
-    """The kernel, built if it is not in the cache; and whether it had to be built.
+def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
+    """The kernel of a source, built if it is not in the cache; and whether it had to be built.
+
+    Debian's source that is installed is held to all of ``kernel.config``. Another source may lack lines of
+    it: ``Built.lacks`` names them.
 
     Everything that the build needs is checked first: RequirementError names all that is missing. BusyError if
     another build is running. A build that ends early, in whatever way, leaves nothing that counts as built.
     """
     absent = packages.missing()
+    if source is not None:  # which takes the place of Debian's
+        absent = [package for package in absent if not set(package.names) & set(sources.PACKAGES)]
     if absent:
-        raise _lacking(absent)
-    wanted = recipe()
+        raise sources.lacking(absent)
+    wanted = recipe() if source is None else recipe(source)
     if found := cached(wanted):
         return found, False
     cache = cache_folder()
@@ -206,20 +228,13 @@ def build(report: Report) -> tuple[Cached, bool]:
     with _locked(cache / "lock"), _work_folder(cache / "building") as work:
         if found := cached(wanted):  # whoever held the lock before built it
             return found, False
-        result = _build(wanted, work, cache / "build.log", report)
+        result = _build(wanted, source, work, cache / "build.log", report)
         # Renamed when all of it is on the disk: a kernel is there whole or not at all.
         runner.run(["sync", "--file-system", str(result)], timeout_s=SILENCE_S)
         result.rename(cache / wanted.key)
     made = cached(wanted)
     assert made is not None, "it has just been put there"  # noqa: S101
     return made, True
-
-
-def _lacking(absent: Sequence[packages.Package]) -> RequirementError:
-    return RequirementError(
-        f"the lab's own kernel needs packages that are missing: {', '.join(map(str, absent))}",
-        hint=packages.install_command(absent),
-    )
 
 
 @contextlib.contextmanager
@@ -291,13 +306,13 @@ class _Steps:
             )
 
 
-def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
-    """Build in ``work``; returns the folder in it that is to be kept."""
+def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: Report) -> Path:
+    """Build in ``work``; returns the folder in it that is to be kept. ``given`` is not Debian's default."""
     started = time.monotonic()
+    origin = given or sources.of(None)
     source, objects, result, temporary = (
         work / name for name in ("source", "objects", "result", "temporary")
     )
-    archive = installed_source()[0].archive
     config = work / CONFIG.name
     for folder in (source, objects, result, temporary):
         folder.mkdir()
@@ -305,18 +320,17 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
     log.write_bytes(b"")
     # Programs started here end with this process, and have no network.
     steps = _Steps(wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
-    steps.run(
-        f"unpacking {archive.name}",
-        *("tar", "--extract", f"--file={archive}", f"--directory={source}"),
-        *("--strip-components=1", "--no-same-owner"),
-        until=(0, 0.05),
-    )
-    for patch in PATCHES:
-        steps.run("patching", "patch", "-p1", f"--directory={source}", f"--input={patch}", until=(0.05, 0.05))
+    unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
+    origin.unpack(unpacking, source)
+    for patch in (patch for patch in PATCHES if patch.name in wanted.files):
+        doing = f"applying {patch.name} to {origin.title}"
+        steps.run(doing, "patch", "-p1", f"--directory={source}", f"--input={patch}", until=(0.05, 0.05))
     make = ("make", "-C", str(source), f"O={objects}", f"-j{len(os.sched_getaffinity(0))}")
     chosen = {"KCONFIG_ALLCONFIG": str(config)}
     steps.run("configuring", *make, "allnoconfig", until=(0.05, 0.07), lines=40, env=chosen)
-    require_taken(wanted.files[CONFIG.name], (objects / ".config").read_text(encoding="utf-8"))
+    lacks = dropped(wanted.files[CONFIG.name], (objects / ".config").read_text(encoding="utf-8"))
+    if given is None:
+        require_none(lacks)
     # It becomes the number in uname -v, so that a result says which kernel made it.
     number = {"KBUILD_BUILD_VERSION": wanted.key}
     steps.run("compiling", *make, "linux", "modules", until=(0.07, 0.98), lines=COMPILE_LINES, env=number)
@@ -335,6 +349,7 @@ def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:
         compiler=wanted.compiler,
         sha256=hashlib.sha256((result / "linux").read_bytes()).hexdigest(),
         seconds=round(time.monotonic() - started, 1),
+        lacks=lacks,
     )
     (result / "build.json").write_bytes(msgspec.json.format(msgspec.json.encode(built)))
     return result
@@ -344,13 +359,25 @@ def _lines(file: Path) -> int:
     return file.read_bytes().count(b"\n")
 
 
-def require_taken(asked: str, taken: str) -> None:
-    """Refuse a configuration of which the source dropped a line: Kconfig does so silently."""
+def dropped(asked: str, taken: str) -> tuple[str, ...]:
+    """The lines of a configuration that a source does not take: Kconfig drops them silently."""
     there = set(taken.splitlines())
-    dropped = [line for line in asked.splitlines() if line.startswith("CONFIG_") and line not in there]
-    if dropped:
+    return tuple(line for line in asked.splitlines() if line.startswith("CONFIG_") and line not in there)
+
+
+def require_none(lacks: Sequence[str]) -> None:
+    """Refuse a source that does not take all lines."""
+    if lacks:
         raise RequirementError(
             f"expected the kernel's source to accept every line of {CONFIG.name}, "
-            f"but it dropped: {', '.join(dropped)}",
+            f"but it dropped: {', '.join(lacks)}",
             hint="the Kconfig files of the source say what an option depends on",
         )
+
+
+def lacking(built: Built, source: Source) -> str:
+    """What a kernel does not have, in one sentence, or nothing."""
+    known = [f"{what} ({why})" for what, why in sources.not_yet(source.version).items()]
+    if not (words := [*known, *built.lacks]):
+        return ""
+    return f"Linux {built.release} does not have {', '.join(words)}: what needs that is skipped"

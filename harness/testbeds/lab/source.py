@@ -1,0 +1,258 @@
+"""What the lab's own kernel is built from: Debian's package of Linux, a tarball, or a tree of the user's.
+
+A tree is only read: the build copies it. ``LIMITS`` says which lines of ``kernel.config`` and which patches
+are for which versions of Linux, and why. Whatever else a source does not take is found out as it is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from harness.hosts import packages, runner
+from harness.model.errors import CommandFailed, RequirementError, UsageError
+
+Version = tuple[int, int]
+"""Of Linux: 6.12."""
+
+FORMS = "Debian's package such as linux-source-6.12, a tarball, or the folder of a source tree"
+
+PACKAGES = ("linux-source-6.1", "linux-source-6.12")
+"""Each release of Debian has one of them. If several are installed, the first one counts."""
+
+PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
+
+READ_DEADLINE_S = 300
+"""The Makefile is near the beginning of a tarball, but behind a gigabyte of another one."""
+
+BLOCK_BYTES = 1 << 20
+
+Copied = Callable[[float], None]
+"""Gets which part of a tree has been copied (0 to 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """An option of ``kernel.config`` or a patch that is only for Linux ``since`` one version and ``before``
+    another."""
+
+    what: str
+    since: Version = (0, 0)
+    before: Version = (1 << 16, 0)
+    why: str
+
+    def holds(self, version: Version) -> bool:
+        return self.since <= version < self.before
+
+
+LIMITS = (
+    Limit(
+        what="CONFIG_NVME_TCP_TLS",
+        since=(6, 7),
+        why="TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685)",
+    ),
+    Limit(
+        what="CONFIG_NVME_TARGET_TCP_TLS",
+        since=(6, 7),
+        why="TLS for NVMe/TCP came with Linux 6.7 (675b453e0241)",
+    ),
+    Limit(
+        what="CONFIG_BASE_FULL",
+        before=(6, 10),
+        why="since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it)",
+    ),
+    Limit(
+        what="xstate.patch",
+        before=(6, 13),
+        why="Linux 6.13 asks the machine how large the state is (3f17fed21491)",
+    ),
+)
+
+
+def is_for(what: str, version: Version) -> bool:
+    """Whether an option or a patch is for a version of Linux."""
+    return all(limit.holds(version) for limit in LIMITS if limit.what == what)
+
+
+def not_yet(version: Version) -> dict[str, str]:
+    """What later versions have, with the reason."""
+    return {limit.what: limit.why for limit in LIMITS if version < limit.since}
+
+
+class Source(Protocol):
+    """A source of Linux. ``identity`` differs for every difference in it, and goes into a kernel's key."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def version(self) -> Version: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    def unpack(self, run: Callable[..., None], folder: Path) -> None:
+        """Put it into an empty folder. ``run`` runs a program and fails as the build does."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tarball:
+    """An archive that tar(1) knows, with one folder in it."""
+
+    title: str
+    version: Version
+    identity: str
+    path: Path
+
+    def unpack(self, run: Callable[..., None], folder: Path) -> None:
+        run("tar", "--extract", f"--file={self.path}", f"--directory={folder}", *STRIPPED)
+
+
+STRIPPED = ("--strip-components=1", "--no-same-owner")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A folder of the user's. Of a git tree, what git would add counts: no objects, no configuration."""
+
+    title: str
+    version: Version
+    identity: str
+    path: Path
+    files: tuple[str, ...]
+
+    def unpack(self, run: Callable[..., None], folder: Path) -> None:
+        for name in self.files:
+            to = folder / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(self.path / name, to, follow_symlinks=False)
+        # What was built in a tree is in the way of a build elsewhere, and without git nothing lists it.
+        run("make", "-C", str(folder), "mrproper")
+
+
+def of(asked: str | None) -> Source:
+    """A source by what a user calls it; None is Debian's, as installed.
+
+    UsageError if it is none, RequirementError if it is not installed.
+    """
+    if asked is None:
+        return _installed(PACKAGES)
+    path = Path(asked).expanduser()
+    if path.is_dir():
+        return _tree(path.absolute())
+    if path.is_file():
+        return _tarball(path.absolute())
+    if PACKAGE.fullmatch(asked):
+        return _installed([asked])
+    raise UsageError(f"expected {FORMS}, found {asked!r}")
+
+
+def _installed(names: Sequence[str]) -> Tarball:
+    """The first of these packages that is installed."""
+    found = packages.installed_version(list(names))
+    if found is None:
+        absent = [package for package in packages.missing() if set(package.names) & set(names)]
+        if absent or len(names) > 1:
+            raise lacking(absent or packages.missing())
+        # Of a name that is in no list.
+        raise lacking([packages.Package(names=tuple(names), shown_by="-", purpose="the kernel: its source")])
+    name, identity = found
+    match = PACKAGE.fullmatch(name)
+    assert match is not None, "only such names are asked for"  # noqa: S101
+    major, minor = map(int, match.groups())
+    return Tarball(
+        title=f"{name} {identity}",
+        version=(major, minor),
+        identity=identity,
+        path=Path("/usr/src", f"{name}.tar.xz"),
+    )
+
+
+def lacking(absent: Iterable[packages.Package]) -> RequirementError:
+    absent = list(absent)
+    return RequirementError(
+        f"the lab's own kernel needs packages that are missing: {', '.join(map(str, absent))}",
+        hint=packages.install_command(absent),
+    )
+
+
+def _tarball(path: Path) -> Tarball:
+    # Its own Makefile, and no other one in it; the rest is not looked at.
+    reading = ["tar", "--extract", "--to-stdout", "--occurrence=1", f"--file={path}"]
+    matching = ["--wildcards", "--no-wildcards-match-slash", "*/Makefile"]
+    done = runner.run([*reading, *matching], check=False, timeout_s=READ_DEADLINE_S)
+    release, version = _version(done.stdout, str(path))
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    return Tarball(
+        title=path.name, version=version, identity=f"{release} sha256:{digest.hexdigest()}", path=path
+    )
+
+
+def _tree(path: Path) -> Tree:
+    try:
+        text = (path / "Makefile").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    release, version = _version(text, str(path))
+    files = tuple(sorted(_files(path)))
+    return Tree(
+        title=str(path),
+        version=version,
+        identity=f"{release} tree:{_digest(path, files)}",
+        path=path,
+        files=files,
+    )
+
+
+def _files(path: Path) -> Iterator[str]:
+    if (path / ".git").exists():
+        listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        # git refuses a tree of another user's, unless told: its configuration could name programs to run.
+        done = runner.run(["git", "-c", f"safe.directory={path}", "-C", str(path), *listing], check=False)
+        if done.status != 0:
+            raise CommandFailed(f"git could not list {path}: {runner.last_lines(done.stderr)}")
+        # What was deleted, but not from the index, is still in the list.
+        yield from (name for name in done.stdout.split("\0") if name and os.path.lexists(path / name))
+        return
+    for folder, _, names in os.walk(path):
+        yield from (str(Path(folder, name).relative_to(path)) for name in names)
+
+
+def _digest(path: Path, files: Sequence[str]) -> str:
+    """SHA-256 of names, modes and contents."""
+    digest = hashlib.sha256()
+    for name in files:
+        file = path / name
+        mode = file.lstat().st_mode
+        content = str(file.readlink()).encode() if stat.S_ISLNK(mode) else file.read_bytes()
+        # Lengths, so that no content can look like the next name.
+        digest.update(f"{name}\0{mode & 0o170111:o}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _version(makefile: str, where: str) -> tuple[str, Version]:
+    """The release in the Makefile of Linux (``6.12.9``), and its version."""
+    words = dict(
+        re.findall(r"^(VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION) =[ \t]*(\S*)$", makefile, re.MULTILINE)
+    )
+    try:
+        version = int(words["VERSION"]), int(words["PATCHLEVEL"])
+    except (KeyError, ValueError):
+        raise UsageError(
+            f"expected the source of Linux in {where}, found no Makefile with its version",
+            hint=f"take {FORMS}",
+        ) from None
+    release = f"{version[0]}.{version[1]}.{words.get('SUBLEVEL', '')}{words.get('EXTRAVERSION', '')}"
+    return release, version

@@ -106,9 +106,10 @@ PROTECTION_OFF = "off"
 
 WIREGUARD: Final = "wireguard"
 MACSEC: Final = "macsec"
+TLS: Final = "tls"
 """The protections that are not ESP proposals of ``ipsec/``."""
 
-_PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec"}
+_PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec", TLS: "TLS"}
 
 
 def protocol(protection: str) -> str:
@@ -308,7 +309,7 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     @property
     def ipsec(self) -> str:
         """The ESP proposal among its protections; ``off`` if there is none."""
-        return next((name for name in self.protection if name not in (WIREGUARD, MACSEC)), PROTECTION_OFF)
+        return next((name for name in self.protection if name not in _PROTECTIONS), PROTECTION_OFF)
 
     @property
     def label(self) -> str:

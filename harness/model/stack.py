@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from harness.model import MACSEC, PROTECTION_OFF, WIREGUARD
+from harness.model import MACSEC, PROTECTION_OFF, TLS, WIREGUARD
 from harness.model.errors import UsageError
 
 SEPARATOR = "+"
@@ -20,10 +20,10 @@ class Place(enum.IntEnum):
     NETWORK = 1
     """Over IP, as an interface of its own."""
     INNERMOST = 2
-    """It keeps the path's addresses, so a protection within it could not be recognised."""
+    """It keeps the path's addresses, so a protection within it could not be recognised: IPsec, or TLS."""
 
 
-_PLACES = {MACSEC: Place.LINK, WIREGUARD: Place.NETWORK}
+_PLACES = {MACSEC: Place.LINK, WIREGUARD: Place.NETWORK, TLS: Place.INNERMOST}
 
 
 def place_of(name: str) -> Place:
@@ -32,12 +32,12 @@ def place_of(name: str) -> Place:
 
 
 def check(protection: Sequence[str]) -> None:
-    """UsageError for an impossible order: the link's comes first, IPsec last, each once at most."""
+    """UsageError for an impossible order: the link's comes first, IPsec or TLS last, each once at most."""
     places = [place_of(name) for name in protection]
     if places != sorted(set(places)):
         raise UsageError(
-            f"{SEPARATOR.join(protection)}: expected {MACSEC} before {WIREGUARD} before an ESP proposal, "
-            "each at most once: the outermost on the wire comes first",
+            f"{SEPARATOR.join(protection)}: expected {MACSEC} before {WIREGUARD} before an ESP proposal or "
+            f"{TLS}, each at most once: the outermost on the wire comes first",
             hint=f"try {MACSEC}{SEPARATOR}aes128gcm16",
         )
 

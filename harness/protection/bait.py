@@ -8,18 +8,38 @@ captures must not see it. The same captures then prove the column's cells.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from harness.model import ENDS
 from harness.model.errors import CommandFailed
 from harness.protection.capture import Capture
-from harness.protection.ipsec.witness import Knock, Witnesses
+from harness.protection.ipsec.witness import Knock
 
 ATTEMPTS = 5
 """Several, because a link may lose packets."""
 
 REFUSED = "EPERM"
 """The error of connect(2) if a policy blocks it (xfrm_lookup_with_ifid() in net/xfrm/xfrm_policy.c)."""
+
+
+class Knocker(Protocol):
+    """One end."""
+
+    def knock(self) -> Knock:
+        """Try to connect like the portal's traffic does."""
+        ...
+
+
+class Knockers(Protocol):
+    """Both ends of a path."""
+
+    @property
+    def initiator(self) -> Knocker: ...
+
+    @property
+    def target(self) -> Knocker: ...
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +53,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[int | None, int | None]
 
 
-def show(captures: Capture, witnesses: Witnesses) -> tuple[int, int]:
+def show(captures: Capture, witnesses: Knockers) -> tuple[int, int]:
     """Make each capture see segments of the portal in clear; returns how many.
 
     CommandFailed if one does not.
@@ -53,7 +73,7 @@ def show(captures: Capture, witnesses: Witnesses) -> tuple[int, int]:
     )
 
 
-def stop(captures: Capture, witnesses: Witnesses) -> tuple[int | None, int | None]:
+def stop(captures: Capture, witnesses: Knockers) -> tuple[int | None, int | None]:
     """Make the barrier stop the same; returns what each end counted. CommandFailed if it does not."""
     knocks = _knock(witnesses)
     near, far = knocks
@@ -67,7 +87,7 @@ def stop(captures: Capture, witnesses: Witnesses) -> tuple[int | None, int | Non
     return near.blocked, far.blocked
 
 
-def _knock(witnesses: Witnesses) -> tuple[Knock, Knock]:
+def _knock(witnesses: Knockers) -> tuple[Knock, Knock]:
     return witnesses.initiator.knock(), witnesses.target.knock()
 
 

@@ -12,6 +12,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import Plan
 from harness.network.links import LinkPath
+from harness.protection.bait import Knockers
 from harness.protection.ipsec.witness import Witnesses
 from harness.protection.layer import Frames, Layer
 
@@ -58,6 +59,10 @@ class Kind(Protocol):
 
     def framing(self, mtu_bytes: int, /) -> theory.Framing | None:
         """What it makes of packets where ``mtu_bytes`` pass; None if that is not known."""
+        ...
+
+    def bait(self, ground: Ground, /) -> Knockers:
+        """What sends at both ends, on purpose, what must be recognised as not protected."""
         ...
 
     def protect(self, ground: Ground, /) -> contextlib.AbstractContextManager[Layer]:

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from harness.analysis import theory
 from harness.hosts import Host
-from harness.model import MACSEC, WIREGUARD, IpsecMode, Proposal
+from harness.model import MACSEC, TLS, WIREGUARD, IpsecMode, Proposal
 from harness.network.links import LinkPath
-from harness.protection import barrier, ipsec, macsec, wireguard
+from harness.protection import barrier, ipsec, macsec, tls, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
 from harness.protection.kind import Kind, Run
 
 MODULES = ipsec.MODULES
 """What all need: the barrier is made of xfrm policies."""
 
-OTHERS = {MACSEC: macsec.MODULES, WIREGUARD: wireguard.MODULES}
+OTHERS = {MACSEC: macsec.MODULES, WIREGUARD: wireguard.MODULES, TLS: tls.MODULES}
 """Those that are no proposals, with the kernel modules that they need beside these."""
 
 
@@ -25,7 +25,12 @@ def of_run(run: Run) -> dict[str, Kind]:
     proposals = {
         name: Ipsec(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()
     }
-    return {MACSEC: macsec.Macsec(run=run), WIREGUARD: wireguard.WireGuard(run=run), **proposals}
+    return {
+        MACSEC: macsec.Macsec(run=run),
+        WIREGUARD: wireguard.WireGuard(run=run),
+        TLS: tls.Tls(daemons=tls.Daemons(run=run)),
+        **proposals,
+    }
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
@@ -42,6 +47,8 @@ def framing(
         made: theory.Framing | None
         if name == MACSEC:
             made = macsec.Framing()
+        elif name == TLS:
+            made = tls.Framing()
         elif name == WIREGUARD:
             made = wireguard.framing(mtu_bytes)
         else:

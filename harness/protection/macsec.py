@@ -23,6 +23,7 @@ from harness.model import ENDS, MACSEC, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
 from harness.protection import overlay
+from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
 from harness.protection.overlay import Carried, OverlayLayer
@@ -189,6 +190,9 @@ class Macsec:
 
     def framing(self, _mtu_bytes: int) -> Framing:
         return Framing()
+
+    def bait(self, ground: Ground) -> Witnesses:
+        return ground.witnesses
 
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[OverlayLayer]:

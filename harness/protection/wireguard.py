@@ -19,6 +19,7 @@ from harness.model import WIREGUARD, End
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.protection import overlay
+from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import ETHERTYPE_IPV4, Due, Tally
 from harness.protection.overlay import Carried, OverlayLayer
@@ -187,6 +188,9 @@ class WireGuard:
 
     def framing(self, mtu_bytes: int) -> Framing:
         return framing(mtu_bytes)
+
+    def bait(self, ground: Ground) -> Witnesses:
+        return ground.witnesses
 
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[OverlayLayer]:

@@ -387,6 +387,7 @@ class CellComposer:
             port=path.port,
             bound_to=path.initiator_iface if path.is_shared else None,
             read_only=plan.shared_lun,
+            tls=up.has_tls,
             parameters=plan.parameters_of(transport),
         )
         try:

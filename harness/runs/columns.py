@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, LINK_LOCAL, Column, Plan
+from harness.model import ENDS, LINK_LOCAL, TLS, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
@@ -61,6 +61,11 @@ class ColumnPath:
     agreed: dict[str, dict[str, str]] = field(default_factory=dict)
     control: dict[str, bait.Control] = field(default_factory=dict)
     wifi_path: wifi.WifiPath | None = None
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the portal's connections are to be protected themselves."""
+        return TLS in self.agreed
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -145,7 +150,9 @@ class Columns:
             witnesses = stack.enter_context(witness.witnesses(path, folder))
             ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=folder)
             watching = stack.enter_context(capture.capture(path, folder, kind.frames(ground), protected=True))
-            control[name] = self._close(path, watching, witnesses, stack, is_overlay=level > 0)
+            control[name] = self._close(
+                path, watching, witnesses, stack, shown=kind.bait(ground), is_overlay=level > 0
+            )
             layer = stack.enter_context(kind.protect(ground))
             up.append((layer, watching))
             if layer.within is not path:
@@ -273,6 +280,7 @@ class Columns:
         witnesses: witness.Witnesses,
         stack: contextlib.ExitStack,
         *,
+        shown: bait.Knockers,
         is_overlay: bool,
     ) -> bait.Control:
         """Close the barrier, and test it with bait: before and behind it."""
@@ -282,7 +290,7 @@ class Columns:
                 self._clear(path, meanwhile)
             if is_overlay:
                 meanwhile.enter_context(overlay.passing(self.journal, path))
-            seen = bait.show(watching, witnesses)
+            seen = bait.show(watching, shown)
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
         # Checked a last time while the barrier stands: connections that end with the link may then be in

@@ -56,7 +56,8 @@ class Export:
     ``name`` is unique in the run for each transport. ``target`` is where the portal listens, perhaps a
     network namespace of ``Sides.target``. ``bound_to`` is the initiator's network interface that the session
     may use alone; None leaves that to the routing. With ``read_only`` the target refuses writes.
-    ``parameters`` are those that the two ends have to agree on, in the transport's own words.
+    ``parameters`` are those that the two ends have to agree on, in the transport's own words. With ``tls``
+    the transport's own connections are protected; only NVMe/TCP can do that.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Export:
     port: int
     bound_to: str | None = None
     read_only: bool = False
+    tls: bool = False
     parameters: Mapping[str, str]
 
 

@@ -13,6 +13,7 @@ from harness.model import Proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
+from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
 
 
@@ -70,6 +71,9 @@ class Ipsec:
 
     def framing(self, _mtu_bytes: int) -> theory.Framing | None:
         return theory.known_esp(self.proposal.kernel_algorithms, self.daemons.run.plan.ipsec_mode)
+
+    def bait(self, ground: Ground) -> Witnesses:
+        return ground.witnesses
 
     @contextlib.contextmanager
     def protect(self, ground: Ground) -> Iterator[EspLayer]:

@@ -9,6 +9,7 @@ from harness.analysis import theory
 from harness.analysis.bounds import positive
 from harness.analysis.theory import Burst
 from harness.model import End
+from harness.storage.nvme import tls
 
 CAPSULE_BYTES = 8 + 64
 """NVMe/TCP Transport Specification 1.0, section 3.6.2.1: of a command capsule, a header and the command."""
@@ -22,14 +23,18 @@ class Dialogue:
     """What the ends agreed on and send: Linux sends all that one end has to say at once (MSG_MORE).
 
     Without ``disable_sqflow`` each read's data is followed by a response capsule. Digests are off.
-    ``in_capsule_bytes`` is as in ``initiator.negotiated``, ``window_bytes`` as in ``theory.Dialogue``.
+    ``in_capsule_bytes`` is as in ``initiator.negotiated``, ``window_bytes`` as in ``theory.Dialogue``. With
+    ``tls`` all of it is in records, as few as can be.
     """
 
     in_capsule_bytes: int
     window_bytes: int
+    tls: bool = False
 
     def bursts(self, wire: theory.Wire, direction: theory.Direction, block_bytes: int) -> list[Burst]:
         def sent(by: End, length: int, *, after_disk: bool = False) -> Burst:
+            if self.tls:
+                length = tls.sealed_bytes(length)
             return theory.sent(wire, self, by, [(length, False)], after_disk=after_disk)
 
         if direction == "read":

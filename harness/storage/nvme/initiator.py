@@ -12,7 +12,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
-from harness.model.errors import CellInvalid
+from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage.nvme import FLAGS, NUMBERS, ask, step
 
 MODULES = ("nvme_fabrics", "nvme_tcp")
@@ -42,6 +42,9 @@ LOSS_S = 10
 
 KEEP_ALIVE_S = 5
 
+TLS_VERSION = "1.3"
+"""The only one: NVMe/TCP Transport Specification 1.0c, section 3.6.1.1."""
+
 
 def host_id(host_nqn: str) -> str:
     """The host identifier of a host's name: the kernel wants the same pair each time."""
@@ -52,7 +55,8 @@ class Connection(msgspec.Struct, frozen=True):
     """An initiator's controller for a subsystem, with the disk that it brings.
 
     ``bound_to`` is the network interface that its connections may use alone; None leaves that to the routing.
-    With ``read_only`` the target is told to refuse writes to the namespace.
+    With ``read_only`` the target is told to refuse writes to the namespace. With ``tls`` it is made with TLS,
+    or not at all.
     """
 
     nqn: str
@@ -62,6 +66,7 @@ class Connection(msgspec.Struct, frozen=True):
     bound_to: str | None = None
     read_only: bool = False
     parameters: dict[str, str] = {}
+    tls: bool = False
 
     @property
     def _options(self) -> str:
@@ -80,6 +85,7 @@ class Connection(msgspec.Struct, frozen=True):
                 "reconnect_delay=1",
                 f"ctrl_loss_tmo={LOSS_S}",
                 *([f"host_iface={self.bound_to}"] if self.bound_to else []),
+                *(["tls"] if self.tls else []),
                 *asked,
             )
         )
@@ -170,4 +176,9 @@ def negotiated(host: Host, connection: Connection) -> dict[str, str]:
     """
     agreed: dict[str, str] = _told(host, connection)["agreed"]
     digests = {name: connection.parameters.get(name, "No") for name in FLAGS}
-    return {**agreed, **digests}
+    # The key of the controller's connections (nvme_tcp_setup_ctrl()); its number differs each time.
+    has_key = agreed.pop("tls_key", "") != ""
+    if has_key is not connection.tls:
+        wanted, found = ("with", "without") if connection.tls else ("without", "with")
+        raise CommandFailed(f"a connection {wanted} TLS was expected, found one {found}")
+    return {**agreed, **digests, **({"tls": TLS_VERSION} if has_key else {})}

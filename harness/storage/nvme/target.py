@@ -45,7 +45,7 @@ class Subsystem(msgspec.Struct, frozen=True):
     """A subsystem with one namespace, at one portal, for one host.
 
     ``serial`` is the subsystem's, by which the initiator knows the disk. ``path`` is a block device or a
-    file.
+    file. With ``tls`` its portal refuses every connection that does not begin with TLS 1.3.
     """
 
     nqn: str
@@ -55,6 +55,7 @@ class Subsystem(msgspec.Struct, frozen=True):
     port: int
     host_nqn: str
     parameters: dict[str, str] = {}
+    tls: bool = False
 
     def acquire(self, host: Host) -> None:
         request = msgspec.to_builtins(self)

@@ -12,7 +12,7 @@ from harness.analysis import theory
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import NVME_TCP, BackingKind
 from harness.storage import configfs, nvme
-from harness.storage.nvme import initiator, target
+from harness.storage.nvme import initiator, target, tls
 from harness.storage.nvme.dialogue import Dialogue, Overheads
 from harness.storage.nvme.initiator import Connection
 from harness.storage.nvme.target import Subsystem
@@ -43,7 +43,7 @@ class NvmeTcp:
         at_once = agreed.get("in_capsule_bytes", "")
         if not at_once.isdecimal():
             return None
-        return Dialogue(in_capsule_bytes=int(at_once), window_bytes=window_bytes)
+        return Dialogue(in_capsule_bytes=int(at_once), window_bytes=window_bytes, tls="tls" in agreed)
 
     def overheads(self, agreed: Mapping[str, str]) -> Overheads:
         return Overheads(agreed=agreed)
@@ -78,6 +78,7 @@ class NvmeSides:
             port=wanted.port,
             host_nqn=self.host_nqn(wanted.number),
             parameters=parameters,
+            tls=wanted.tls,
         )
         connection = Connection(
             nqn=made.nqn,
@@ -87,8 +88,15 @@ class NvmeSides:
             bound_to=wanted.bound_to,
             read_only=wanted.read_only,
             parameters=parameters,
+            tls=wanted.tls,
         )
-        with journal.hold(wanted.target, made), journal.hold(host, connection):
+        with contextlib.ExitStack() as stack:
+            if wanted.tls:
+                key = tls.make_key(made.host_nqn, made.nqn)
+                for end in (wanted.target, host):
+                    stack.enter_context(journal.hold(end, key))
+            stack.enter_context(journal.hold(wanted.target, made))
+            stack.enter_context(journal.hold(host, connection))
             disk = initiator.await_disk(host, connection, serial=wanted.lun.serial)
             agreed = initiator.negotiated(host, connection)
             nvme.require_agreed(parameters, agreed)

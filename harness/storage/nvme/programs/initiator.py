@@ -136,6 +136,8 @@ def tell(request: dict[str, Any]) -> dict[str, Any]:
         name: (controller / name).read_text().strip()
         for name in ("transport", "queue_count", "sqsize", "kato", "cntlid")
     }
+    with contextlib.suppress(FileNotFoundError):  # before Linux 6.7, or without a key
+        agreed["tls_key"] = (controller / "tls_key").read_text().strip()
     agreed |= {name: (disk / "queue" / name).read_text().strip() for name in QUEUE}
     agreed |= {
         # 0 stands for no limit.

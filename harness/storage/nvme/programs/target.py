@@ -63,6 +63,8 @@ def make_port(request: dict[str, Any]) -> Path:
         addr_traddr=request["address"],
         addr_trsvcid=request["port"],
         **({"param_inline_data_size": size} if (size := request["inline_data_bytes"]) is not None else {}),
+        # Linux 6.7 and later. Refused without the keyring. TLS is then required, but that is written, too.
+        **({"addr_tsas": "tls1.3", "addr_treq": "required"} if request["tls"] else {}),
     )
     return port
 

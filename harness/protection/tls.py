@@ -1,0 +1,375 @@
+"""TLS 1.3 within the connections of NVMe/TCP: the innermost protection, brought up by the transport itself.
+
+A daemon of ktls-utils (tlshd) at each end negotiates, with a key of the session's own (``storage.nvme.tls``).
+Then the two kernels encrypt. Whether they do is read from the sockets (``ss``, the upper-layer protocol
+``tls``), which also count what they carried.
+
+TLS leaves addresses and ports as they are, so no policy can tell its segments from others. As long as it is
+up, cleartext is kept out by the ends themselves: the target's portal refuses connections that do not begin
+with TLS, and the initiator gives up one that does not get it. The captures keep all that begins like a PDU of
+NVMe/TCP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.hosts import Host, programs
+from harness.model import ENDS, End
+from harness.model.errors import RequirementError
+from harness.network.links import LinkPath
+from harness.protection import overlay
+from harness.protection.ipsec.witness import Knock
+from harness.protection.kind import Ground, Run
+from harness.protection.layer import ETHERTYPE_IPV4, HEADER_BYTES, Carried, Due, Look, Tally
+from harness.storage import nvme
+
+MODULES = ("tls", "nvme_keyring")
+TITLE = "TLS"
+DAEMON = "tlshd"
+PACKAGE = "ktls-utils"
+
+FABRICS = "/dev/nvme-fabrics"
+"""It tells the options that this kernel takes (nvmf_dev_show() in drivers/nvme/host/fabrics.c)."""
+
+TCP_PROTOCOL = 6
+RECORD = b"\x17\x03\x03"
+"""RFC 8446, section 5.2: application data, in the version that TLS 1.3 gives itself on the wire."""
+
+START_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framing:
+    """It makes nothing of packets: its records are part of the stream (``storage.nvme.dialogue``)."""
+
+    def packet_bytes(self, cleartext_bytes: int) -> int:
+        return cleartext_bytes
+
+    def sealed_bytes(self, cleartext_bytes: int) -> int:
+        return cleartext_bytes
+
+    def inner_mtu_bytes(self, mtu_bytes: int) -> int:
+        return mtu_bytes
+
+
+# On the wire
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clear:
+    """How a PDU in clear begins (NVMe/TCP Transport Specification 1.0, section 3.6.1): its type, its header's
+    length and, where that is always the same, its own."""
+
+    kind: int
+    header_bytes: int
+    whole_bytes: int | None = None
+
+
+CLEAR = (
+    Clear(kind=0x00, header_bytes=128, whole_bytes=128),
+    Clear(kind=0x01, header_bytes=128, whole_bytes=128),
+    Clear(kind=0x04, header_bytes=72),
+    Clear(kind=0x05, header_bytes=24, whole_bytes=24),
+    Clear(kind=0x06, header_bytes=24),
+    Clear(kind=0x07, header_bytes=24),
+    Clear(kind=0x09, header_bytes=24, whole_bytes=24),
+)
+"""Connection request and response, command, response, data either way, and R2T."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """The segments of the portal, but for those that begin like a PDU in clear.
+
+    Of those that begin with a record, some are sampled: they are numbered by their sequence number.
+    """
+
+    port: int
+
+    @property
+    def own(self) -> str:
+        # A filter that looks beyond the end of a segment is not true, and no PDU is that short.
+        return f"(tcp port {self.port} and not ({self.clear}))"
+
+    @property
+    def clear(self) -> str:
+        """The filter of what begins like a PDU in clear."""
+        data = "((tcp[12] & 0xf0) >> 2)"
+        found = []
+        for pdu in CLEAR:
+            words = [f"tcp[{data}] = {pdu.kind}", f"tcp[{data} + 2] = {pdu.header_bytes}"]
+            if pdu.whole_bytes is None:
+                words.append(f"tcp[{data} + 7] = 0")  # none has 16 MiB
+            else:
+                words.append(f"tcp[{data} + 4:4] = {pdu.whole_bytes << 24:#x}")
+            found.append(f"({' and '.join(words)})")
+        return " or ".join(found)
+
+    def sample(self, one_in: int) -> str:
+        # By the identification field of the IP header, because sequence numbers grow in steps.
+        data = "((tcp[12] & 0xf0) >> 2)"
+        begins = f"tcp[{data}:4] & 0xffffff00 = {int.from_bytes(RECORD, 'big') << 8:#x}"
+        return f"(tcp port {self.port} and {begins} and ip[4:2] & {one_in - 1:#x} = 0)"
+
+    def received(self, _end: End) -> str:
+        return ""
+
+    def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
+        if ethertype != ETHERTYPE_IPV4 or packet[9] != TCP_PROTOCOL:
+            return None
+        segment = packet[4 * (packet[0] & 0xF) :]
+        source, to, sequence = struct.unpack_from("!HHI", segment)
+        if self.port not in (source, to):
+            return None
+        data = segment[4 * (segment[12] >> 4) :]
+        return (source, sequence) if data.startswith(RECORD) else None
+
+    def is_control(self, _ethertype: int, _packet: bytes) -> bool:
+        return False
+
+
+# The sockets
+
+_COUNT = re.compile(r"\b(bytes_sent|bytes_received|segs_out|segs_in):(\d+)")
+_TLS = re.compile(r"\btcp-ulp-tls version: (\S+) cipher: (\S+) rxconf: (\S+) txconf: (\S+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Socket:
+    """A connection of the portal, by ss(8), which leaves out what is zero. ``tls`` is the version and the
+    cipher, if the kernel encrypts and decrypts."""
+
+    sent: Carried
+    received: Carried
+    tls: tuple[str, str] | None
+
+
+def sockets(text: str) -> list[Socket]:
+    """From ``ss -tinHO``."""
+    found = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        counts = {name: int(number) for name, number in _COUNT.findall(line)}
+        told = _TLS.search(line)
+        found.append(
+            Socket(
+                sent=Carried(packets=counts.get("segs_out", 0), bytes=counts.get("bytes_sent", 0)),
+                received=Carried(packets=counts.get("segs_in", 0), bytes=counts.get("bytes_received", 0)),
+                # Both ways, in software: tls_get_info() in net/tls/tls_main.c.
+                tls=(told[1], told[2]) if told and (told[3], told[4]) == ("sw", "sw") else None,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsLayer:
+    """TLS between the ends of ``below``. ``agreed`` is filled in once there are connections."""
+
+    below: LinkPath
+    agreed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return TITLE
+
+    @property
+    def within(self) -> LinkPath:
+        """The same path: TLS is within its connections."""
+        return self.below
+
+    @property
+    def header_bytes(self) -> int:
+        return HEADER_BYTES
+
+    def look(self) -> tuple[Look, Look]:
+        near, far = (self._look(end) for end in ENDS)
+        return near, far
+
+    def _look(self, end: End) -> Look:
+        path = self.below
+        portal = f"{path.target_address}:{path.port}"
+        host, words = path.initiator, ["src", path.initiator_address, "dst", portal]
+        if end == "target":
+            host, words = path.target, ["src", portal, "dst", path.initiator_address]
+        (before,) = host.read_files(["/proc/net/dev"])
+        found = sockets(host.run(["ss", "-tinHO", "state", "established", *words]).stdout)
+        after, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
+        ciphers = {each.tls for each in found}
+        if len(ciphers) == 1 and None not in ciphers:
+            ((version, cipher),) = (each for each in ciphers if each is not None)
+            self.agreed.update(algorithm=cipher, version=version)
+        tally = Tally(
+            out=_sum([each.sent for each in found if each.tls]),
+            into=_sum([each.received for each in found if each.tls]),
+            faults=tuple(_faults(end, found)),
+        )
+        return Look(before=before, tally=tally, after=after, snmp=snmp)
+
+    def due(self, _before: Tally, _after: Tally, _one_in: int) -> Due:
+        """None: how many segments begin with a record depends on how the ends fill them."""
+        return Due()
+
+    def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int) -> None:
+        """Unknown: who receives a segment twice counts it once."""
+        del carried, fragments, header_bytes
+
+
+def _sum(parts: list[Carried]) -> Carried:
+    return Carried(packets=sum(part.packets for part in parts), bytes=sum(part.bytes for part in parts))
+
+
+def _faults(end: End, found: list[Socket]) -> Iterator[str]:
+    if not found:
+        yield f"expected connections to the portal with TLS at the {end}, found none (ss)"
+    if clear := sum(each.tls is None for each in found):
+        yield f"{clear} connections to the portal are without TLS at the {end} (ss)"
+    if len({each.tls for each in found if each.tls}) > 1:
+        yield f"the connections to the portal have different ciphers at the {end} (ss)"
+
+
+# What recognises cleartext
+
+
+@dataclass(frozen=True, kw_only=True)
+class Talker:
+    """The initiator's end of a dialogue in clear with the target, by ``programs/clear.py``."""
+
+    path: LinkPath
+    folder: Path
+
+    def knock(self) -> Knock:
+        path, source = self.path, programs.source(__package__, "clear")
+        own, address, port = path.initiator_address, path.target_address, str(path.port)
+        argv = [programs.PYTHON, "-I", "-S", "-c", source]
+        said = self.folder / "clear-target.txt"
+        with path.target.daemon(
+            [*argv, "listen", address, port],
+            log=said.with_suffix(".log"),
+            output=said,
+            ready=lambda: said.exists() and said.read_bytes().endswith(b"\n"),
+            deadline_s=START_DEADLINE_S,
+        ):
+            done = path.initiator.run([*argv, "talk", own, address, port], check=False)
+        words = done.stderr.strip().splitlines() or [""]
+        return Knock(error="" if done.status == 0 else words[-1], blocked=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """The target's end, whose part of the dialogue is over by then."""
+
+    def knock(self) -> Knock:
+        return Knock(error="", blocked=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Talkers:
+    initiator: Talker
+    target: Answering
+
+
+# As a kind of protection
+
+
+@dataclass(kw_only=True)
+class Daemons:
+    """What all paths of a run share: daemons, but for those of network namespaces, which end with their
+    path."""
+
+    run: Run
+    _running: set[str] = field(default_factory=set)
+
+    def start(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> None:
+        """Have a tlshd at work for connections of a host or network namespace."""
+        name = f"{DAEMON}-{host.netns or host.name}"
+        if host.netns is None:
+            if name in self._running:
+                return
+            stack, logs = self.run.shared, self.run.folder
+            self._running.add(name)
+        config = self.run.private / f"{name}.conf"
+        host.write_secret(config, "[debug]\nloglevel=0\ntls=0\nnl=0\n\n[authenticate]\nkeyrings=.nvme\n")
+        log = logs / f"{DAEMON}-{host.name}.log"
+        stack.enter_context(
+            host.daemon(
+                [DAEMON, "--stderr", "--config", str(config)],
+                log=log,
+                ready=lambda: log.exists() and b"ktls-utils" in log.read_bytes(),
+                deadline_s=START_DEADLINE_S,
+            )
+        )
+
+
+def require(path: LinkPath) -> None:
+    """RequirementError if this is no path for TLS, or an end of it lacks something."""
+    if path.is_shared:
+        raise RequirementError(
+            f"TLS is not possible yet over {path.profile.name}, an interface that others use as well",
+            hint="leave this link out with --protect tls, or take one of the lab's",
+        )
+    if path.port != nvme.PORT:
+        raise RequirementError(
+            "TLS protects the connections of NVMe/TCP, and nothing else has any of its own",
+            hint="add --transport nvme-tcp",
+        )
+    hint = "harness kernel build --source linux-source-6.12, then --lab-kernel linux-source-6.12"
+    for _, host, *_ in overlay.ends(path):
+        for module in MODULES:
+            if host.run(["modprobe", module], check=False).status != 0:
+                raise RequirementError(
+                    f"TLS for NVMe/TCP needs the module {module} (Linux 6.7 or later), which the "
+                    f"{host.name}'s kernel does not have",
+                    hint=hint,
+                )
+        if host.run(["sh", "-c", f"command -v {DAEMON}"], check=False).status != 0:
+            raise RequirementError(
+                f"TLS for NVMe/TCP needs {DAEMON}, which is not installed on the {host.name}",
+                hint=f"apt-get install {PACKAGE} (Debian 13 or later)",
+            )
+    # "instance=…,cntlid=…" without a controller, then the options that it knows.
+    options = path.initiator.run(["cat", FABRICS], check=False).stdout
+    if not re.search(r"(^|,)tls\b", options):
+        raise RequirementError(
+            f"TLS for NVMe/TCP needs CONFIG_NVME_TCP_TLS, without which the {path.initiator.name}'s kernel "
+            "was built",
+            hint=hint,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """TLS in a run."""
+
+    daemons: Daemons
+
+    @property
+    def title(self) -> str:
+        return TITLE
+
+    def frames(self, ground: Ground) -> Frames:
+        return Frames(port=ground.below.port)
+
+    def framing(self, _mtu_bytes: int) -> Framing:
+        return Framing()
+
+    def bait(self, ground: Ground) -> Talkers:
+        return Talkers(initiator=Talker(path=ground.below, folder=ground.raw), target=Answering())
+
+    @contextlib.contextmanager
+    def protect(self, ground: Ground) -> Iterator[TlsLayer]:
+        """Let the portal's traffic pass once both ends can negotiate. The session brings TLS up."""
+        below = ground.below
+        require(below)
+        with contextlib.ExitStack() as stack:
+            for host in (below.initiator, below.target):
+                self.daemons.start(host, stack, ground.raw)
+            stack.enter_context(overlay.passing(self.daemons.run.journal, below))
+            yield TlsLayer(below=below)

@@ -1,0 +1,56 @@
+"""TLS within the connections of NVMe/TCP (NVMe/TCP Transport Specification 1.0c, section 3.6.1.1; Linux 6.7).
+
+Both ends find a pre-shared key in their kernel's keyring `.nvme`, by an identity that is made of the names of
+host and subsystem. The kernel hands each new connection to `tlshd` of ktls-utils, which negotiates TLS 1.3;
+from then on the kernel itself encrypts (kTLS).
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from harness.hosts import Host
+from harness.hosts.undo import Step
+from harness.storage.nvme import ask, step
+
+SECRET_BYTES = 32
+"""As long as the output of SHA-256, to which the identity commits the key."""
+
+TAG_BYTES, HEADER_BYTES, TYPE_BYTES = 16, 5, 1
+RECORD_BYTES = 1 << 14
+"""RFC 8446, section 5.2: what a record has around up to 2**14 bytes of a stream."""
+
+
+def sealed_bytes(stream_bytes: int) -> int:
+    """What so many bytes of a stream take, written at once."""
+    records = -(-stream_bytes // RECORD_BYTES)
+    return stream_bytes + records * (HEADER_BYTES + TYPE_BYTES + TAG_BYTES)
+
+
+def identity(host_nqn: str, nqn: str) -> str:
+    """By which both ends find the key: version 0, a retained key (R), SHA-256 (01); the same source."""
+    return f"NVMe0R01 {host_nqn} {nqn}"
+
+
+class SessionKey(msgspec.Struct, frozen=True):
+    """The key of one session, in one kernel's keyring. Both ends may have the same kernel: it is the same
+    key."""
+
+    identity: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"SessionKey(identity={self.identity!r})"
+
+    def acquire(self, host: Host) -> None:
+        request = step("key", "insert", identity=self.identity, secret=self.secret)
+        ask(host, request, "the key of a TLS session could not be put into the keyring")
+
+    def undo(self) -> tuple[Step, ...]:
+        return (step("key", "remove", identity=self.identity),)
+
+
+def make_key(host_nqn: str, nqn: str) -> SessionKey:
+    return SessionKey(identity=identity(host_nqn, nqn), secret=secrets.token_hex(SECRET_BYTES))

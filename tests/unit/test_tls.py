@@ -1,0 +1,308 @@
+"""TLS for NVMe/TCP: what a capture takes for cleartext, what the sockets tell, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.analysis import theory
+from harness.hosts.journal import Journal
+from harness.model import Column, LinkProfile, stack
+from harness.model.errors import CommandFailed, RequirementError, UsageError
+from harness.network.links import LinkPath
+from harness.protection import capture, kinds, tls
+from harness.protection.capture import Reader, Seen
+from harness.protection.layer import Carried, Due
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
+from harness.storage import nvme
+from harness.storage.nvme import tls as keys
+from harness.storage.nvme.dialogue import Dialogue
+from harness.storage.nvme.initiator import Connection, negotiated
+from harness.storage.nvme.target import Subsystem
+from tests.unit.fakes import World
+
+PORT = nvme.PORT
+FRAMES = tls.Frames(port=PORT)
+
+
+def path(world: World) -> LinkPath:
+    return LinkPath(
+        profile=LinkProfile(name="wired", title="wired", emulated=True),
+        index=7,
+        initiator=world.host("initiator"),
+        target=world.host("target", "far"),
+        initiator_iface="near0",
+        target_iface="far0",
+        initiator_address="198.18.7.1",
+        target_address="198.18.7.2",
+        port=PORT,
+    )
+
+
+# On the wire
+
+
+def segment(
+    data: bytes, *, port: int = PORT, flags: int = 0x18, options: bytes = b"", number: int = 0
+) -> bytes:
+    """An Ethernet frame with a TCP segment from the initiator to the target."""
+    tcp = struct.pack("!HHIIBBHHH", 40000, port, 1000, 2000, (5 + len(options) // 4) << 4, flags, 0, 0, 0)
+    total = 20 + len(tcp) + len(options) + len(data)
+    addresses = bytes((198, 18, 7, 1, 198, 18, 7, 2))
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, total, number, 0x4000, 64, 6, 0) + addresses
+    return bytes(12) + b"\x08\x00" + ip + tcp + options + data
+
+
+def pdu(kind: int, header_bytes: int, whole_bytes: int) -> bytes:
+    """The first bytes of an NVMe/TCP PDU, with more behind them."""
+    return struct.pack("<BBBBI", kind, 0, header_bytes, 0, whole_bytes).ljust(64, b"\xee")
+
+
+TIMES = bytes.fromhex("0101080a0000000100000002")
+CLEAR = {
+    "connection request": pdu(0, 128, 128),
+    "connection response": pdu(1, 128, 128),
+    "command": pdu(4, 72, 72),
+    "command with data": pdu(4, 72, 72 + 4096),
+    "response": pdu(5, 24, 24),
+    "data to the target": pdu(6, 24, 24 + 262144),
+    "data to the initiator": pdu(7, 24, 24 + 4096),
+    "ready to transfer": pdu(9, 24, 24),
+}
+RECORD = b"\x17\x03\x03\x10\x11".ljust(64, b"\xc5")
+SEALED = {
+    "a record": RECORD,
+    "client hello": b"\x16\x03\x01\x02\x00\x01".ljust(64, b"\0"),
+    "the middle of a record": bytes(range(7, 71)),
+    "no data": b"",
+    "data too short to be told": b"\x04\x00\x48",
+}
+
+
+def kept(frames: list[bytes], expression: str, folder: Path) -> list[bytes]:
+    """Which of these frames tcpdump keeps."""
+    given = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)
+    for frame in frames:
+        given += struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame
+    (folder / "given.pcap").write_bytes(given)
+    argv = ["tcpdump", "-n", "-r", str(folder / "given.pcap"), "-w", "-", expression]
+    made = subprocess.run(argv, check=True, capture_output=True).stdout
+    found, at = [], capture.PCAP_HEADER_BYTES
+    while at < len(made):
+        (length,) = struct.unpack_from("<I", made, at + 8)
+        at += capture.RECORD_HEADER_BYTES
+        found.append(made[at : at + length])
+        at += length
+    return found
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
+@pytest.mark.parametrize("options", [b"", TIMES], ids=["bare", "with time stamps"])
+def test_the_filter_keeps_every_pdu_in_clear_and_no_other_segment_of_the_portal(
+    tmp_path: Path, options: bytes
+) -> None:
+    in_clear = [segment(data, options=options, number=1) for data in CLEAR.values()]
+    sealed = [segment(data, options=options, number=1) for data in SEALED.values()]
+    others = [segment(RECORD, port=22), bytes(12) + b"\x08\x06" + bytes(28)]
+    made = path(World())
+    wanted = capture.expression(made, "initiator", FRAMES, protected=True, one_in=2)
+    assert kept([*sealed, *in_clear, *others], wanted, tmp_path) == [*in_clear, *others]
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
+def test_some_segments_that_begin_with_a_record_are_kept(tmp_path: Path) -> None:
+    given = [segment(RECORD, options=TIMES, number=number) for number in range(8)]
+    wanted = capture.expression(path(World()), "initiator", FRAMES, protected=True, one_in=4)
+    assert kept(given, wanted, tmp_path) == [given[0], given[4]]
+
+
+def told(data: bytes, port: int = PORT) -> Seen:
+    seen = Seen()
+    Reader(frames=FRAMES, port=PORT).tell(
+        segment(data, port=port, options=TIMES)[: capture.SNAP_BYTES], 100, seen
+    )
+    return seen
+
+
+def test_a_frame_that_was_kept_is_told() -> None:
+    assert told(RECORD) == Seen(numbers={40000: {1000}})
+    assert all(told(data).cleartext == 1 for data in CLEAR.values())
+    assert told(RECORD, port=22).other == 1
+
+
+def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    program = [sys.executable, str(Path(tls.__file__).parent / "programs" / "clear.py")]
+    listening = subprocess.Popen([*program, "listen", "127.0.0.1", port], stdout=subprocess.PIPE)
+    with listening:
+        assert listening.stdout is not None and listening.stdout.readline() == b"ready\n"
+        with socket.create_connection(("127.0.0.1", int(port))) as connection:
+            connection.sendall(bytes(128))
+            assert connection.recv(8, socket.MSG_WAITALL) == CLEAR["connection response"][:8]
+            connection.recv(120, socket.MSG_WAITALL)
+    assert listening.returncode == 0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        with subprocess.Popen([*program, "talk", "127.0.0.1", "127.0.0.1", port]) as talking:
+            with server.accept()[0] as connection:
+                assert connection.recv(8, socket.MSG_WAITALL) == CLEAR["connection request"][:8]
+                connection.recv(120, socket.MSG_WAITALL)
+                connection.sendall(bytes(128))
+            assert talking.wait(10) == 0
+
+
+# The sockets
+
+SS = (
+    "0 0 198.18.7.1:40000 198.18.7.2:4420 ts sack cubic wscale:7,7 rto:210 rtt:0.2/0.1 mss:1448 cwnd:10 "
+    "bytes_sent:7304 bytes_acked:7305 bytes_received:44012 segs_out:61 segs_in:59 data_segs_out:30 "
+    "data_segs_in:31 send 1bps{} rcv_space:14600"
+)
+TLS_BOTH_WAYS = " tcp-ulp-tls version: 1.3 cipher: aes-gcm-128 rxconf: sw txconf: sw"
+SOCKET = tls.Socket(
+    sent=Carried(packets=61, bytes=7304),
+    received=Carried(packets=59, bytes=44012),
+    tls=("1.3", "aes-gcm-128"),
+)
+
+
+def test_sockets_tell_whether_they_encrypt() -> None:
+    text = "\n".join(
+        (
+            SS.format(TLS_BOTH_WAYS),
+            SS.format(""),
+            SS.format(TLS_BOTH_WAYS.replace("txconf: sw", "txconf: none")),
+            SS.replace("bytes_sent:7304 ", "").format(TLS_BOTH_WAYS),
+            "",
+        )
+    )
+    without = dataclasses.replace(SOCKET, tls=None)
+    fresh = dataclasses.replace(SOCKET, sent=Carried(packets=61, bytes=0))
+    assert tls.sockets(text) == [SOCKET, without, without, fresh]
+
+
+def look(near: str, far: str) -> tls.TlsLayer:
+    world = World(answers=[(("ss",), (0, near, ""))])
+    made = path(world)
+    target = World(answers=[(("ss",), (0, far, ""))]).host("target", "far")
+    return tls.TlsLayer(below=dataclasses.replace(made, target=target))
+
+
+def test_a_layer_counts_what_its_connections_carried() -> None:
+    line = SS.format(TLS_BOTH_WAYS) + "\n"
+    layer = look(line * 2, line)
+    near, far = (each.tally for each in layer.look())
+    assert (near.out, near.into) == (Carried(packets=122, bytes=14608), Carried(packets=118, bytes=88024))
+    assert far.out == SOCKET.sent and near.faults == far.faults == ()
+    assert layer.agreed == {"algorithm": "aes-gcm-128", "version": "1.3"}
+    assert layer.due(near, near, 1) == Due()
+
+
+def test_a_connection_without_tls_is_a_fault_and_counts_for_nothing() -> None:
+    layer = look(SS.format(TLS_BOTH_WAYS) + "\n" + SS.format(""), "")
+    near, far = (each.tally for each in layer.look())
+    assert near.out == SOCKET.sent
+    assert near.faults == ("1 connections to the portal are without TLS at the initiator (ss)",)
+    assert far.faults == ("expected connections to the portal with TLS at the target, found none (ss)",)
+    assert layer.agreed == {}
+
+
+# What it needs
+
+
+def refused(world: World, **changed: object) -> RequirementError:
+    with pytest.raises(RequirementError) as error:
+        tls.require(dataclasses.replace(path(world), **changed))  # type: ignore[arg-type]
+    return error.value
+
+
+def test_what_is_missing_is_named_with_what_brings_it() -> None:
+    old = refused(World(answers=[(("modprobe", "nvme_keyring"), (1, "", "not found"))]))
+    assert old.message.startswith("TLS for NVMe/TCP needs the module nvme_keyring (Linux 6.7 or later)")
+    assert old.hint and "harness kernel build --source linux-source-6.12" in old.hint
+    without = refused(World(answers=[(("sh", "-c", "command -v tlshd"), (127, "", ""))]))
+    assert "needs tlshd, which is not installed on the initiator" in without.message
+    assert without.hint and "ktls-utils" in without.hint
+    options = "instance=-1,cntlid=-1,transport=%s,traddr=%s,keyring=%d,tls_key=%d,dhchap_ctrl_secret=%s"
+    plain = refused(World(answers=[(("cat", tls.FABRICS), (0, options, ""))]))
+    assert "needs CONFIG_NVME_TCP_TLS" in plain.message
+    tls.require(path(World(answers=[(("cat", tls.FABRICS), (0, f"{options},tls", ""))])))
+
+
+def test_only_connections_of_nvme_over_a_link_of_the_runs_own_can_have_it() -> None:
+    assert "TLS protects the connections of NVMe/TCP" in refused(World(), port=3260).message
+    assert "an interface that others use" in refused(World(), is_shared=True).message
+
+
+def test_it_is_innermost_and_never_beside_ipsec() -> None:
+    assert stack.split("macsec+wireguard+tls") == ("macsec", "wireguard", "tls")
+    for wrong in ("tls+macsec", "aes128gcm16+tls", "tls+tls"):
+        with pytest.raises(UsageError, match="before an ESP proposal or tls"):
+            stack.split(wrong)
+    column = Column("wired", ("macsec", "tls"), "nvme-tcp")
+    assert (column.label, column.ipsec) == ("wired+macsec+tls.nvme-tcp", "off")
+    framing = kinds.framing(("macsec", "tls"), {}, make_plan(Request(links=("wired",))).ipsec_mode, 1500)
+    assert framing is not None and framing.inner_mtu_bytes(1500) == 1468
+
+
+# The session
+
+
+def test_both_ends_are_asked_for_tls() -> None:
+    world = World(answers=[(("/usr/bin/python3",), (0, "{}", ""))])
+    target = world.host("target")
+    for wanted in (False, True):
+        world.commands.clear()
+        Subsystem("nqn.x", "serial", "/dev/ram0", "198.18.7.2", PORT, "nqn.h", tls=wanted).acquire(target)
+        assert json.loads(world.commands[-1].input or "")["tls"] is wanted
+        options = Connection("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=wanted)._options.split(",")
+        assert ("tls" in options) is wanted
+
+
+@pytest.mark.parametrize(("asked", "key"), [(True, ""), (False, "0a1b2c3d")])
+def test_a_connection_is_what_was_asked_for(asked: bool, key: str) -> None:
+    answer = json.dumps({"agreed": {"queue_count": "2", "tls_key": key}})
+    host = World(answers=[(("/usr/bin/python3",), (0, answer, ""))]).host("initiator")
+    with pytest.raises(CommandFailed, match="TLS was expected"):
+        negotiated(host, Connection("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=asked))
+    found = negotiated(host, Connection("nqn.x", "198.18.7.2", PORT, "nqn.h", tls=not asked))
+    assert found.get("tls") == ("1.3" if key else None) and "tls_key" not in found
+
+
+def test_a_key_is_told_on_standard_input_and_nowhere_else(tmp_path: Path) -> None:
+    world = World(answers=[(("/usr/bin/python3",), (0, "", ""))])
+    made = keys.make_key("nqn.h", "nqn.x")
+    assert made.identity == "NVMe0R01 nqn.h nqn.x" and len(made.secret) == 2 * keys.SECRET_BYTES
+    journal = Journal(tmp_path / "journal.jsonl")
+    with journal.hold(world.host("initiator"), made):
+        assert made.secret not in (tmp_path / "journal.jsonl").read_text(encoding="utf-8")
+        assert not any(made.secret in word for word in world.commands[-1].argv)
+        assert made.secret in (world.commands[-1].input or "")
+    assert json.loads(world.commands[-1].input or "") == {"do": "remove", "identity": made.identity}
+    assert made.secret not in repr(made)
+
+
+@pytest.mark.parametrize(("stream", "sealed"), [(72, 94), (16384, 16406), (16385, 16429), (262168, 262542)])
+def test_records_add_22_bytes_to_each_16_kib(stream: int, sealed: int) -> None:
+    assert keys.sealed_bytes(stream) == sealed
+
+
+def test_theory_counts_records() -> None:
+    wire = theory.Wire(link=LinkProfile(name="wired", title="wired", emulated=True))
+    plain = Dialogue(in_capsule_bytes=16384, window_bytes=1 << 20)
+    sealed = dataclasses.replace(plain, tls=True)
+    for direction in ("read", "write"):
+        sizes = [
+            [sum(burst.segments) for burst in each.bursts(wire, direction, 4096)] for each in (plain, sealed)
+        ]
+        assert [after - before for before, after in zip(*sizes, strict=True)] == [22, 22]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 import sys
+from collections.abc import Callable
 
 DEADLINE_S = 5
 PDU_BYTES = 128
@@ -53,7 +54,7 @@ def talk(own: str, address: str, port: str) -> None:
         receive(connection)
 
 
-ACTIONS = {"listen": listen, "talk": talk}
+ACTIONS: dict[str, Callable[..., None]] = {"listen": listen, "talk": talk}
 
 try:
     ACTIONS[sys.argv[1]](*sys.argv[2:])

@@ -98,7 +98,7 @@ class Source(Protocol):
     @property
     def identity(self) -> str: ...
 
-    def unpack(self, run: Callable[..., None], folder: Path) -> None:
+    def unpack(self, run: Callable[..., object], folder: Path) -> None:
         """Put it into an empty folder. ``run`` runs a program and fails as the build does."""
         ...
 
@@ -112,7 +112,7 @@ class Tarball:
     identity: str
     path: Path
 
-    def unpack(self, run: Callable[..., None], folder: Path) -> None:
+    def unpack(self, run: Callable[..., object], folder: Path) -> None:
         run("tar", "--extract", f"--file={self.path}", f"--directory={folder}", *STRIPPED)
 
 
@@ -129,7 +129,7 @@ class Tree:
     path: Path
     files: tuple[str, ...]
 
-    def unpack(self, run: Callable[..., None], folder: Path) -> None:
+    def unpack(self, run: Callable[..., object], folder: Path) -> None:
         for name in self.files:
             to = folder / name
             to.parent.mkdir(parents=True, exist_ok=True)

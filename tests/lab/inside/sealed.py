@@ -1,0 +1,137 @@
+"""A marked block over NVMe/TCP, without TLS and with it: what of it is on the link?
+
+`python -m tests.lab.inside.sealed`, on a kernel with TLS for NVMe/TCP. Prints a line for each: how often the
+mark was found, how many bytes were captured, and what was agreed. Then a connection in clear is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import mmap
+import os
+from pathlib import Path
+
+from harness.hosts import NamespaceHost
+from harness.hosts.journal import Journal
+from harness.hosts.runner import await_condition
+from harness.model import BackingKind, LinkProfile
+from harness.model.errors import CommandFailed
+from harness.network import links
+from harness.protection import tls
+from harness.protection.ipsec import witness
+from harness.protection.kind import Ground, Run
+from harness.runs import inside
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
+from harness.storage.nvme.initiator import Connection
+from harness.storage.nvme.target import Subsystem
+from harness.storage.nvme.transport import NvmeTcp
+from harness.storage.transport import Export, Lun, Sides
+from tests.lab.inside.kernel import sh
+
+FOLDER = Path("/run/sealed")
+MARK = b"the marked block"
+BLOCK_BYTES = 4096
+BLOCKS = 64
+NVME = NvmeTcp()
+LINK = LinkProfile(name="wired", title="", emulated=True, rate_bit_s=10**9, delay_us=50)
+
+
+def write_marked(device: str) -> None:
+    """Blocks that are full of the mark, around the page cache."""
+    with mmap.mmap(-1, BLOCK_BYTES) as block:
+        block.write(MARK * (BLOCK_BYTES // len(MARK)))
+        file = os.open(device, os.O_WRONLY | os.O_DIRECT)
+        try:
+            for number in range(BLOCKS):
+                os.pwrite(file, block, number * BLOCK_BYTES)
+        finally:
+            os.close(file)
+
+
+def captured(path: links.LinkPath, device: str, file: Path) -> bytes:
+    """Whole frames of what the initiator sent while marked blocks were written."""
+    with path.initiator.daemon(
+        ["tcpdump", "-i", path.initiator_iface, "-p", "-n", "-U", "--immediate-mode", "-Z", "root"]
+        + ["-s", "0", "-w", str(file), f"tcp dst port {path.port}"],
+        log=file.with_suffix(".log"),
+        ready=lambda: b": listening on " in file.with_suffix(".log").read_bytes(),
+        deadline_s=10,
+    ):
+        write_marked(device)
+        await_condition(
+            lambda: file.stat().st_size > BLOCKS * BLOCK_BYTES,
+            deadline_s=20,
+            what="the capture",
+            interval_s=0.1,
+        )
+    return file.read_bytes()
+
+
+def main() -> None:
+    FOLDER.mkdir()
+    inside.mount_private()
+    for module in {*NVME.modules("target", ()), *NVME.modules("initiator", ()), "brd"}:
+        sh("modprobe", module)
+    near, journal = NamespaceHost("initiator"), Journal(FOLDER / "journal.jsonl")
+    plan = make_plan(
+        Request(links=("wired",), protect=("tls",), transports=("nvme-tcp",), lab_kernel="debian")
+    )
+    lun = Lun(serial="sealed", kind=BackingKind.BLOCK, path="/dev/ram0", size_bytes=BLOCKS * BLOCK_BYTES)
+    with contextlib.ExitStack() as stack:
+        sides = Sides(journal=journal, tag="abcd", target=near, initiators=(near,), luns=(lun,), logs=FOLDER)
+        shared = stack.enter_context(NVME.shared(sides))
+        run = Run(
+            plan=plan, initiator=near, journal=journal, private=FOLDER, folder=FOLDER, shared=stack, paths=2
+        )
+        for index, secure in enumerate((False, True)):
+            link = stack.enter_context(links.bring_up(journal, near, LINK, tag="abcd", index=index))
+            path = dataclasses.replace(link, port=NVME.port)
+            wanted = Export(
+                name=str(index),
+                number=0,
+                lun=lun,
+                target=path.target,
+                address=path.target_address,
+                port=path.port,
+                tls=secure,
+                parameters={},
+            )
+            if secure:
+                kind = tls.Tls(daemons=tls.Daemons(run=run))
+                witnesses = stack.enter_context(witness.witnesses(path, FOLDER))
+                ground = Ground(below=path, level=0, mtu_bytes=1500, witnesses=witnesses, raw=FOLDER)
+                layer = stack.enter_context(kind.protect(ground))
+            with shared.attach(wanted) as session:
+                found = captured(path, session.disk.device, FOLDER / f"{index}.pcap")
+                told = {}
+                if secure:
+                    for look in layer.look():
+                        assert look.tally.faults == () and look.tally.out.bytes > 0, look
+                    told = layer.agreed
+                print(
+                    "tls" if secure else "clear",
+                    found.count(MARK),
+                    len(found),
+                    session.agreed.get("tls"),
+                    told,
+                )
+        refuse_clear(journal, path)
+
+
+def refuse_clear(journal: Journal, path: links.LinkPath) -> None:
+    """A portal with TLS has no connection for who does not ask for TLS."""
+    made = Subsystem(
+        "nqn.2026-11.x:abcd.s", "s", "/dev/ram0", path.target_address, path.port, "nqn.h", tls=True
+    )
+    with journal.hold(path.target, made):
+        try:
+            with journal.hold(path.initiator, Connection(made.nqn, made.address, made.port, made.host_nqn)):
+                raise AssertionError("a connection in clear was expected to be refused")
+        except CommandFailed as error:
+            print("refused:", error.message)
+
+
+if __name__ == "__main__":
+    main()

@@ -41,12 +41,16 @@ Copied = Callable[[float], None]
 @dataclass(frozen=True, kw_only=True)
 class Limit:
     """An option of ``kernel.config`` or a patch that is only for Linux ``since`` one version and ``before``
-    another."""
+    another.
+
+    ``is_missed``: a version without it cannot do something. Otherwise it does the same in another way.
+    """
 
     what: str
     since: Version = (0, 0)
     before: Version = (1 << 16, 0)
     why: str
+    is_missed: bool = False
 
     def holds(self, version: Version) -> bool:
         return self.since <= version < self.before
@@ -57,16 +61,33 @@ LIMITS = (
         what="CONFIG_NVME_TCP_TLS",
         since=(6, 7),
         why="TLS for NVMe/TCP came with Linux 6.7 (be8e82caa685)",
+        is_missed=True,
     ),
     Limit(
         what="CONFIG_NVME_TARGET_TCP_TLS",
         since=(6, 7),
         why="TLS for NVMe/TCP came with Linux 6.7 (675b453e0241)",
+        is_missed=True,
     ),
     Limit(
         what="CONFIG_BASE_FULL",
         before=(6, 10),
         why="since Linux 6.10 it is the absence of BASE_SMALL (b3e90f375b3c and the commit after it)",
+    ),
+    Limit(
+        what="CONFIG_UML_NET",
+        before=(6, 16),
+        why="since Linux 6.16 the vector transport needs it no longer (b555cb66583e)",
+    ),
+    Limit(
+        what="CONFIG_NETFILTER_XTABLES_LEGACY",
+        since=(6, 17),
+        why="until Linux 6.17 the tables of iptables-legacy were always there",
+    ),
+    Limit(
+        what="CONFIG_IP_NF_IPTABLES_LEGACY",
+        since=(6, 17),
+        why="until Linux 6.17 the tables of iptables-legacy were always there",
     ),
     Limit(
         what="xstate.patch",
@@ -82,8 +103,8 @@ def is_for(what: str, version: Version) -> bool:
 
 
 def not_yet(version: Version) -> dict[str, str]:
-    """What later versions have, with the reason."""
-    return {limit.what: limit.why for limit in LIMITS if version < limit.since}
+    """What a version misses that later ones have, with the reason."""
+    return {limit.what: limit.why for limit in LIMITS if limit.is_missed and version < limit.since}
 
 
 class Source(Protocol):

@@ -71,6 +71,24 @@ class Passage(Barrier, frozen=True):
         return ("dev", self.interface)
 
 
+class Entrance(Barrier, frozen=True):
+    """Lets in what comes from the portal, or to it, whatever the path's barrier says of both its ends.
+
+    The address is the end's own: a policy for both addresses would replace the barrier's
+    (``ipsec.OfThePortal``).
+    """
+
+    ACTION: ClassVar[str] = "allow"
+    PRIORITY: ClassVar[int] = PASSAGE_PRIORITY
+
+    def acquire(self, host: Host) -> None:
+        port = ("sport" if self.end == "initiator" else "dport", str(self.port))
+        host.run(
+            ["ip", "xfrm", "policy", "add", "src", "0.0.0.0/0", "dst", f"{self.peer}/32"]
+            + ["proto", "tcp", *port, "dir", "in", "action", self.ACTION, "priority", str(self.PRIORITY)]
+        )
+
+
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """What a host still has of barriers and passages to the ends of these paths."""
     addresses = {address for path in paths for address in (path.initiator_address, path.target_address)}

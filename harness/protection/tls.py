@@ -24,6 +24,7 @@ from harness.model import ENDS, End
 from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
 from harness.protection import overlay
+from harness.protection.barrier import Entrance
 from harness.protection.ipsec.witness import Knock
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import ETHERTYPE_IPV4, HEADER_BYTES, Carried, Due, Look, Tally
@@ -371,5 +372,8 @@ class Tls:
         with contextlib.ExitStack() as stack:
             for host in (below.initiator, below.target):
                 self.daemons.start(host, stack, ground.raw)
-            stack.enter_context(overlay.passing(self.daemons.run.journal, below))
+            journal = self.daemons.run.journal
+            stack.enter_context(overlay.passing(journal, below))
+            for end, host, _, own, _ in overlay.ends(below):
+                stack.enter_context(journal.hold(host, Entrance(end, own, below.port)))
             yield TlsLayer(below=below)

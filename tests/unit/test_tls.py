@@ -19,6 +19,7 @@ from harness.model import Column, LinkProfile, stack
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network.links import LinkPath
 from harness.protection import capture, kinds, tls
+from harness.protection.barrier import Entrance
 from harness.protection.capture import Reader, Seen
 from harness.protection.layer import Carried, Due
 from harness.runs.plan import make_plan
@@ -253,6 +254,16 @@ def test_it_is_innermost_and_never_beside_ipsec() -> None:
     assert (column.label, column.ipsec) == ("wired+macsec+tls.nvme-tcp", "off")
     framing = kinds.framing(("macsec", "tls"), {}, make_plan(Request(links=("wired",))).ipsec_mode, 1500)
     assert framing is not None and framing.inner_mtu_bytes(1500) == 1468
+
+
+def test_what_lets_tls_in_goes_by_its_priority_and_its_own_address() -> None:
+    world = World()
+    made = Entrance("target", "198.18.7.2", PORT)
+    made.acquire(world.host("target"))
+    words = world.commands[-1].argv
+    assert words[words.index("dir") + 1] == "in" and words[words.index("dport") + 1] == str(PORT)
+    (step,) = made.undo()
+    assert step.argv[-1] == words[-1] and "198.18.7.2/32" in step.argv
 
 
 # The session

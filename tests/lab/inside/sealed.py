@@ -118,6 +118,8 @@ def main() -> None:
                     told,
                 )
         refuse_clear(journal, path)
+    left = [line for line in Path("/proc/keys").read_text(encoding="utf-8").splitlines() if " psk " in line]
+    assert left == [], left
 
 
 def refuse_clear(journal: Journal, path: links.LinkPath) -> None:

@@ -17,14 +17,14 @@ from typing import Any
 KIND = b"psk"
 """The type that the kernel registers for such keys (drivers/nvme/common/keyring.c)."""
 
-UNLINK, SEARCH = 9, 10
-"""Of keyctl(2): KEYCTL_UNLINK, KEYCTL_SEARCH (linux/keyctl.h)."""
+SESSION = -3
+"""KEY_SPEC_SESSION_KEYRING (linux/keyctl.h): what is in there, this process possesses."""
 
 try:
     LIBRARY = ctypes.CDLL("libkeyutils.so.1", use_errno=True)
 except OSError:
     sys.exit("expected libkeyutils, found none: it is installed with ktls-utils")
-LIBRARY.keyctl.restype = ctypes.c_long
+LIBRARY.keyctl_search.restype = ctypes.c_long
 
 
 def keyring() -> int:
@@ -51,9 +51,11 @@ def insert(request: dict[str, Any]) -> None:
 def remove(request: dict[str, Any]) -> None:
     try:
         ring = keyring()
-        name = request["identity"].encode()
-        found = checked(LIBRARY.keyctl(SEARCH, ring, KIND, name, 0))
-        checked(LIBRARY.keyctl(UNLINK, found, ring))
+        # Only who possesses a key finds it (keyrings(7)). This session ends with the process.
+        checked(LIBRARY.keyctl_join_session_keyring(None))
+        checked(LIBRARY.keyctl_link(ring, SESSION))
+        found = checked(LIBRARY.keyctl_search(ring, KIND, request["identity"].encode(), 0))
+        checked(LIBRARY.keyctl_unlink(found, ring))
     except OSError as error:
         if error.errno not in (errno.ENOKEY, errno.ENOENT):
             raise

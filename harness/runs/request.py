@@ -84,8 +84,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     protect: Annotated[
         tuple[str, ...],
         Option(
-            help="As --ipsec, with more kinds: off, wireguard, macsec, or a proposal. Join nested ones, the "
-            "outermost first: macsec+aes128gcm16. Repeatable.",
+            help="As --ipsec, with more kinds: off, wireguard, macsec, macsec-mka, or a proposal. Join "
+            "nested ones, the outermost first: macsec+aes128gcm16. Repeatable.",
         ),
     ] = ()
     transports: Annotated[

@@ -1,22 +1,19 @@
-"""What all measuring commands share: where they print, how they show a run, and how they end it."""
+"""What all measuring commands share: how they show a plan and a run, and how they end it."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
 from harness.cli.progress import Outcome, follow
+from harness.cli.streams import err, say, tell
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
 from harness.model import LabKernel, Machines, Plan
@@ -46,63 +43,6 @@ LEAST_FREE_BYTES = 64 << 20
 
 LEAST_FREE_FILES = 1000
 """The number of files, likewise: a matrix has some 500, and most file systems limit them."""
-
-
-class _Watched(io.TextIOWrapper):
-    """Standard error. If nobody reads it any more, the run still goes on."""
-
-    def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            silence(self)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError:
-            silence(self)
-
-
-# Most of what is printed has names that others chose: no markup, and no emoji for `:x:`.
-out = Console(markup=False, highlight=False, emoji=False)
-err = Console(stderr=True, markup=False, highlight=False, emoji=False)
-
-
-def say(text: str) -> None:
-    """Print a line of the answer to standard output."""
-    out.print(printable(text), soft_wrap=True)
-
-
-def tell(text: str) -> None:
-    """Print a line for people to standard error."""
-    err.print(printable(text), soft_wrap=True)
-
-
-def hint(text: str) -> None:
-    """Print what to try, below an error."""
-    tell(f"  hint: {text}")
-
-
-def prepare_streams() -> None:
-    """Make standard output take any text, whatever its encoding, and make standard error never fail."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
-    sys.stderr = _Watched(
-        io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
-    )
-    # With a name, so that rich knows its encoding.
-    err.file = sys.stderr
-
-
-def silence(stream: TextIO) -> None:
-    """Redirect a stream that takes nothing any more to nowhere. Otherwise what Python still buffers for it
-    would fail again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 def prepare_results(folder: Path) -> None:
@@ -279,20 +219,3 @@ def holding(run_id: str) -> Iterator[Path]:
 def _tell_leaks(leaks: Sequence[str]) -> None:
     for leak in leaks:
         err.print(Text.assemble(("left behind", "red"), f": {printable(leak)}"), soft_wrap=True)
-
-
-def tell_error(error: HarnessError) -> None:
-    tell(f"harness: {error.message}")
-    if error.hint:
-        hint(error.hint)
-
-
-def tell_interruption(interruption: Interrupted) -> None:
-    """Say that everything has been taken down, or what has not; and how to go on."""
-    if interruption.left:
-        tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
-        hint("`harness clean` removes them (on machines: with the run's --target and --initiator)")
-    else:
-        tell("harness: interrupted; everything has been taken down")
-    if interruption.hint:
-        hint(interruption.hint)

@@ -14,8 +14,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
+from harness.cli.console import holding, tell_recovery
 from harness.cli.progress import bar
+from harness.cli.streams import err, out, say, tell_error
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
@@ -26,6 +27,11 @@ from harness.model.units import format_duration
 from harness.storage import transports
 from harness.testbeds import doctor, lab, testbed
 from harness.testbeds.lab import kernel
+
+lab_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Use the lab's kernel by hand.")
+kernel_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="The lab's own kernel: WiFi, disks, virtual time."
+)
 
 TargetOption = Annotated[
     str | None,
@@ -48,6 +54,13 @@ MARKS = {
     doctor.State.NOTE: ("note   ", "yellow"),
     doctor.State.MISSING: ("missing", "red"),
 }
+
+
+@kernel_app.callback()
+@lab_app.callback()
+def _group() -> None:
+    # A Typer of one command would otherwise be that command.
+    pass
 
 
 def doctor_command(
@@ -140,6 +153,7 @@ def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.M
     return doctor.machines(target, initiators or (["local"] if target else []))
 
 
+@kernel_app.command("build")
 def build_kernel() -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
@@ -157,6 +171,7 @@ def build_kernel() -> None:
     say(f"sha256 of linux: {built.sha256}")
 
 
+@lab_app.command("exec", context_settings={"ignore_unknown_options": True})
 def lab_exec(
     command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
     writable: Annotated[

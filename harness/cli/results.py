@@ -17,10 +17,10 @@ from harness.cli.console import (
     prepare_results,
     print_plan,
     print_view,
-    tell,
     tell_recovery,
 )
 from harness.cli.progress import process_started_s
+from harness.cli.streams import tell
 from harness.explain import published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL

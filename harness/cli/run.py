@@ -16,12 +16,12 @@ from harness.cli.console import (
     holding,
     print_plan,
     results_of,
-    tell,
     tell_recovery,
     tell_start,
 )
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
+from harness.cli.streams import tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import Interrupted, UsageError
@@ -34,7 +34,16 @@ from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 from harness.testbeds import testbed
 
+config_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Configuration files for `harness run --config`."
+)
 DEFAULTS = Request()
+
+
+@config_app.callback()
+def _group() -> None:
+    # A Typer of one command would otherwise be that command.
+    pass
 
 
 @options.taking(Request)
@@ -131,6 +140,7 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     return outcome.exit_code
 
 
+@config_app.command("check")
 def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
     """Check a configuration file as `harness run --config` would, and print what it would run."""
     print_plan(plan.make_plan(load_request(file)))

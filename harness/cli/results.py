@@ -21,7 +21,7 @@ from harness.cli.console import (
 )
 from harness.cli.progress import process_started_s
 from harness.cli.streams import tell
-from harness.explain import published, twin
+from harness.explain import answer, published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
 from harness.model.errors import UsageError
@@ -38,6 +38,9 @@ from harness.table.views import View
 from harness.testbeds import testbed
 
 DEFAULTS = Request()
+NARROW = 80
+"""The width of a terminal, in characters, where there is none."""
+
 RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
 METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
 
@@ -119,9 +122,7 @@ def compare(
 def explain_command(
     paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
-    summary: Annotated[
-        bool, typer.Option("--summary", help="One sentence for each column with IPsec.")
-    ] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="What each column costs, and why.")] = False,
     with_twin: Annotated[
         bool,
         typer.Option(
@@ -146,11 +147,13 @@ def explain_command(
     if with_twin:
         for run in open_runs(files):
             _measure_twin(run)
-    cells = report.load(files).explained()
+    results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(explain.as_json(cells).decode() + "\n")
+        sys.stdout.write(explain.as_json(results.explained()).decode() + "\n")
+    elif summary:
+        print_answers(results)
     else:
-        sys.stdout.write((explain.summary(cells) if summary else explain.text(cells)) + "\n")
+        sys.stdout.write(explain.text(results.explained()) + "\n")
 
 
 def _measure_twin(run: RunFolder) -> None:
@@ -253,6 +256,15 @@ def _side(path: Path) -> comparison.Side:
     return comparison.Side(
         records=open_results([path]), plans=open_plans([path]), environments=open_environments([path])
     )
+
+
+def print_answers(results: report.Results) -> None:
+    """What each column costs, and why; to standard error if nothing can be compared."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
+    if found := results.answers():
+        sys.stdout.write(answer.in_words(found, width) + "\n")
+    else:
+        tell("nothing to compare: add --link local, or protected columns with --protect off beside them")
 
 
 def print_table(paths: list[Path], options: Options, format: TableFormat) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from harness import report
 from harness.analysis.schedule import Schedule
 from harness.cli import options
 from harness.cli.console import (
@@ -20,14 +22,15 @@ from harness.cli.console import (
     tell_start,
 )
 from harness.cli.progress import process_started_s
-from harness.cli.results import print_table
+from harness.cli.results import print_answers, print_table
 from harness.cli.streams import tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name
+from harness.parse.files import shown_path
 from harness.results import planned
-from harness.results.store import RunFolder
+from harness.results.store import RunFolder, write_out
 from harness.runs import plan
 from harness.runs.request import Request, load_request
 from harness.storage.backing import require_device
@@ -131,13 +134,29 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
     outcome = carry_out(made, folder, state, started_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made))
     print_table([folder.path], Options(), TableFormat.PLAIN)
+    results = report.load([folder.path])
+    sys.stdout.write("\n")
+    print_answers(results)
+    sys.stdout.flush()
     for line in outcome.summary():
         tell(line)
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
         tell(f"measure them again on a quieter machine: {again}")
-    tell(f"the table again: harness table {shlex.quote(str(folder.path))}")
+    name = shlex.quote(str(folder.path))
+    tell(f"a page to look at: {_report(results, folder)}")
+    tell(f"the table again: harness table {name}; where the time goes: harness explain {name}")
     return outcome.exit_code
+
+
+def _report(results: report.Results, folder: RunFolder) -> str:
+    """Write the run's report beside its results; returns where it is, or why there is none."""
+    file = folder.path / "report.html"
+    try:
+        write_out(file, report.render(results).encode())
+    except OSError as error:
+        return f"none ({error.strerror}); harness report {shlex.quote(str(folder.path))} -o FILE makes one"
+    return shown_path(file)
 
 
 @config_app.command("check")

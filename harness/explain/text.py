@@ -88,18 +88,11 @@ def text(cells: Sequence[Explained]) -> str:
     return "\n\n".join("\n".join(map(printable, lines)) for lines in blocks)
 
 
-def summary(cells: Sequence[Explained]) -> str:
-    """A sentence for each column with IPsec; if there is none, for each over a network."""
-    columns = [(name, found) for name, found in _columns(cells) if not found[0].evidence.is_local]
-    protected = [(name, found) for name, found in columns if found[0].evidence.is_protected]
-    return "\n".join(printable(_summary(name, found)) for name, found in protected or columns)
-
-
 def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
     return [(name, list(found)) for name, found in groupby(cells, key=lambda cell: cell.evidence.column)]
 
 
-def _summary(name: str, cells: Sequence[Explained]) -> str:
+def _headline(name: str, cells: Sequence[Explained]) -> str:
     limits = list(dict.fromkeys(cell.verdict.limited_by for cell in cells))
     limits.sort(key=lambda limit: (limit is Limit.UNKNOWN, -_count(cells, limit)))
     parts = []
@@ -160,7 +153,7 @@ def _shares(cells: Sequence[Explained]) -> str:
 
 def _column(cells: Sequence[Explained]) -> list[str]:
     shown = [cell for cell in cells if cell.verdict.waterfall_ns]
-    lines = [_summary(cells[0].evidence.column, cells)]
+    lines = [_headline(cells[0].evidence.column, cells)]
     if shown:
         lines += ["", *_table(shown)]
     return lines + ["", *(f"  {cell.evidence.workload}: {sentence(cell)}" for cell in cells)]

@@ -122,7 +122,7 @@ COMMANDS = {
         "Say what each testbed can do here, what is missing, and which command installs it.",
     ),
     "clean": ("machine:clean", "Remove what a killed run left behind: exactly what its journal names."),
-    "lab": ("machine:lab_app", "Use the lab's kernel by hand."),
+    "lab": ("lab:lab_app", "Use the lab's kernel by hand, or keep one up."),
     "kernel": ("machine:kernel_app", "The lab's own kernel: WiFi, disks, virtual time."),
     "config": ("run:config_app", "Configuration files for `harness run --config`."),
     "parse": ("parse:parse_app", "Print a tool's output as parsed, in JSON."),

@@ -14,21 +14,20 @@ from harness.cli.streams import say
 from harness.hosts.state import state_folder
 from harness.model import LabKernel
 from harness.model.units import format_duration, format_size, parse_duration_s
-from harness.runs.request import Request
+from harness.results.store import RESULTS
 from harness.testbeds import lab, standing, testbed
 
 lab_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Use the lab's kernel by hand, or keep one up."
 )
 lab_app.command("exec", context_settings={"ignore_unknown_options": True})(machine.lab_exec)
-DEFAULTS = Request()
 
 
 @lab_app.command()
 def start(
     results: Annotated[
         Path, typer.Option(help="Folder of the runs that may use it. The lab may write to all of it.")
-    ] = Path(DEFAULTS.results),
+    ] = Path(RESULTS),
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
     kernel: Annotated[
         LabKernel, typer.Option(help="debian, or own (made by `harness kernel build`).")
@@ -73,6 +72,8 @@ def status() -> None:
         say("no lab is up")
         raise typer.Exit(1)
     say(f"a lab is up: {_described(kept)}")
+    if kept.before:
+        say(f"the kernel before it was given up: {kept.before}")
     left_s = kept.idle_limit_s - kept.idle_s
     say(f"runs in it so far: {kept.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
 

@@ -39,7 +39,7 @@ class _End(Exception):
 
 
 class _Spoilt(Exception):
-    """The kernel may not be what a run expects any more."""
+    """The kernel may not be what a run expects any more; why."""
 
 
 class Keeper:
@@ -49,6 +49,7 @@ class Keeper:
         self._state, self._terms, self._idle_s = state, terms, idle_s
         self._began_s = self._used_s = time.monotonic()
         self._runs = 0
+        self._before = ""
         self._listener = socket.socket(socket.AF_UNIX)
 
     def keep(self) -> None:
@@ -62,8 +63,10 @@ class Keeper:
             try:
                 with contextlib.suppress(_End):
                     while True:
-                        with contextlib.suppress(_Spoilt):
+                        try:
                             self._keep_kernel(journal)
+                        except _Spoilt as spoilt:
+                            self._before = str(spoilt)
             finally:
                 signals.ignore()
                 journal.end()
@@ -89,6 +92,7 @@ class Keeper:
             assert booted.exchange is not None  # noqa: S101 -- asked for
             exchange = Exchange(booted.exchange)
             self._await_report(booted, exchange, 0, BOOT_DEADLINE_S)
+            self._began_s, self._runs = time.monotonic(), 0
             self._listen()
             while True:
                 self._serve_next(booted, exchange)
@@ -111,7 +115,7 @@ class Keeper:
     def _serve_next(self, booted: lab.Lab, exchange: Exchange) -> None:
         while not select.select([self._listener], [], [], LOOK_S)[0]:
             if booted.process.poll() is not None:
-                raise _Spoilt
+                raise _Spoilt("it ended")
             if time.monotonic() - self._used_s > self._idle_s:
                 raise _End
         self._serve(lambda line, folder: self._run(line, booted, exchange, folder))
@@ -140,17 +144,19 @@ class Keeper:
             while (report := exchange.take(Report)) is None:
                 if booted.process.poll() is not None:
                     self._tell_last_words(booted, folder)
-                    raise _Spoilt
+                    raise _Spoilt(f"it ended in the run {folder}")
                 if line.has_ended():
-                    raise _Spoilt
+                    raise _Spoilt(f"the run {folder} was given up")
                 if select.select([self._listener], [], [], standing.POLL_S)[0]:
                     self._serve(lambda _line, _folder: None)  # runs take turns: a second one is an error
         finally:
             self._used_s = time.monotonic()
         with contextlib.suppress(TestbedError):
             line.send(self._answer(report.status))
-        if report.status or report.left:
-            raise _Spoilt
+        if report.left:
+            raise _Spoilt(f"the run {folder} left {', '.join(report.left)}")
+        if report.status:
+            raise _Spoilt(f"the run {folder} failed")
 
     def _tell_last_words(self, booted: lab.Lab, folder: str) -> None:
         """Leave the end of the kernel's console in the run's, where it would be if the run had booted it."""
@@ -169,6 +175,7 @@ class Keeper:
             idle_s=now - self._used_s,
             idle_limit_s=self._idle_s,
             runs=self._runs,
+            before=self._before,
             status=status,
         )
 

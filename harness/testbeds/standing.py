@@ -77,9 +77,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A line from the keeper: what it keeps, for how long, and for how many runs so far.
+    """A line from the keeper: what it keeps, for how long its kernel is up, and how many runs it had.
 
-    ``status`` is a run's exit status, once it has ended.
+    ``before`` says why the kernel before was given up. ``status`` is a run's exit status, once it has ended.
     """
 
     terms: Terms
@@ -88,6 +88,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     idle_s: float
     idle_limit_s: float
+    before: str = ""
     status: int | None = None
 
 

@@ -126,7 +126,7 @@ class Keeper:
             line = Line(connection)
             # Whoever says nothing, or goes away, must not stop the others.
             with contextlib.suppress(TestbedError, msgspec.DecodeError):
-                asked = line.receive(standing.ANSWER_DEADLINE_S, Ask)
+                asked = line.receive(standing.QUESTION_DEADLINE_S, Ask)
                 match asked.what:
                     case "stop":
                         raise _End

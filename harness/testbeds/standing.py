@@ -50,7 +50,10 @@ FILES = (SOCKET, JOURNAL, CONSOLE, LOG, LOCK)
 IDLE_S = 1800.0
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 10.0
-ANSWER_DEADLINE_S = 5.0
+ANSWER_DEADLINE_S = 60.0
+"""The keeper answers at once, but not while it boots another kernel."""
+
+QUESTION_DEADLINE_S = 5.0
 POLL_S = 0.05
 
 

@@ -105,14 +105,14 @@ COMMANDS = {
         "Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.",
     ),
     "explain": (
-        "results:explain_command",
+        "explained:explain_command",
         "Say for each cell what limits it, how sure that is, where the time goes, and what would help.",
     ),
     "report": (
-        "results:report_command",
+        "explained:report_command",
         "Write one page to look at: matrix, distributions, roofline, environment. It needs no network.",
     ),
-    "plot": ("results:plot", "Draw one of the report's pictures as SVG or PNG."),
+    "plot": ("explained:plot", "Draw one of the report's pictures as SVG or PNG."),
     "export": (
         "results:export_command",
         "Print all records, a row for each direction, for other programs to draw or store.",
@@ -122,7 +122,7 @@ COMMANDS = {
         "Say what each testbed can do here, what is missing, and which command installs it.",
     ),
     "clean": ("machine:clean", "Remove what a killed run left behind: exactly what its journal names."),
-    "lab": ("machine:lab_app", "Use the lab's kernel by hand."),
+    "lab": ("lab:lab_app", "Use the lab's kernel by hand, or keep one up."),
     "kernel": ("machine:kernel_app", "The lab's own kernel: WiFi, disks, virtual time."),
     "config": ("run:config_app", "Configuration files for `harness run --config`."),
     "parse": ("parse:parse_app", "Print a tool's output as parsed, in JSON."),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,21 +19,10 @@ from harness.model import LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
-from harness.parse import references
 from harness.parse.files import Room
-from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs import plan
-from harness.table import TableFormat
-from harness.table.views import View
-from harness.table.views import build as build_view
-from harness.table.views import render as render_view
 from harness.testbeds import testbed
-
-PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
-    (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"
-)
-"""The probes that a view shows, as options."""
 
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
 
@@ -95,27 +83,6 @@ def tell_recovery(removed: list[str], failed: list[str]) -> None:
         tell(f"removed, left by an earlier run: {line}")
     for line in failed:
         tell(f"could not be removed: {line}")
-
-
-def print_view(
-    paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.PLAIN
-) -> None:
-    """Print a view of the probes in ``paths``, with the published figures of that view."""
-    published = None
-    if reference is not None:
-        if references.view_of(reference) != view:
-            raise UsageError(
-                f"the reference {reference} does not fit the view {view}",
-                hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
-            )
-        published = references.load_path_reference(reference)
-    found = build_view(view, probe_store.open_probes(paths), published)
-    if not any(not row.is_published for row in found.rows):
-        raise UsageError(
-            f"expected probes that the view {view} can show, found none in {', '.join(map(str, paths))}",
-            hint=f"make some with: harness probe --probe {PROBES_OF[view]}",
-        )
-    sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
 
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:

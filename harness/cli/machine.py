@@ -25,10 +25,9 @@ from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.storage import transports
-from harness.testbeds import doctor, lab, testbed
+from harness.testbeds import doctor, lab, standing, testbed
 from harness.testbeds.lab import kernel
 
-lab_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Use the lab's kernel by hand.")
 kernel_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="The lab's own kernel: WiFi, disks, virtual time."
 )
@@ -57,7 +56,6 @@ MARKS = {
 
 
 @kernel_app.callback()
-@lab_app.callback()
 def _group() -> None:
     # A Typer of one command would otherwise be that command.
     pass
@@ -100,12 +98,16 @@ def doctor_command(
 def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
     """Remove what a killed run left behind: exactly what its journal names.
 
+    A lab that `harness lab start` keeps up is ended.
+
     With --target and --initiator, do so on those machines, by their own journals.
     """
     taking_part = _machines(target, initiators)
     if not taking_part:
         with holding("harness clean") as state:
-            removed, failed = testbed.recover(state)
+            removed = ["the standing lab"] if standing.stop(state) else []
+            more, failed = testbed.recover(state)
+            removed += more
         tell_recovery(removed, failed)
         if failed:
             raise typer.Exit(1)
@@ -171,7 +173,6 @@ def build_kernel() -> None:
     say(f"sha256 of linux: {built.sha256}")
 
 
-@lab_app.command("exec", context_settings={"ignore_unknown_options": True})
 def lab_exec(
     command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
     writable: Annotated[

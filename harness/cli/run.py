@@ -21,8 +21,9 @@ from harness.cli.console import (
     tell_recovery,
     tell_start,
 )
+from harness.cli.explained import print_answers
 from harness.cli.progress import process_started_s
-from harness.cli.results import print_answers, print_table
+from harness.cli.results import print_table
 from harness.cli.streams import tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind

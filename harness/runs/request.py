@@ -11,6 +11,7 @@ import msgspec
 
 from harness.model import IkeAuth, IpsecMode, Security
 from harness.parse.files import TomlFile, read_text
+from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
 CONFIG_VERSION = 1
@@ -241,7 +242,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     seed: Annotated[
         int | None, Option(help="Seed of the order of cells and of offsets.", default="random")
     ] = None
-    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = "results"
+    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = RESULTS
 
 
 def load_request(path: Path) -> Request:

@@ -47,7 +47,7 @@ shell:
 	shellcheck --severity=warning $(SCRIPTS)
 
 unit:
-	$(VENV)/bin/pytest -q -n 2 tests/unit
+	$(VENV)/bin/pytest -q -n 2 --dist worksteal tests/unit
 
 lab-kernel: install
 	@sh tools/install-packages.sh packages-kernel.txt

@@ -81,7 +81,8 @@ def _add(name: str, place: str, summary: str) -> None:
         found = getattr(import_module(f"{__package__}.{module}"), member)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            alone.command(name)(found)
+            readable = import_module(f"{__package__}.help").Readable
+            alone.command(name, cls=readable, epilog=EXAMPLES.get(name))(found)
             found = alone
         return typer.main.get_command(found)
 
@@ -128,6 +129,24 @@ COMMANDS = {
     "parse": ("parse:parse_app", "Print a tool's output as parsed, in JSON."),
 }
 """Where each command is (module and name), and the first paragraph of its help."""
+
+EXAMPLES = {
+    "run": """harness run --ipsec on --link wifi
+harness run --link wired --protect both --protect wireguard --repeats 6
+harness run --target ssh://root@nas --link local --link wired=eth0""",
+    "probe": """harness probe --link wired --ipsec both
+harness probe --profile document-004 --count 5000""",
+    "table": """harness table results/ --metric p99 --ratio ipsec
+harness table results/RUN --format github""",
+    "compare": "harness compare results/A results/B --fail-if-slower 5%",
+    "explain": """harness explain results/RUN --summary
+harness explain --reference document-003""",
+    "report": "harness report results/RUN -o report.html",
+    "plot": "harness plot roofline results/RUN -o roofline.svg",
+    "export": "harness export results/ --to parquet -o results.parquet",
+    "doctor": "harness doctor --target ssh://root@nas --initiator local",
+}
+"""Below each command's help, a line each."""
 
 for _name, _command in COMMANDS.items():
     _add(_name, *_command)

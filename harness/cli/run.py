@@ -33,7 +33,7 @@ from harness.parse.files import shown_path
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.runs import plan
-from harness.runs.request import Request, load_request
+from harness.runs.request import THE_RUN, Request, load_request
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 from harness.testbeds import testbed
@@ -57,15 +57,20 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A TOML file with these options; options that are typed override it.",
+            help="These options as TOML; typed ones override it.",
+            rich_help_panel=THE_RUN,
         ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Finish a run: measure what is missing, and what was disturbed."),
+        typer.Option(
+            metavar="RUN",
+            help="Measure what it lacks, and what was disturbed.",
+            rich_help_panel=THE_RUN,
+        ),
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
+        bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
     ] = False,
     **typed: object,
 ) -> None:

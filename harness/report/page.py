@@ -217,18 +217,19 @@ def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
 
 def _cost(answer: Answer) -> str:
     bars = "".join(_kept(loss) for loss in answer.losses)
-    beside = f"<p>{for_html(f'Throughput beside {answer.baseline}')}</p>" if bars else ""
+    beside = for_html(f"Throughput beside {answer.baseline}")
+    bars = bars and f"<p>{beside}</p><ul>{bars}</ul>"
     why = " ".join(filter(None, (answer.cause, answer.help))) or answer.cost
     return (
         f'<div class="answer"><h3>{for_html(answer.subject)}</h3>'
-        f"<div>{beside}<ul>{bars}</ul></div><p>{for_html(why)}</p></div>"
+        f"<div>{bars}</div><p>{for_html(why)}</p></div>"
     )
 
 
 def _kept(loss: Loss) -> str:
     """A bar as long as what is left; the whole outline is 100 %. Of several cells the least is filled."""
     least, most = (min(1.0, part(loss.kept)) * 100 for part in (min, max))
-    label = f"{least:.0f} % left" if least == most else f"{least:.0f} to {most:.0f} % left"
+    label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} % left"
     return (
         f'<li><svg role="img" aria-label="{label}" viewBox="0 0 100 8" preserveAspectRatio="none">'
         f'<rect class="f0 measured" width="{least:.1f}" height="8"/>'

@@ -759,3 +759,13 @@ def test_json_keeps_every_character_of_a_name() -> None:
     assert text.isascii()
     assert {cell["workload"] for cell in json.loads(text)["cells"]} == {HOSTILE}
     assert list(json.loads(text)) == ["cells"]
+
+
+def test_choices_take_other_words_and_suggest_the_nearest() -> None:
+    assert TableFormat("Markdown") is TableFormat.GITHUB
+    with pytest.raises(UsageError) as refused:
+        TableFormat("jsno")
+    assert (refused.value.hint or "").startswith("did you mean json? one of: plain, ")
+    with pytest.raises(UsageError) as refused:
+        TableFormat("xyz")
+    assert (refused.value.hint or "").startswith("one of: ")

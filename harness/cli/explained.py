@@ -73,7 +73,8 @@ def explain_command(
     elif summary:
         print_answers(results)
     else:
-        sys.stdout.write(explain.text(results.explained()) + "\n")
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(explain.text(results.explained(), width) + "\n")
 
 
 def print_answers(results: report.Results) -> None:

@@ -44,7 +44,9 @@ def table(
     metric: Annotated[
         str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
     ] = "MB/s",
-    format: Annotated[str, typer.Option(help="plain, github (markdown), html, csv, latex or json.")] = "plain",
+    format: Annotated[
+        str, typer.Option(help="plain, github (markdown), html, csv, latex or json.")
+    ] = "plain",
     ratio: Annotated[
         str,
         typer.Option(help="none, local (ratio to the local column) or ipsec (to the column without IPsec)."),

@@ -475,6 +475,15 @@ def test_words_for_people() -> None:
     )
 
 
+def test_sentences_fit_the_terminal_and_tables_stay_whole() -> None:
+    cells = explain(columns(), {"r1": plan_of_them()})
+    wide, narrow = text(cells), text(cells, 80)
+    assert " ".join(narrow.split()) == " ".join(wide.split()) and "-0.0" not in wide
+    rows = {line for line in wide.splitlines() if ": " not in line}
+    assert rows <= set(narrow.splitlines())
+    assert max(len(line) for line in narrow.splitlines() if line not in rows) <= 80
+
+
 def test_names_of_others_are_harmless() -> None:
     hostile = Explained.of(cell(workload="x\x1b[31m", missing=("y\n",)))
     assert "\x1b" not in text([hostile])

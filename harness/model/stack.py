@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from harness.model import MACSEC, PROTECTION_OFF, TLS, WIREGUARD
+from harness.model import MACSEC, MACSEC_MKA, PROTECTION_OFF, TLS, WIREGUARD
 from harness.model.errors import UsageError
 
 SEPARATOR = "+"
@@ -23,7 +23,7 @@ class Place(enum.IntEnum):
     """It keeps the path's addresses, so a protection within it could not be recognised: IPsec, or TLS."""
 
 
-_PLACES = {MACSEC: Place.LINK, WIREGUARD: Place.NETWORK, TLS: Place.INNERMOST}
+_PLACES = {MACSEC: Place.LINK, MACSEC_MKA: Place.LINK, WIREGUARD: Place.NETWORK, TLS: Place.INNERMOST}
 
 
 def place_of(name: str) -> Place:

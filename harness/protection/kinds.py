@@ -1,4 +1,4 @@
-"""All kinds of protection, by the names of columns: ``wireguard``, ``macsec``, and each ESP proposal's."""
+"""All kinds of protection, by the names of columns: ``model.PROTECTIONS``, and each ESP proposal's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.analysis import theory
 from harness.hosts import Host
-from harness.model import MACSEC, TLS, WIREGUARD, IpsecMode, Proposal
+from harness.model import MACSEC, MACSEC_MKA, TLS, WIREGUARD, IpsecMode, Proposal
 from harness.network.links import LinkPath
 from harness.protection import barrier, ipsec, macsec, tls, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
@@ -15,7 +15,12 @@ from harness.protection.kind import Kind, Run
 MODULES = ipsec.MODULES
 """What all need: the barrier is made of xfrm policies."""
 
-OTHERS = {MACSEC: macsec.MODULES, WIREGUARD: wireguard.MODULES, TLS: tls.MODULES}
+OTHERS = {
+    MACSEC: macsec.MODULES,
+    MACSEC_MKA: macsec.MODULES,
+    WIREGUARD: wireguard.MODULES,
+    TLS: tls.MODULES,
+}
 """Those that are no proposals, with the kernel modules that they need beside these."""
 
 
@@ -27,6 +32,7 @@ def of_run(run: Run) -> dict[str, Kind]:
     }
     return {
         MACSEC: macsec.Macsec(run=run),
+        MACSEC_MKA: macsec.Macsec(run=run, negotiates=True),
         WIREGUARD: wireguard.WireGuard(run=run),
         TLS: tls.Tls(daemons=tls.Daemons(run=run)),
         **proposals,
@@ -45,7 +51,7 @@ def framing(
     layers: list[theory.Framing] = []
     for name in protection:
         made: theory.Framing | None
-        if name == MACSEC:
+        if name in (MACSEC, MACSEC_MKA):
             made = macsec.Framing()
         elif name == TLS:
             made = tls.Framing()

@@ -19,7 +19,7 @@ from harness.analysis.stats import FEWEST
 from harness.cli.progress import Outcome, follow
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import LabKernel, Machines, Plan
+from harness.model import Ciphers, LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
@@ -33,6 +33,7 @@ from harness.table.views import View
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
 from harness.testbeds import testbed
+from harness.testbeds.lab import kernel
 
 PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
     (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"
@@ -184,8 +185,17 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
         f"run {made.run_id} in the {made.testbed} testbed"
         + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
         + (" in virtual time" if made.virtual_time else "")
+        + (f" with {portable}" if (portable := _portable(made)) else "")
         + f": {what}, results in {folder.path}"
     )
+
+
+def _portable(made: Plan) -> str:
+    """That the lab encrypts by portable code, and why if nobody asked for it; empty if it does not."""
+    if made.ciphers is not Ciphers.PORTABLE:
+        return ""
+    lacking = kernel.lacking_instructions()
+    return "portable ciphers" + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
 
 
 def machines_of(machines: Machines) -> str:
@@ -199,6 +209,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
     kernel_name = "" if made.lab_kernel is None else f" with {KERNEL_WORDS[made.lab_kernel]}"
     clock = ", virtual time" if made.virtual_time else ""
+    clock += f", {portable}" if (portable := _portable(made)) else ""
     to(
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",

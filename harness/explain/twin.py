@@ -85,6 +85,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         local_device=None,
         shared_lun=False,
         lab_kernel=LabKernel.OWN,
+        ciphers=None,
         virtual_time=True,
         disk=plan.disk or disk_like(evidence),
         runtime_s=RUNTIME_S,

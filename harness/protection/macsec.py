@@ -22,7 +22,7 @@ from harness.hosts.journal import Journal
 from harness.model import ENDS, MACSEC, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
-from harness.protection import overlay
+from harness.protection import ipsec, overlay
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
 from harness.protection.overlay import Carried, OverlayLayer
@@ -46,6 +46,9 @@ ETHERTYPE_BYTES = 2
 CIPHERS = {"gcm-aes-128": (16, 0x0080020001000001), "gcm-aes-256": (32, 0x0080C20001000002)}
 """By ip-macsec(8)'s name: bytes of a key, and the number that Linux tells: that of 802.1AE, table 14-1, but
 for AES-128, where Linux kept an older one (MACSEC_DEFAULT_CIPHER_ID in linux/if_macsec.h)."""
+
+KERNEL_ALGORITHM = "gcm(aes)"
+"""/proc/crypto's name of both (macsec_alloc_tfm() in drivers/net/macsec.c)."""
 
 KEY_ID = "01"
 PORT = 1
@@ -206,6 +209,7 @@ class Macsec:
             channel(self.run.journal, below, within, keys, mtu_bytes=mtu_bytes),
             overlay.watchers(below, within, MACSEC, ground.raw) as watchers,
         ):
+            (crypto,) = below.initiator.read_files(["/proc/crypto"])
             yield OverlayLayer(
                 title=TITLE,
                 below=below,
@@ -215,5 +219,8 @@ class Macsec:
                 around_bytes=SECTAG_BYTES + ICV_BYTES,
                 header_bytes=HEADER_BYTES,
                 due_of=due_by_number,
-                agreed=agreed(watchers.carried(), keys, mtu_bytes),
+                agreed={
+                    **agreed(watchers.carried(), keys, mtu_bytes),
+                    "drivers": ", ".join(ipsec.drivers(crypto, (KERNEL_ALGORITHM,))),
+                },
             )

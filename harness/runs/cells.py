@@ -426,6 +426,7 @@ class CellComposer:
             encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,
+            ciphers=plan.ciphers,
             disk=plan.disk.name if plan.disk is not None else "",
         )
         try:

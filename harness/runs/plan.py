@@ -21,6 +21,7 @@ from harness.model import (
     WIREGUARD,
     Backing,
     BackingKind,
+    Ciphers,
     Column,
     DiskProfile,
     LabKernel,
@@ -132,6 +133,7 @@ def make_plan(request: Request) -> Plan:
         local_device=local_device,
         shared_lun=request.shared_lun,
         lab_kernel=lab_kernel,
+        ciphers=_ciphers(request, lab_kernel),
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
@@ -277,6 +279,10 @@ def _disk(request: Request) -> DiskProfile | None:
     return disks.load_disk(DEFAULT_VIRTUAL_DISK) if request.virtual_time and request.backing is None else None
 
 
+_POSSIBLE_APART = ("--lab-kernel own", "--cipher-driver portable")
+"""What needs the lab's own kernel, and allows one for each host."""
+
+
 def _lab_kernel(
     request: Request,
     kind: TestbedKind,
@@ -292,6 +298,7 @@ def _lab_kernel(
     needing = ["--lab-kernel own"] if request.lab_kernel is KernelChoice.OWN else []
     needing += ["--virtual-time"] if request.virtual_time else []
     needing += ["--disk"] if disk is not None and not request.virtual_time else []
+    needing += ["--cipher-driver portable"] if request.cipher_driver is Ciphers.PORTABLE else []
     if kind is not TestbedKind.LAB:
         if needing or request.lab_kernel is not KernelChoice.AUTO:
             what = needing[0] if needing else "--lab-kernel"
@@ -299,7 +306,7 @@ def _lab_kernel(
         return None
     apart = request.kernels is Kernels.APART
     has_radio = any(link.radio is not None for link in links.values())
-    together = [word for word in needing if has_radio or word != "--lab-kernel own"]
+    together = [word for word in needing if has_radio or word not in _POSSIBLE_APART]
     if apart and together:
         raise UsageError(
             f"{together[0]} needs one kernel for all, found --kernels apart",
@@ -323,6 +330,13 @@ def _lab_kernel(
             kernel.own_kernel()
             return LabKernel.OWN
     return LabKernel.DEBIAN
+
+
+def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
+    """What the lab's own kernel encrypts with: portable code, too, if the processor lacks an instruction."""
+    if lab_kernel is not LabKernel.OWN:
+        return None
+    return Ciphers.PORTABLE if kernel.lacking_instructions() else request.cipher_driver
 
 
 MOST_WIFI_COLUMNS = 30

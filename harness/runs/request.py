@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from harness.model import IkeAuth, IpsecMode, Security
+from harness.model import Ciphers, IkeAuth, IpsecMode, Security
 from harness.parse.files import TomlFile, read_text
 from harness.testbeds import testbed
 
@@ -216,6 +216,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             panel=OWN_KERNEL,
         ),
     ] = KernelChoice.AUTO
+    cipher_driver: Annotated[
+        Ciphers,
+        Option(
+            help="machine: the kernel encrypts with the processor's instructions (AES-NI, AVX). portable: as if "
+            "the processor had none of them.",
+            panel=OWN_KERNEL,
+        ),
+    ] = Ciphers.MACHINE
     wifi_security: Annotated[
         Security, Option(help="WiFi security, on the lab's own kernel.", panel=OWN_KERNEL)
     ] = Security.WPA2

@@ -21,7 +21,7 @@ from pathlib import Path
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
-from harness.model import LabKernel, Plan, TestbedKind
+from harness.model import Ciphers, LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
 from harness.observe import environment, neighbours
@@ -184,6 +184,8 @@ def _in_lab(
     chosen = None
     if plan.lab_kernel is LabKernel.OWN:
         chosen = kernel.own_kernel()
+        if plan.ciphers is Ciphers.PORTABLE:
+            chosen = dataclasses.replace(chosen, options=(*chosen.options, kernel.PORTABLE_CIPHERS))
         if plan.virtual_time:
             chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     initiators = len(plan.machines.initiators) if plan.machines else 1

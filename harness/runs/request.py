@@ -219,8 +219,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     cipher_driver: Annotated[
         Ciphers,
         Option(
-            help="machine: the kernel encrypts with the processor's instructions (AES-NI, AVX). portable: as if "
-            "the processor had none of them.",
+            help="machine: the kernel encrypts with the processor's instructions (AES-NI, AVX). portable: as "
+            "if the processor had none of them.",
             panel=OWN_KERNEL,
         ),
     ] = Ciphers.MACHINE

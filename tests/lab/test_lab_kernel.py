@@ -91,7 +91,7 @@ def test_a_run_encrypts_as_it_was_asked_to(tmp_path: Path, ciphers: str, driver:
             "--workload",
             "seq-read-256k",
         ),
-        *("--protect", "aes128gcm16", "--protect", "wireguard", "--protect", "macsec", "--size", "16M"),
+        *("--link", "wired", "--protect", "aes128gcm16", "--protect", "wireguard", "--protect", "macsec"),
     )
     assert ran.done.status == 0, ran.done
     found = {record.protection: record for record in ran.records.values()}

@@ -11,7 +11,7 @@ SCRIPTS := .ci/run harness/testbeds/lab/init.sh harness/testbeds/programs/facts.
   tools/make-root.sh tools/try-on.sh
 
 help:
-	@echo 'make run    install what is missing, measure the whole matrix, print the table and what limits each cell (about 6 minutes)'
+	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 6 minutes)'
 	@echo 'make test   install what is missing, run every test'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
@@ -19,9 +19,6 @@ help:
 run: install
 	@echo 'The command is $(CURDIR)/$(VENV)/bin/harness; to have it as `harness`: . $(VENV)/bin/activate'
 	$(VENV)/bin/harness run
-	@newest=$$(ls -td results/*/ | head -n 1) && \
-	  $(VENV)/bin/harness explain --summary "$$newest" && \
-	  $(VENV)/bin/harness report "$$newest" -o "$${newest}report.html"
 
 test: install
 	@sh tools/install-packages.sh packages-test.txt
@@ -50,7 +47,7 @@ shell:
 	shellcheck --severity=warning $(SCRIPTS)
 
 unit:
-	$(VENV)/bin/pytest -q -n 2 tests/unit
+	$(VENV)/bin/pytest -q -n 2 --dist worksteal tests/unit
 
 lab-kernel: install
 	@sh tools/install-packages.sh packages-kernel.txt

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Entry point: import the command line, which takes half a second, and run it."""
+    """Entry point: import the command line, which takes a while, and run it."""
     # So far nothing is up that would have to be taken down.
     signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
     _open_what_is_closed()

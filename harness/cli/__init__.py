@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import sys
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from harness import __version__
-from harness.cli import machine, parse, probe, results, run
-from harness.cli.console import (
+from harness.cli.streams import (
     hint,
     prepare_streams,
     say,
@@ -54,26 +56,100 @@ app = typer.Typer(
 
     [bold]Exit status[/]: 0 all cells ok; 1 some cell is not; 2 wrong usage or a missing requirement.""",
 )
-lab_app = typer.Typer(no_args_is_help=True, help="Use the lab's kernel by hand.")
-kernel_app = typer.Typer(no_args_is_help=True, help="The lab's own kernel: WiFi, disks, virtual time.")
-config_app = typer.Typer(no_args_is_help=True, help="Configuration files for `harness run --config`.")
-app.command()(run.run)
-app.command()(probe.probe)
-app.command()(results.table)
-app.command()(results.compare)
-app.command("explain")(results.explain_command)
-app.command("report")(results.report_command)
-app.command()(results.plot)
-app.command("export")(results.export_command)
-app.command("doctor")(machine.doctor_command)
-app.command()(machine.clean)
-lab_app.command("exec", context_settings={"ignore_unknown_options": True})(machine.lab_exec)
-kernel_app.command("build")(machine.build_kernel)
-config_app.command("check")(run.check_config)
-app.add_typer(lab_app, name="lab")
-app.add_typer(kernel_app, name="kernel")
-app.add_typer(config_app, name="config")
-app.add_typer(parse.parse_app, name="parse")
+
+
+class Later(TyperCommand):
+    """A command that stands in for one whose module is imported when it is typed.
+
+    All modules together take half a second to import, which `harness --help` need not wait for.
+    """
+
+    @cached_property
+    def real(self) -> Any:
+        """The command itself, with its options; or a group, with its commands."""
+        return self.callback()  # type: ignore[misc]  # (each has one: see _add)
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        return self.real.make_context(*args, **more)
+
+
+def _add(name: str, place: str, summary: str) -> None:
+    module, member = place.split(":")
+
+    @app.command(name, cls=Later, help=summary)
+    def load() -> object:
+        found = getattr(import_module(f"{__package__}.{module}"), member)
+        if not isinstance(found, typer.Typer):
+            alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            readable = import_module(f"{__package__}.help").Readable
+            alone.command(name, cls=readable, epilog=EXAMPLES.get(name))(found)
+            found = alone
+        return typer.main.get_command(found)
+
+
+COMMANDS = {
+    "run": (
+        "run:run",
+        "Measure every workload on every column, repeatedly, in a random order that is stored.",
+    ),
+    "probe": (
+        "probe:probe",
+        "Measure paths without storage: ping, TCP, UDP, packets per second, UDP round trips.",
+    ),
+    "table": (
+        "results:table",
+        "Print the matrix of one run, of several, or of fio outputs that you already have; or a view of "
+        "probes.",
+    ),
+    "compare": (
+        "results:compare",
+        "Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.",
+    ),
+    "explain": (
+        "explained:explain_command",
+        "Say for each cell what limits it, how sure that is, where the time goes, and what would help.",
+    ),
+    "report": (
+        "explained:report_command",
+        "Write one page to look at: matrix, distributions, roofline, environment. It needs no network.",
+    ),
+    "plot": ("explained:plot", "Draw one of the report's pictures as SVG or PNG."),
+    "export": (
+        "results:export_command",
+        "Print all records, a row for each direction, for other programs to draw or store.",
+    ),
+    "doctor": (
+        "machine:doctor_command",
+        "Say what each testbed can do here, what is missing, and which command installs it.",
+    ),
+    "clean": ("machine:clean", "Remove what a killed run left behind: exactly what its journal names."),
+    "lab": ("lab:lab_app", "Use the lab's kernel by hand, or keep one up."),
+    "kernel": ("machine:kernel_app", "The lab's own kernel: WiFi, disks, virtual time."),
+    "config": ("run:config_app", "Configuration files for `harness run --config`."),
+    "parse": ("parse:parse_app", "Print a tool's output as parsed, in JSON."),
+}
+"""Where each command is (module and name), and the first paragraph of its help."""
+
+EXAMPLES = {
+    "run": """harness run --ipsec on --link wifi
+harness run --link wired --protect both --protect wireguard --repeats 6
+harness run --target ssh://root@nas --link local --link wired=eth0""",
+    "probe": """harness probe --link wired --ipsec both
+harness probe --profile document-004 --count 5000""",
+    "table": """harness table results/ --metric p99 --ratio ipsec
+harness table results/RUN --format github""",
+    "compare": "harness compare results/A results/B --fail-if-slower 5%",
+    "explain": """harness explain results/RUN --summary
+harness explain --reference document-003""",
+    "report": "harness report results/RUN -o report.html",
+    "plot": "harness plot roofline results/RUN -o roofline.svg",
+    "export": "harness export results/ --to parquet -o results.parquet",
+    "doctor": "harness doctor --target ssh://root@nas --initiator local",
+}
+"""Below each command's help, a line each."""
+
+for _name, _command in COMMANDS.items():
+    _add(_name, *_command)
 
 
 def _version(wanted: bool) -> None:

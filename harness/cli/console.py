@@ -1,44 +1,29 @@
-"""What all measuring commands share: where they print, how they show a run, and how they end it."""
+"""What all measuring commands share: how they show a plan and a run, and how they end it."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
 from harness.cli.progress import Outcome, follow
+from harness.cli.streams import err, say, tell
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
 from harness.model import Ciphers, LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
-from harness.parse import references
 from harness.parse.files import Room
-from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs import plan
-from harness.table import TableFormat
-from harness.table.views import View
-from harness.table.views import build as build_view
-from harness.table.views import render as render_view
 from harness.testbeds import testbed
 from harness.testbeds.lab import kernel
-
-PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
-    (View.LINK, View.PPPOE, View.OPENFLOW), "ping --probe tcp --probe udp"
-)
-"""The probes that a view shows, as options."""
 
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
 
@@ -47,63 +32,6 @@ LEAST_FREE_BYTES = 64 << 20
 
 LEAST_FREE_FILES = 1000
 """The number of files, likewise: a matrix has some 500, and most file systems limit them."""
-
-
-class _Watched(io.TextIOWrapper):
-    """Standard error. If nobody reads it any more, the run still goes on."""
-
-    def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            silence(self)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError:
-            silence(self)
-
-
-# Most of what is printed has names that others chose: no markup, and no emoji for `:x:`.
-out = Console(markup=False, highlight=False, emoji=False)
-err = Console(stderr=True, markup=False, highlight=False, emoji=False)
-
-
-def say(text: str) -> None:
-    """Print a line of the answer to standard output."""
-    out.print(printable(text), soft_wrap=True)
-
-
-def tell(text: str) -> None:
-    """Print a line for people to standard error."""
-    err.print(printable(text), soft_wrap=True)
-
-
-def hint(text: str) -> None:
-    """Print what to try, below an error."""
-    tell(f"  hint: {text}")
-
-
-def prepare_streams() -> None:
-    """Make standard output take any text, whatever its encoding, and make standard error never fail."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
-    sys.stderr = _Watched(
-        io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
-    )
-    # With a name, so that rich knows its encoding.
-    err.file = sys.stderr
-
-
-def silence(stream: TextIO) -> None:
-    """Redirect a stream that takes nothing any more to nowhere. Otherwise what Python still buffers for it
-    would fail again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 def prepare_results(folder: Path) -> None:
@@ -156,27 +84,6 @@ def tell_recovery(removed: list[str], failed: list[str]) -> None:
         tell(f"removed, left by an earlier run: {line}")
     for line in failed:
         tell(f"could not be removed: {line}")
-
-
-def print_view(
-    paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.PLAIN
-) -> None:
-    """Print a view of the probes in ``paths``, with the published figures of that view."""
-    published = None
-    if reference is not None:
-        if references.view_of(reference) != view:
-            raise UsageError(
-                f"the reference {reference} does not fit the view {view}",
-                hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
-            )
-        published = references.load_path_reference(reference)
-    found = build_view(view, probe_store.open_probes(paths), published)
-    if not any(not row.is_published for row in found.rows):
-        raise UsageError(
-            f"expected probes that the view {view} can show, found none in {', '.join(map(str, paths))}",
-            hint=f"make some with: harness probe --probe {PROBES_OF[view]}",
-        )
-    sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
 
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
@@ -290,20 +197,3 @@ def holding(run_id: str) -> Iterator[Path]:
 def _tell_leaks(leaks: Sequence[str]) -> None:
     for leak in leaks:
         err.print(Text.assemble(("left behind", "red"), f": {printable(leak)}"), soft_wrap=True)
-
-
-def tell_error(error: HarnessError) -> None:
-    tell(f"harness: {error.message}")
-    if error.hint:
-        hint(error.hint)
-
-
-def tell_interruption(interruption: Interrupted) -> None:
-    """Say that everything has been taken down, or what has not; and how to go on."""
-    if interruption.left:
-        tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
-        hint("`harness clean` removes them (on machines: with the run's --target and --initiator)")
-    else:
-        tell("harness: interrupted; everything has been taken down")
-    if interruption.hint:
-        hint(interruption.hint)

@@ -14,8 +14,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from harness.cli.console import err, holding, out, say, tell_error, tell_recovery
+from harness.cli.console import holding, tell_recovery
 from harness.cli.progress import bar
+from harness.cli.streams import err, out, say, tell_error
 from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
@@ -24,8 +25,12 @@ from harness.model.errors import HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.storage import transports
-from harness.testbeds import doctor, lab, testbed
+from harness.testbeds import doctor, lab, standing, testbed
 from harness.testbeds.lab import kernel
+
+kernel_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="The lab's own kernel: WiFi, disks, virtual time."
+)
 
 TargetOption = Annotated[
     str | None,
@@ -48,6 +53,12 @@ MARKS = {
     doctor.State.NOTE: ("note   ", "yellow"),
     doctor.State.MISSING: ("missing", "red"),
 }
+
+
+@kernel_app.callback()
+def _group() -> None:
+    # A Typer of one command would otherwise be that command.
+    pass
 
 
 def doctor_command(
@@ -87,12 +98,16 @@ def doctor_command(
 def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
     """Remove what a killed run left behind: exactly what its journal names.
 
+    A lab that `harness lab start` keeps up is ended.
+
     With --target and --initiator, do so on those machines, by their own journals.
     """
     taking_part = _machines(target, initiators)
     if not taking_part:
         with holding("harness clean") as state:
-            removed, failed = testbed.recover(state)
+            removed = ["the standing lab"] if standing.stop(state) else []
+            more, failed = testbed.recover(state)
+            removed += more
         tell_recovery(removed, failed)
         if failed:
             raise typer.Exit(1)
@@ -140,6 +155,7 @@ def _machines(target: str | None, initiators: list[str] | None) -> list[doctor.M
     return doctor.machines(target, initiators or (["local"] if target else []))
 
 
+@kernel_app.command("build")
 def build_kernel() -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 

@@ -14,7 +14,9 @@ import typer
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.parse.files import read_bytes
 
-parse_app = typer.Typer(no_args_is_help=True, help="Print a tool's output as parsed, in JSON.")
+parse_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Print a tool's output as parsed, in JSON."
+)
 
 PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
     "fio": (lambda text: fio.as_json(fio.parse(text)), "fio: JSON of any version since 2.1"),

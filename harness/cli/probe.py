@@ -16,14 +16,13 @@ from harness.cli.console import (
     carry_out,
     holding,
     machines_of,
-    print_view,
     results_of,
-    say,
-    tell,
     tell_recovery,
     tell_start,
 )
 from harness.cli.progress import process_started_s
+from harness.cli.results import print_view
+from harness.cli.streams import say, tell
 from harness.model import Plan
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name, format_duration

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from harness import report
 from harness.analysis.schedule import Schedule
 from harness.cli import options
 from harness.cli.console import (
@@ -16,25 +18,36 @@ from harness.cli.console import (
     holding,
     print_plan,
     results_of,
-    tell,
     tell_recovery,
     tell_start,
 )
+from harness.cli.explained import print_answers
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
+from harness.cli.streams import tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import Interrupted, UsageError
 from harness.model.units import check_name
+from harness.parse.files import shown_path
 from harness.results import planned
-from harness.results.store import RunFolder
+from harness.results.store import RunFolder, write_out
 from harness.runs import plan
-from harness.runs.request import Request, load_request
+from harness.runs.request import THE_RUN, Request, load_request
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
 from harness.testbeds import testbed
 
+config_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Configuration files for `harness run --config`."
+)
 DEFAULTS = Request()
+
+
+@config_app.callback()
+def _group() -> None:
+    # A Typer of one command would otherwise be that command.
+    pass
 
 
 @options.taking(Request)
@@ -44,15 +57,20 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A TOML file with these options; options that are typed override it.",
+            help="These options as TOML; typed ones override it.",
+            rich_help_panel=THE_RUN,
         ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Finish a run: measure what is missing, and what was disturbed."),
+        typer.Option(
+            metavar="RUN",
+            help="Measure what it lacks, and what was disturbed.",
+            rich_help_panel=THE_RUN,
+        ),
     ] = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print what would run and how long it takes, and do nothing.")
+        bool, typer.Option("--plan", help="Print what would run, and for how long.", rich_help_panel=THE_RUN)
     ] = False,
     **typed: object,
 ) -> None:
@@ -122,15 +140,32 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
     outcome = carry_out(made, folder, state, started_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made))
     print_table([folder.path], Options(), TableFormat.PLAIN)
+    results = report.load([folder.path])
+    sys.stdout.write("\n")
+    print_answers(results)
+    sys.stdout.flush()
     for line in outcome.summary():
         tell(line)
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
         tell(f"measure them again on a quieter machine: {again}")
-    tell(f"the table again: harness table {shlex.quote(str(folder.path))}")
+    name = shlex.quote(str(folder.path))
+    tell(f"a page to look at: {_report(results, folder)}")
+    tell(f"the table again: harness table {name}; where the time goes: harness explain {name}")
     return outcome.exit_code
 
 
+def _report(results: report.Results, folder: RunFolder) -> str:
+    """Write the run's report beside its results; returns where it is, or why there is none."""
+    file = folder.path / "report.html"
+    try:
+        write_out(file, report.render(results).encode())
+    except OSError as error:
+        return f"none ({error.strerror}); harness report {shlex.quote(str(folder.path))} -o FILE makes one"
+    return shown_path(file)
+
+
+@config_app.command("check")
 def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
     """Check a configuration file as `harness run --config` would, and print what it would run."""
     print_plan(plan.make_plan(load_request(file)))

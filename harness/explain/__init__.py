@@ -3,7 +3,7 @@
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts, and
 ``verdict`` has the rules. ``published`` does the same for a matrix of which only the figures are known.
-``text`` has the words. docs/explain.md gives the reasoning.
+``text`` has the words, and ``answer`` what each column costs in all. docs/explain.md gives the reasoning.
 """
 
 from __future__ import annotations
@@ -11,13 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.explain import twin
+from harness.explain.answer import Answer, answers
 from harness.explain.evidence import collect
-from harness.explain.text import Explained, ExplainFormat, as_json, sentence, summary, text
+from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
 from harness.explain.verdict import Limit
 from harness.model import Plan, Record
 from harness.results.probe_records import ProbeRecord
 
-__all__ = ["ExplainFormat", "Explained", "Limit", "as_json", "explain", "sentence", "summary", "text"]
+__all__ = [
+    "Answer",
+    "ExplainFormat",
+    "Explained",
+    "Limit",
+    "answers",
+    "as_json",
+    "explain",
+    "sentence",
+    "text",
+]
 
 
 def explain(

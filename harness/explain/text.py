@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -82,24 +83,28 @@ def sentence(cell: Explained) -> str:
     return f"{words}; {change.what} would lift it {rates} ({change.how})"
 
 
-def text(cells: Sequence[Explained]) -> str:
-    """For each column: a sentence on the whole, where the time goes, and a sentence for each cell."""
+def text(cells: Sequence[Explained], width: int | None = None) -> str:
+    """For each column: a sentence on the whole, where the time goes, and a sentence for each cell.
+
+    ``width`` is that of the terminal in characters; None: lines are as long as their sentences.
+    """
     blocks = [_column(found) for _, found in _columns(cells)]
-    return "\n\n".join("\n".join(map(printable, lines)) for lines in blocks)
+    return "\n\n".join("\n".join(_wrapped(printable(line), width) for line in lines) for lines in blocks)
 
 
-def summary(cells: Sequence[Explained]) -> str:
-    """A sentence for each column with IPsec; if there is none, for each over a network."""
-    columns = [(name, found) for name, found in _columns(cells) if not found[0].evidence.is_local]
-    protected = [(name, found) for name, found in columns if found[0].evidence.is_protected]
-    return "\n".join(printable(_summary(name, found)) for name, found in protected or columns)
+def _wrapped(line: str, width: int | None) -> str:
+    """A sentence in several lines, if it is too long. A table's row, which has no colon, stays whole."""
+    if width is None or len(line) <= width or ": " not in line:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(line, width, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
 
 
 def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
     return [(name, list(found)) for name, found in groupby(cells, key=lambda cell: cell.evidence.column)]
 
 
-def _summary(name: str, cells: Sequence[Explained]) -> str:
+def _headline(name: str, cells: Sequence[Explained]) -> str:
     limits = list(dict.fromkeys(cell.verdict.limited_by for cell in cells))
     limits.sort(key=lambda limit: (limit is Limit.UNKNOWN, -_count(cells, limit)))
     parts = []
@@ -160,7 +165,7 @@ def _shares(cells: Sequence[Explained]) -> str:
 
 def _column(cells: Sequence[Explained]) -> list[str]:
     shown = [cell for cell in cells if cell.verdict.waterfall_ns]
-    lines = [_summary(cells[0].evidence.column, cells)]
+    lines = [_headline(cells[0].evidence.column, cells)]
     if shown:
         lines += ["", *_table(shown)]
     return lines + ["", *(f"  {cell.evidence.workload}: {sentence(cell)}" for cell in cells)]
@@ -180,7 +185,8 @@ def _table(cells: Sequence[Explained]) -> list[str]:
 
 
 def _us(time_ns: int) -> str:
-    return f"{time_ns / 1000:.1f}"
+    # Added to zero, minus zero is zero.
+    return f"{round(time_ns / 1000, 1) + 0:.1f}"
 
 
 def as_json(cells: Sequence[Explained]) -> bytes:

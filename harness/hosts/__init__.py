@@ -5,6 +5,7 @@ a network namespace of this machine, another kernel, another machine.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import subprocess
@@ -85,6 +86,11 @@ class Host(Watched, Protocol):
         """The network namespace of its kernel, None for anything else."""
         ...
 
+    def beside(self, name: str, netns: str) -> Host:
+        """The network namespace ``netns`` of the same kernel, as a host. RequirementError if it can have
+        none."""
+        ...
+
     @property
     def ledger(self) -> Ledger | None:
         """Its own ledger, if it can be cut off and has to undo things by itself; else None: the run's
@@ -155,6 +161,9 @@ class NamespaceHost:
 
     name: str
     netns: str | None = None
+
+    def beside(self, name: str, netns: str) -> NamespaceHost:
+        return dataclasses.replace(self, name=name, netns=netns)
 
     @property
     def kernel(self) -> object:

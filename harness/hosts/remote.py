@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -536,6 +536,13 @@ class AgentHost:
     @property
     def netns(self) -> str | None:
         return None
+
+    def beside(self, name: str, netns: str) -> NoReturn:
+        del name, netns
+        raise RequirementError(
+            f"the {self.name} is a machine, and links between namespaces are made in the lab",
+            hint="name an interface of its own: --link wired=IFACE",
+        )
 
     @property
     def kernel(self) -> object:

@@ -197,6 +197,19 @@ def piped(
             signals.surely(end)
 
 
+def left_running(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a program that outlives this one, in a session of its own; its output is appended to ``log``."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            start_new_session=True,
+        )
+
+
 class Dialogue:
     """A dialogue with a program in a session of its own: ``input`` and ``output`` are pipes.
 

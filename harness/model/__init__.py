@@ -106,14 +106,15 @@ PROTECTION_OFF = "off"
 
 WIREGUARD: Final = "wireguard"
 MACSEC: Final = "macsec"
-"""The protections that are not ESP proposals of ``ipsec/``."""
+MACSEC_MKA: Final = "macsec-mka"
 
-_PROTECTIONS = {WIREGUARD: "WireGuard", MACSEC: "MACsec"}
+PROTECTIONS: Final = {WIREGUARD: "WireGuard", MACSEC: "MACsec", MACSEC_MKA: "MACsec (MKA)"}
+"""The protections that are not ESP proposals of ``ipsec/``, by the names of columns, and for people."""
 
 
 def protocol(protection: str) -> str:
     """The protocol of a protection's packets on the wire."""
-    return _PROTECTIONS.get(protection, "ESP")
+    return PROTECTIONS.get(protection, "ESP")
 
 
 ISCSI = "iscsi"
@@ -308,7 +309,7 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     @property
     def ipsec(self) -> str:
         """The ESP proposal among its protections; ``off`` if there is none."""
-        return next((name for name in self.protection if name not in (WIREGUARD, MACSEC)), PROTECTION_OFF)
+        return next((name for name in self.protection if name not in PROTECTIONS), PROTECTION_OFF)
 
     @property
     def label(self) -> str:
@@ -321,7 +322,7 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
     @property
     def title(self) -> str:
         """Its protections, for people: ``IPsec aes128gcm16``, ``MACsec + WireGuard``; empty without any."""
-        return " + ".join(_PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
+        return " + ".join(PROTECTIONS.get(name, f"IPsec {name}") for name in self.protection)
 
     @property
     def framed(self) -> str:

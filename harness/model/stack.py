@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from harness.model import MACSEC, PROTECTION_OFF, WIREGUARD
+from harness.model import MACSEC, MACSEC_MKA, PROTECTION_OFF, WIREGUARD
 from harness.model.errors import UsageError
 
 SEPARATOR = "+"
@@ -23,7 +23,7 @@ class Place(enum.IntEnum):
     """It keeps the path's addresses, so a protection within it could not be recognised."""
 
 
-_PLACES = {MACSEC: Place.LINK, WIREGUARD: Place.NETWORK}
+_PLACES = {MACSEC: Place.LINK, MACSEC_MKA: Place.LINK, WIREGUARD: Place.NETWORK}
 
 
 def place_of(name: str) -> Place:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from harness.hosts import Host, NamespaceHost
+from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
@@ -219,7 +219,7 @@ def bring_up(
         profile=profile,
         index=index,
         initiator=initiator,
-        target=NamespaceHost(name="target", netns=f"harness-{tag}-{index}"),
+        target=initiator.beside("target", f"harness-{tag}-{index}"),
         initiator_iface=near,
         target_iface=far,
         initiator_address=f"{NETWORK}.{index}.1",

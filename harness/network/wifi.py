@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts import Host, runner
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import AirProof, LinkProfile, Security, Standard
@@ -274,7 +274,7 @@ def bring_up(
         profile=profile,
         index=index,
         initiator=initiator,
-        target=NamespaceHost(name="target", netns=netns),
+        target=initiator.beside("target", netns),
         initiator_iface=f"h{tag}i{index}",
         target_iface=f"h{tag}t{index}",
         initiator_address=f"{links.NETWORK}.{index}.1",

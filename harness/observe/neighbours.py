@@ -199,12 +199,12 @@ def _decode(data: bytes) -> Look | None:
 
 
 @contextlib.contextmanager
-def looking(folder: Path) -> Iterator[None]:
-    """Sample the lab that this process boots while the context lasts. It has a thread of its own, because the
-    run's output may have to wait for its reader. ``folder`` is the run's."""
+def looking(folder: Path, keeper: int | None = None) -> Iterator[None]:
+    """Sample the lab that this process boots, or the process ``keeper``, while the context lasts. It has a
+    thread of its own, because the run's output may have to wait for its reader. ``folder`` is the run's."""
     file = folder / LIVE
     end = threading.Event()
-    sampler = Sampler()
+    sampler = Sampler(keeper)
 
     def look_on() -> None:
         # Never through a symbolic link that lies there, and never into a file that somebody else has open.
@@ -287,13 +287,14 @@ def _piece_of_work_ns() -> int:
 
 
 class Sampler:
-    """Adds up what this process and all its descendants do: each of them ends sooner or later, with its
-    counters.
+    """Adds up what this process, the lab's keeper if there is one, and all their descendants do: each of them
+    ends sooner or later, with its counters.
 
     Those that are bound to one processor are the lab's kernels, and what runs in them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: int | None = None) -> None:
+        self._roots = [str(os.getpid()), *([] if keeper is None else [str(keeper)])]
         self._seen: dict[str, tuple[int, int]] = {}
         self._cores: dict[int, _Bound] = {}
         self._siblings: dict[int, tuple[int, ...]] = {}
@@ -329,10 +330,9 @@ class Sampler:
     def _add_up(self) -> None:
         """Add what has come since the last time, over all threads that exist now."""
         seen = {}
-        me = str(os.getpid())
-        processes = [me]
+        processes = [*self._roots]
         for pid in processes:
-            bound = self._bound(pid) if pid != me else None
+            bound = self._bound(pid) if pid not in self._roots else None
             for thread in _threads(pid):
                 processes += looks.read(f"{thread}/children").split()
                 # Ran, waited, and how often it ran; a kernel without these counters has no such file.

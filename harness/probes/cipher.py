@@ -15,7 +15,7 @@ import msgspec
 
 from harness.analysis import theory
 from harness.hosts import Host, programs
-from harness.model import MACSEC, WIREGUARD, Proposal
+from harness.model import MACSEC, MACSEC_MKA, WIREGUARD, Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
@@ -47,7 +47,7 @@ BARE = {"gcm(aes)": (12, 16), "rfc7539(chacha20,poly1305)": (12, 16)}
 """AEADs that are not ESP's: bytes of IV and check value (SP 800-38D; RFC 8439, section 2.8)."""
 
 OF_OTHERS = {
-    MACSEC: Cipher(algorithms=("gcm(aes)",), key_bits=128),
+    **dict.fromkeys((MACSEC, MACSEC_MKA), Cipher(algorithms=("gcm(aes)",), key_bits=128)),
     # The kernel's WireGuard calls its library, not the crypto API: the same code, called differently.
     WIREGUARD: Cipher(algorithms=("rfc7539(chacha20,poly1305)",)),
 }

@@ -1,4 +1,4 @@
-"""All kinds of protection, by the names of columns: ``wireguard``, ``macsec``, and each ESP proposal's."""
+"""All kinds of protection, by the names of columns: ``model.PROTECTIONS``, and each ESP proposal's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.analysis import theory
 from harness.hosts import Host
-from harness.model import MACSEC, WIREGUARD, IpsecMode, Proposal
+from harness.model import MACSEC, MACSEC_MKA, WIREGUARD, IpsecMode, Proposal
 from harness.network.links import LinkPath
 from harness.protection import barrier, ipsec, macsec, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
@@ -15,7 +15,7 @@ from harness.protection.kind import Kind, Run
 MODULES = ipsec.MODULES
 """What all need: the barrier is made of xfrm policies."""
 
-OTHERS = {MACSEC: macsec.MODULES, WIREGUARD: wireguard.MODULES}
+OTHERS = {MACSEC: macsec.MODULES, MACSEC_MKA: macsec.MODULES, WIREGUARD: wireguard.MODULES}
 """Those that are no proposals, with the kernel modules that they need beside these."""
 
 
@@ -25,7 +25,12 @@ def of_run(run: Run) -> dict[str, Kind]:
     proposals = {
         name: Ipsec(proposal=proposal, daemons=daemons) for name, proposal in run.plan.proposals.items()
     }
-    return {MACSEC: macsec.Macsec(run=run), WIREGUARD: wireguard.WireGuard(run=run), **proposals}
+    return {
+        MACSEC: macsec.Macsec(run=run),
+        MACSEC_MKA: macsec.Macsec(run=run, negotiates=True),
+        WIREGUARD: wireguard.WireGuard(run=run),
+        **proposals,
+    }
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
@@ -40,7 +45,7 @@ def framing(
     layers: list[theory.Framing] = []
     for name in protection:
         made: theory.Framing | None
-        if name == MACSEC:
+        if name in (MACSEC, MACSEC_MKA):
             made = macsec.Framing()
         elif name == WIREGUARD:
             made = wireguard.framing(mtu_bytes)

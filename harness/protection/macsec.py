@@ -1,8 +1,8 @@
 """MACsec (IEEE Std 802.1AE-2018): an interface of the kernel's at both ends of a link, over Ethernet.
 
-Keys are made for the run and are static: one for each direction, told to the two kernels by ip(8)
-(ip-macsec(8)) on its standard input. It takes Ethernet from end to end: switches pass it on, routers do not.
-iproute2 and the module ``macsec`` are all that it needs.
+Keys are made for the run. Either they are static: one for each direction, told to the two kernels by ip(8)
+(ip-macsec(8)) on its standard input. Or the ends agree on them (``mka``). It takes Ethernet from end to end:
+switches pass it on, routers do not. With static keys it needs nothing but iproute2 and the module ``macsec``.
 
 A killed run leaves the interface, which takes its keys, addresses and routes along, and the barriers.
 """
@@ -22,7 +22,7 @@ from harness.hosts.journal import Journal
 from harness.model import ENDS, MACSEC, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
-from harness.protection import ipsec, overlay
+from harness.protection import ipsec, mka, overlay
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
 from harness.protection.overlay import Carried, OverlayLayer
@@ -84,6 +84,12 @@ def make_keys(cipher: str) -> Keys:
     return Keys(cipher=cipher, initiator=secrets.token_hex(key_bytes), target=secrets.token_hex(key_bytes))
 
 
+def _macs(path: LinkPath) -> tuple[str, str]:
+    """Those of the interfaces at both ends, the initiator's first."""
+    near, far = (_mac(host, iface) for _, host, iface, _, _ in overlay.ends(path))
+    return near, far
+
+
 def _mac(host: Host, iface: str) -> str:
     # Not from sysfs, which shows the network namespace that it was mounted in.
     (told,) = msgspec.json.decode(host.run(["ip", "-json", "link", "show", "dev", iface]).stdout)
@@ -91,48 +97,53 @@ def _mac(host: Host, iface: str) -> str:
 
 
 @contextlib.contextmanager
-def channel(
-    journal: Journal, path: LinkPath, within: LinkPath, keys: Keys, *, mtu_bytes: int
+def interfaces(
+    journal: Journal, path: LinkPath, within: LinkPath, *, cipher: str, mtu_bytes: int
 ) -> Iterator[None]:
-    """A secure channel for each direction between the ends of ``path``, where packets of ``mtu_bytes`` pass.
+    """The interfaces at the ends of ``within`` over those of ``path``, where packets of ``mtu_bytes`` pass.
 
-    ``within`` is the path that it makes. The barriers (``overlay.closed``) are not made here: they have to
-    stand before this begins and after it ends.
+    They are down, and have no keys. The barriers (``overlay.closed``) are not made here: they have to stand
+    before this begins and after it ends.
     """
     # ip(8) takes the port first.
-    words = ("port", str(PORT), "cipher", keys.cipher, "encrypt", "on", "validate", "strict")
-    pairs = list(zip(overlay.ends(within), overlay.ends(path), strict=True))
-    macs = {end: _mac(host, below) for _, (end, host, below, _, _) in pairs}
+    words = ("port", str(PORT), "cipher", cipher, "encrypt", "on", "validate", "strict")
     with contextlib.ExitStack() as stack:
-        for (end, host, iface, _, _), (_, _, below, _, _) in pairs:
+        for (_, host, iface, _, _), (_, _, below, _, _) in zip(
+            overlay.ends(within), overlay.ends(path), strict=True
+        ):
             made = overlay.Interface(iface, "macsec", Framing().inner_mtu_bytes(mtu_bytes), below, words)
             stack.enter_context(journal.hold(host, made))
-            own, others, peer = keys.initiator, keys.target, macs["target"]
-            if end == "target":
-                own, others, peer = keys.target, keys.initiator, macs["initiator"]
-            channel = f"rx port {PORT} address {peer}"
-            # On standard input: what a process is told on its command line others may read.
-            host.run(
-                ["ip", "-batch", "-"],
-                input=f"macsec add {iface} tx sa 0 pn 1 on key {KEY_ID} {own}\n"
-                f"macsec add {iface} {channel}\n"
-                f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
-            )
-        overlay.open_up(within)
         yield
 
 
-def agreed(reports: tuple[Carried, Carried], keys: Keys, mtu_bytes: int) -> dict[str, str]:
+def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
+    """Tell both ends a key for each direction; ``macs`` as in ``Frames``."""
+    told = (
+        (keys.initiator, keys.target, macs[1]),
+        (keys.target, keys.initiator, macs[0]),
+    )
+    for (_, host, iface, _, _), (own, others, peer) in zip(overlay.ends(within), told, strict=True):
+        channel = f"rx port {PORT} address {peer}"
+        # On standard input: what a process is told on its command line others may read.
+        host.run(
+            ["ip", "-batch", "-"],
+            input=f"macsec add {iface} tx sa 0 pn 1 on key {KEY_ID} {own}\n"
+            f"macsec add {iface} {channel}\n"
+            f"macsec add {iface} {channel} sa 0 pn 1 on key {KEY_ID} {others}\n",
+        )
+
+
+def agreed(reports: tuple[Carried, Carried], cipher: str, mtu_bytes: int) -> dict[str, str]:
     """What holds between the ends, for the record. CommandFailed if it is not what was asked for."""
-    _, number = CIPHERS[keys.cipher]
+    _, number = CIPHERS[cipher]
     wanted = {"cipher": number, "is_encrypting": True, "is_strict": True}
     for report in reports:
         if any(report.agreed[name] != value for name, value in wanted.items()):
             raise CommandFailed(
-                f"MACsec with {keys.cipher} was asked for, but a kernel has {report.agreed}",
+                f"MACsec with {cipher} was asked for, but a kernel has {report.agreed}",
             )
     inner = Framing().inner_mtu_bytes(mtu_bytes)
-    return {"algorithm": keys.cipher, "mtu_bytes": str(inner)}
+    return {"algorithm": cipher, "mtu_bytes": str(inner)}
 
 
 # On the wire
@@ -164,8 +175,8 @@ class Frames:
         tci_an, _, number = struct.unpack_from("!BBI", packet)
         return tci_an & 3, number
 
-    def is_control(self, _ethertype: int, _packet: bytes) -> bool:
-        return False
+    def is_control(self, ethertype: int, _packet: bytes) -> bool:
+        return ethertype == mka.ETHERTYPE
 
 
 # As a kind of protection
@@ -173,22 +184,18 @@ class Frames:
 
 @dataclass(frozen=True, kw_only=True)
 class Macsec:
-    """MACsec in a run, with static keys."""
+    """MACsec in a run, with static keys or with those that the ends agree on (``negotiates``)."""
 
     run: Run
     cipher: str = "gcm-aes-128"
+    negotiates: bool = False
 
     @property
     def title(self) -> str:
         return TITLE
 
     def frames(self, ground: Ground) -> Frames:
-        below = ground.below
-        macs = (
-            _mac(below.initiator, below.initiator_iface),
-            _mac(below.target, below.target_iface),
-        )
-        return Frames(macs=macs)
+        return Frames(macs=_macs(ground.below))
 
     def framing(self, _mtu_bytes: int) -> Framing:
         return Framing()
@@ -202,11 +209,11 @@ class Macsec:
                 f"MACsec needs one Ethernet from end to end, and {below.profile.name} has routers between",
                 hint="leave this link out with --protect macsec, or take a switched one",
             )
-        keys = make_keys(self.cipher)
         within = overlay.inside(below, tag=self.run.plan.tag, level=ground.level)
         with (
             overlay.closed(self.run.journal, within),
-            channel(self.run.journal, below, within, keys, mtu_bytes=mtu_bytes),
+            interfaces(self.run.journal, below, within, cipher=self.cipher, mtu_bytes=mtu_bytes),
+            self._keyed(ground, within),
             overlay.watchers(below, within, MACSEC, ground.raw) as watchers,
         ):
             (crypto,) = below.initiator.read_files(["/proc/crypto"])
@@ -220,7 +227,20 @@ class Macsec:
                 header_bytes=HEADER_BYTES,
                 due_of=due_by_number,
                 agreed={
-                    **agreed(watchers.carried(), keys, mtu_bytes),
+                    **agreed(watchers.carried(), self.cipher, mtu_bytes),
+                    "keys": "MKA" if self.negotiates else "static",
                     "drivers": ", ".join(ipsec.drivers(crypto, (KERNEL_ALGORITHM,))),
                 },
             )
+
+    @contextlib.contextmanager
+    def _keyed(self, ground: Ground, within: LinkPath) -> Iterator[None]:
+        """The interfaces are up and have keys, for as long as the context lasts."""
+        with contextlib.ExitStack() as stack:
+            if self.negotiates:
+                private = self.run.private / f"mka-{ground.below.index}"
+                stack.enter_context(mka.agreement(ground.below, private=private, logs=ground.raw))
+            else:
+                tell(within, _macs(ground.below), make_keys(self.cipher))
+            overlay.open_up(within)
+            yield

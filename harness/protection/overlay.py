@@ -35,9 +35,6 @@ FIRST = 128
 
 PREFIX_BITS = 30
 
-STREAM = 0
-"""There is one association each way; macsec_add_txsa() begins with that number."""
-
 CLOSED_PORT = 9
 """Discard (RFC 863); whether it is open does not matter."""
 
@@ -167,14 +164,16 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     """What an interface has carried since it was made, by the counters of what protects.
 
     For WireGuard packets are UDP datagrams, handshakes as well, and bytes their payload. For MACsec they are
-    frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``agreed``
-    is what holds between the ends just now.
+    frames that were encrypted, or decrypted and found valid, and bytes what is encrypted of them. ``numbers``
+    are those of the last packets sent, by association; WireGuard's kernel does not tell them. ``agreed`` is
+    what holds between the ends just now.
     """
 
     tx_packets: int
     tx_bytes: int
     rx_packets: int
     rx_bytes: int
+    numbers: dict[int, int]
     agreed: dict[str, int | bool]
 
 
@@ -250,8 +249,7 @@ class OverlayLayer:
                 (counted.rx_packets, counted.rx_bytes),
             )
         )
-        # Numbers begin at 1, and every packet has one.
-        tally = Tally(out=out, into=into, numbers={STREAM: counted.tx_packets})
+        tally = Tally(out=out, into=into, numbers=counted.numbers)
         return layer.Look(before=report.before, tally=tally, after=report.after, snmp=report.snmp)
 
     def due(self, before: Tally, after: Tally, one_in: int) -> Due:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.analysis import theory
-from harness.explain import Explained, explain, twin
+from harness.explain import Answer, Explained, answers, explain, twin
 from harness.model import IpsecMode, LinkProfile, Plan, Record, Workload
 from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord
@@ -62,6 +62,10 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
         return explain(self.records, self.plans, self.probes, twins)
+
+    def answers(self) -> list[Answer]:
+        """What each column costs, and why."""
+        return answers(self.table(Metric.MB_S), self.explained())
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):

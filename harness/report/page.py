@@ -14,6 +14,8 @@ from importlib.resources import files
 from typing import Any
 
 from harness import __version__
+from harness.explain import Answer
+from harness.explain.answer import Loss
 from harness.model import LINK_LOCAL, TRANSPORTS, LinkProfile, Plan, protocol
 from harness.model.escape import as_json, for_html
 from harness.model.units import format_size
@@ -23,13 +25,14 @@ from harness.report.content import ColumnFacts, Origin, Results
 from harness.report.waterfalls import waterfalls
 from harness.results.machine import MACHINE
 from harness.table import Metric
-from harness.table.notes import sign_of
+from harness.table.notes import machines, sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
 
 METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
 
 _PLACES = (
+    ("answer", "Answer"),
     ("matrix", "Matrix"),
     ("bars", "Throughput"),
     ("latency", "Latency"),
@@ -39,6 +42,7 @@ _PLACES = (
     ("paths", "Paths"),
     ("environment", "Environment"),
 )
+_ANSWERS = 12  # as many are in sight; the others are behind a click
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
 _DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
 
@@ -52,6 +56,7 @@ def render(results: Results) -> str:
         (
             _header(results),
             "<main>",
+            _answer(results, facts),
             _matrix(tables, facts),
             _section(
                 "bars",
@@ -192,6 +197,47 @@ def _legend(facts: Iterable[ColumnFacts]) -> str:
     return f"<p>{for_html(kinds)}.</p>"
 
 
+def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
+    """What each column costs and why, and where the figures come from."""
+    found = results.answers()
+    whose = " ".join(dict.fromkeys(machines(results.environments.values())))
+    told = "".join(map(_cost, found[:_ANSWERS]))
+    if rest := "".join(map(_cost, found[_ANSWERS:])):
+        told += f"<details><summary>{len(found) - _ANSWERS} more columns</summary>{rest}</details>"
+    if not told:
+        told = (
+            "<p>No column can be compared with another one. <code>--link local</code> adds the local disk, "
+            "and <code>--protect off</code> each link without protection.</p>"
+        )
+    return (
+        f'<section id="answer"><h2>What it costs, and why</h2>{told}{_legend(facts)}'
+        f"<p>{for_html(whose)}</p></section>"
+    )
+
+
+def _cost(answer: Answer) -> str:
+    bars = "".join(_kept(loss) for loss in answer.losses)
+    beside = for_html(f"Throughput beside {answer.baseline}")
+    bars = bars and f"<p>{beside}</p><ul>{bars}</ul>"
+    why = " ".join(filter(None, (answer.cause, answer.help))) or answer.cost
+    return (
+        f'<div class="answer"><h3>{for_html(answer.subject)}</h3>'
+        f"<div>{bars}</div><p>{for_html(why)}</p></div>"
+    )
+
+
+def _kept(loss: Loss) -> str:
+    """A bar as long as what is left; the whole outline is 100 %. Of several cells the least is filled."""
+    least, most = (min(1.0, part(loss.kept)) * 100 for part in (min, max))
+    label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} % left"
+    return (
+        f'<li><svg role="img" aria-label="{label}" viewBox="0 0 100 8" preserveAspectRatio="none">'
+        f'<rect class="f0 measured" width="{least:.1f}" height="8"/>'
+        f'<rect class="f0 emulated" x="{least:.1f}" width="{most - least:.1f}" height="8"/>'
+        f'<rect class="bo" width="100" height="8"/></svg> <span>{for_html(loss.words)}</span></li>'
+    )
+
+
 def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str:
     radios = "".join(
         f'<label><input type="radio" name="metric" value="{metric}"{" checked" if not n else ""}> '
@@ -207,7 +253,7 @@ def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str
         for n, (metric, table) in enumerate(tables.items())
     )
     return (
-        f'<section id="matrix"><h2>Matrix</h2>{_legend(facts)}'
+        f'<section id="matrix"><h2>Matrix</h2>'
         "<p>Darker is faster (log scale, relative to the row's best).</p>"
         f'<div class="bar"><fieldset><legend>Figures</legend>{radios}</fieldset>'
         '<label>Rows with <input type="search" id="search" placeholder="words, e.g. read 4k"></label></div>'

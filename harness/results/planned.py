@@ -16,9 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from harness.hosts import remote
 from harness.model import (
     LINK_LOCAL,
-    MACSEC,
+    PROTECTIONS,
     TRANSPORTS,
-    WIREGUARD,
     Backing,
     BackingKind,
     Column,
@@ -115,7 +114,7 @@ def _check_column(plan: Plan, column: Column, source: str) -> None:
     _within(source, "columns, initiators", column.initiators, 1, MOST_INITIATORS)
     known: dict[str, set[str | None]] = {
         "link": {LINK_LOCAL, *plan.links},
-        "protection": {WIREGUARD, MACSEC, *plan.proposals},
+        "protection": {*PROTECTIONS, *plan.proposals},
         "transport": {None} if column.link == LINK_LOCAL else {*TRANSPORTS},
     }
     named: list[tuple[str, str | None]] = [("link", column.link), ("transport", column.transport)]

@@ -42,6 +42,9 @@ from harness.results.machine import MACHINE
 if TYPE_CHECKING:
     from harness.parse.fio import FioJob
 
+RESULTS = "results"
+"""The folder of runs, unless another is named."""
+
 FIO_SOURCE = "fio"
 """``Record.source`` of measurements from plain fio outputs."""
 

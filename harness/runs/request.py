@@ -11,6 +11,7 @@ import msgspec
 
 from harness.model import Ciphers, IkeAuth, IpsecMode, Security
 from harness.parse.files import TomlFile, read_text
+from harness.results.store import RESULTS
 from harness.testbeds import testbed
 
 CONFIG_VERSION = 1
@@ -22,8 +23,14 @@ DEFAULT_MAX_REPEATS = 30
 DEFAULT_VIRTUAL_DISK = "sata-ssd"
 """The default storage of virtual time: with one that takes no time, a cell would hardly ever end."""
 
+WHAT = "What is measured"
+HOW_OFTEN = "How often, and how long"
+STORAGE = "Storage"
+SETTINGS = "Links and sessions"
+LAB = "The lab"
 MACHINES = "Real machines"
-OWN_KERNEL = "The lab's own kernel (harness kernel build)"
+THE_RUN = "The run"
+"""Headings in ``--help``."""
 
 
 class Kernels(enum.StrEnum):
@@ -69,83 +76,108 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--link",
-            help="A link: local, wired, wifi, another of profiles/links/, or a file. Repeatable. "
-            "Modifiers: wired:unshaped, wired:jumbo, wired:mtu=9000. With --target, an interface of the "
-            "initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS. [dim]default: local, wired, wifi[/]",
+            help="Of profiles/links/, or a file; wired:unshaped, wired:jumbo, wired:mtu=9000. With --target "
+            "an interface of the initiator: wired=eth0, wifi=wlan0@TARGET-ADDRESS.",
+            default="local, wired, wifi",
+            panel=WHAT,
             leads_out=True,
         ),
     ] = ()
     ipsec: Annotated[
         tuple[str, ...],
-        Option(
-            help="off, on (aes128gcm16), both, or a proposal of ipsec/. Repeatable. [dim]default: both[/]",
-        ),
+        Option(help="off, on (aes128gcm16), both, or a proposal of ipsec/.", default="both", panel=WHAT),
     ] = ()
     protect: Annotated[
         tuple[str, ...],
         Option(
-            help="As --ipsec, with more kinds: off, wireguard, macsec, or a proposal. Join nested ones, the "
-            "outermost first: macsec+aes128gcm16. Repeatable.",
+            help="The same, and wireguard, macsec, macsec-mka. Join nested ones, the outermost first: "
+            "macsec+aes128gcm16.",
+            panel=WHAT,
         ),
     ] = ()
     transports: Annotated[
         tuple[str, ...],
         Option(
             flag="--transport",
-            help="What carries the disk over a link: iscsi, nvme-tcp. Repeatable. [dim]default: iscsi[/]",
+            help="What carries the disk: iscsi, nvme-tcp.",
+            default="iscsi",
+            panel=WHAT,
         ),
     ] = ()
-    profile: Annotated[str, Option(help="Workloads: document, modern, or a fio job file of your own.")] = (
-        "document"
-    )
+    profile: Annotated[
+        str, Option(help="Workloads: document, modern, or a fio job file of yours.", panel=WHAT)
+    ] = "document"
     workloads: Annotated[
-        tuple[str, ...],
-        Option(flag="--workload", help="Only this workload of the profile. Repeatable."),
+        tuple[str, ...], Option(flag="--workload", help="Only this workload of the profile.", panel=WHAT)
     ] = ()
-    repeats: Annotated[int, Option(help="How often each cell is measured; with --confidence, the least.")] = 3
+    repeats: Annotated[
+        int,
+        Option(
+            metavar="N",
+            help="Of each cell; with --confidence, at least.",
+            panel=HOW_OFTEN,
+        ),
+    ] = 3
     confidence: Annotated[
         str | None,
         Option(
             metavar="PERCENT",
-            help="Repeat each cell until the 95 % interval of its median is within this of it, e.g. 5%.",
+            help="Until the 95 % interval of each median is within, e.g. 5%.",
+            panel=HOW_OFTEN,
         ),
     ] = None
     max_repeats: Annotated[
         int | None,
-        Option(help="With --confidence: the most repeats of a cell.", default=str(DEFAULT_MAX_REPEATS)),
+        Option(
+            help="With --confidence: at most.",
+            default=str(DEFAULT_MAX_REPEATS),
+            panel=HOW_OFTEN,
+        ),
     ] = None
     max_time: Annotated[
         str | None,
         Option(
             metavar="TIME",
-            help="With --confidence: begin no repeat once all cells together took this long, e.g. 30m.",
+            help="With --confidence: no repeat begins later, e.g. 30m.",
+            panel=HOW_OFTEN,
         ),
     ] = None
     retries: Annotated[
         int,
-        Option(help="How often a cell that other programs disturbed is measured again, once they are calm."),
+        Option(help="How often a disturbed cell is measured again.", panel=HOW_OFTEN),
     ] = 2
     runtime: Annotated[
-        str | None, Option(help="How long fio measures each cell, e.g. 5s.", default="profile's")
+        str | None,
+        Option(
+            metavar="TIME",
+            help="Of each cell, e.g. 5s.",
+            default="profile's",
+            panel=HOW_OFTEN,
+        ),
     ] = None
     testbed: Annotated[
-        str, Option(help="auto, lab, or host (this machine's own kernel; needs root).", leads_out=True)
+        str,
+        Option(
+            help="auto, lab, or host (this machine's kernel; root).",
+            panel=LAB,
+            leads_out=True,
+        ),
     ] = testbed.AUTO
     backing: Annotated[
         str | None,
         Option(
-            help="The target's storage: ramdisk, file, file:/PATH, block:/dev/NAME.",
-            default="ramdisk; a file in /var/tmp with --target",
+            help="The target's: ramdisk, file, file:/PATH, block:/dev/NAME.",
+            default="ramdisk; with --target file",
+            panel=STORAGE,
             leads_out=True,
         ),
     ] = None
-    size: Annotated[str, Option(help="How much of the storage is used, e.g. 1G.")] = "128M"
+    size: Annotated[str, Option(help="How much of it is used, e.g. 1G.", panel=STORAGE)] = "128M"
     local_device: Annotated[
         str | None,
         Option(
-            help="A disk of the initiator's for the column local, instead of the target's storage: "
-            "/dev/NAME, file:/PATH.",
-            panel=MACHINES,
+            help="The initiator's own, for the column local.",
+            panel=STORAGE,
             leads_out=True,
         ),
     ] = None
@@ -153,14 +185,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             metavar="DEVICE",
-            help="Consent to lose what is on a block device: its name again.",
+            help="Consent to lose what is on it: its name again.",
+            panel=STORAGE,
             leads_out=True,
         ),
     ] = ()
     target: Annotated[
         str | None,
         Option(
-            help="A real machine as the target: ssh://[USER@]HOST[:PORT], or local.",
+            help="ssh://[USER@]HOST[:PORT], or local.",
             panel=MACHINES,
             leads_out=True,
         ),
@@ -169,7 +202,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--initiator",
-            help="A real machine as an initiator: local, ssh://… Repeatable, for several at once.",
+            help="The same; several measure at once.",
             default="local",
             panel=MACHINES,
             leads_out=True,
@@ -179,77 +212,71 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[str, ...],
         Option(
             flag="--hop",
-            help="A router or switch between the ends: ssh://[USER@]HOST[:PORT]. The run reads its counters, "
-            "which needs no root. Repeatable.",
+            help="A router or switch between, to read its counters.",
             panel=MACHINES,
             leads_out=True,
         ),
     ] = ()
-    shared_lun: Annotated[
-        bool, Option(help="All initiators read one LUN, instead of one each.", panel=MACHINES)
-    ] = False
-    kernels: Annotated[Kernels, Option(help="Whether the lab's target and initiators share a kernel.")] = (
-        Kernels.ONE
+    shared_lun: Annotated[bool, Option(help="All initiators read one LUN, not one each.", panel=MACHINES)] = (
+        False
     )
-    lab_initiators: Annotated[int, Option(help="How many initiators the lab has, with --kernels apart.")] = 1
+    kernels: Annotated[Kernels, Option(help="Do target and initiators share one?", panel=LAB)] = Kernels.ONE
+    lab_initiators: Annotated[int, Option(help="How many it has, with --kernels apart.", panel=LAB)] = 1
     virtual_time: Annotated[
         bool,
         Option(
-            help="Processor work takes no time, only links and disks do: what the protocols cost. Every run "
-            "gives the same figures.",
-            panel=OWN_KERNEL,
+            help="Only links and disks take time, on the own kernel.",
+            panel=LAB,
         ),
     ] = False
     disk: Annotated[
         str | None,
         Option(
-            help="The target's disk: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file.",
+            help="A modelled one: hdd-7200, sata-ssd, nvme, ram, another of profiles/disks/, or a file; on "
+            "the own kernel.",
             default=f"none; in virtual time {DEFAULT_VIRTUAL_DISK}",
-            panel=OWN_KERNEL,
+            panel=STORAGE,
         ),
     ] = None
     lab_kernel: Annotated[
         KernelChoice,
         Option(
-            help="auto takes the lab's own, if it is built, for links with a radio: its WiFi is 802.11, "
-            "Debian's is emulated.",
-            panel=OWN_KERNEL,
+            help="own: of harness kernel build; auto: for radios.",
+            panel=LAB,
         ),
     ] = KernelChoice.AUTO
     cipher_driver: Annotated[
         Ciphers,
-        Option(
-            help="machine: the kernel encrypts with the processor's instructions (AES-NI, AVX). portable: as "
-            "if the processor had none of them.",
-            panel=OWN_KERNEL,
-        ),
+        Option(metavar="KIND", help="machine, portable (no AES-NI); own kernel.", panel=LAB),
     ] = Ciphers.MACHINE
     wifi_security: Annotated[
-        Security, Option(help="WiFi security, on the lab's own kernel.", panel=OWN_KERNEL)
+        Security, Option(help="Of WiFi with radios, on the own kernel.", panel=SETTINGS)
     ] = Security.WPA2
-    ipsec_mode: Annotated[IpsecMode, Option(help="ESP mode.")] = IpsecMode.TRANSPORT
-    auth: Annotated[IkeAuth, Option(help="How the two charons authenticate.")] = IkeAuth.PSK
+    ipsec_mode: Annotated[IpsecMode, Option(help="ESP's.", panel=SETTINGS)] = IpsecMode.TRANSPORT
+    auth: Annotated[IkeAuth, Option(help="IKE's.", panel=SETTINGS)] = IkeAuth.PSK
     iscsi: Annotated[
         tuple[str, ...],
         Option(
             metavar="NAME=VALUE",
-            help="A parameter that both ends of iSCSI must agree on: InitialR2T, ImmediateData, "
-            "FirstBurstLength, MaxBurstLength, MaxRecvDataSegmentLength. Repeatable.",
-            default="what the two ends negotiate",
+            help="Both ends must agree on it: InitialR2T, ImmediateData, FirstBurstLength, MaxBurstLength, "
+            "MaxRecvDataSegmentLength.",
+            panel=SETTINGS,
         ),
     ] = ()
     probes: Annotated[
         bool | None,
         Option(
             flag="--probes/--no-probes",
-            help="Measure round trips, processors and interfaces beside each cell, and TCP once per column.",
-            default="probes; in virtual time none",
+            help="Measure paths and processors beside the cells.",
+            default="yes; in virtual time no",
+            panel=THE_RUN,
         ),
     ] = None
     seed: Annotated[
-        int | None, Option(help="Seed of the order of cells and of offsets.", default="random")
+        int | None,
+        Option(help="Of the order of cells and of offsets.", default="random", panel=THE_RUN),
     ] = None
-    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.")] = "results"
+    results: Annotated[str, Option(metavar="FOLDER", help="Where results go.", panel=THE_RUN)] = RESULTS
 
 
 def load_request(path: Path) -> Request:

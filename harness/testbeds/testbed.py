@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
@@ -30,7 +31,7 @@ from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, 
 from harness.results.machine import MACHINE
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
-from harness.testbeds import lab
+from harness.testbeds import lab, standing
 from harness.testbeds.heartbeat import HEARTBEAT
 from harness.testbeds.lab import kernel
 
@@ -82,8 +83,15 @@ def events(plan: Plan, folder: Path, journal: Journal, journal_folder: Path) -> 
     console = folder / "console.log"
     begin = console.stat().st_size if console.exists() else 0
     pulse = Pulse(folder) if plan.virtual_time else None
+    start = STARTS[plan.testbed]
+    if plan.testbed is TestbedKind.LAB:
+        is_usable, reason = _standing_lab(plan, folder, journal_folder)
+        if is_usable:
+            start = _in_standing_lab
+        elif reason:
+            yield Phase(f"booting a lab for this run, because of the standing one {reason}")
     try:
-        with STARTS[plan.testbed](plan, folder, console, journal, journal_folder) as process:
+        with start(plan, folder, console, journal, journal_folder) as process:
             while True:
                 # Checked before reading, so that the last events of an ended process are still read.
                 ended = process.poll() is not None
@@ -164,13 +172,61 @@ class Pulse:
             )
 
 
-def _await_exit(process: subprocess.Popen[bytes]) -> None:
+def _await_exit(process: Process) -> None:
     with contextlib.suppress(Exception):
         process.wait(timeout=5)
 
 
 def _command(folder: str, journal: str) -> list[str]:
     return [sys.executable, "-m", "harness.runs.inside", "run", folder, journal]
+
+
+class Process(Protocol):
+    """What is asked of the process of a run's inside."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+
+def _storage_bytes(plan: Plan) -> int:
+    """The memory that a run's storage takes."""
+    initiators = len(plan.machines.initiators) if plan.machines else 1
+    return plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+
+
+def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
+    """Whether a run can use the lab that is up; if not, why, as ``… because of the standing one REASON``.
+
+    No reason if none is up.
+    """
+    try:
+        kept = standing.ask(state)
+    except TestbedError as error:
+        return False, f"nothing is heard: {error.message}"
+    if kept is None:
+        return False, ""
+    if plan.virtual_time:
+        return False, "time is real"
+    if plan.kernels_apart:
+        return False, "there is only one kernel"
+    if plan.ciphers is Ciphers.PORTABLE:
+        return False, "ciphers are the processor's"
+    needs = standing.terms(plan.lab_kernel or LabKernel.DEBIAN, _storage_bytes(plan), folder.parent)
+    reason = standing.why_not(kept.terms, needs)
+    return reason is None, reason or ""
+
+
+@contextlib.contextmanager
+def _in_standing_lab(
+    plan: Plan, folder: Path, console: Path, journal: Journal, journal_folder: Path
+) -> Iterator[Process]:
+    del plan, console, journal  # its keeper has the journal
+    with standing.run(journal_folder, folder) as run:
+        found = {"up_s": round(run.kept.up_s, 1), "runs_before": run.kept.runs}
+        _note_machine(RunFolder(folder), {"standing_lab": found})
+        with neighbours.looking(folder, run.kept.pid):
+            yield run
 
 
 @contextlib.contextmanager
@@ -188,12 +244,11 @@ def _in_lab(
             chosen = dataclasses.replace(chosen, options=(*chosen.options, kernel.PORTABLE_CIPHERS))
         if plan.virtual_time:
             chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
-    initiators = len(plan.machines.initiators) if plan.machines else 1
-    storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+    storage_bytes = _storage_bytes(plan)
     if plan.kernels_apart:
         booting = lab.boot_apart(
             command,
-            initiators=initiators,
+            initiators=len(plan.machines.initiators) if plan.machines else 1,
             journal=journal,
             console=console,
             results=folder,
@@ -216,12 +271,12 @@ def _in_lab(
         yield booted.process
 
 
-def _note_machine(folder: RunFolder) -> None:
+def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -> None:
     """Write down what the machine is: nothing inside the lab can know it."""
     # A full disk, or a damaged file of a resumed run, ends the run elsewhere, with a better message.
     with contextlib.suppress(HarnessError, OSError):
         facts = environment.describe_machine(NamespaceHost(name=MACHINE))
-        folder.save_environment({**folder.load_environment(), MACHINE: facts})
+        folder.save_environment({**folder.load_environment(), MACHINE: {**facts, **(more or {})}})
 
 
 @contextlib.contextmanager
@@ -269,7 +324,12 @@ def _ask_to_end(process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=UNWIND_DEADLINE_S)
 
 
-STARTS = {TestbedKind.LAB: _in_lab, TestbedKind.HOST: _on_host, TestbedKind.MACHINES: _on_machines}
+Start = Callable[[Plan, Path, Path, Journal, Path], contextlib.AbstractContextManager[Process]]
+STARTS: dict[TestbedKind, Start] = {
+    TestbedKind.LAB: _in_lab,
+    TestbedKind.HOST: _on_host,
+    TestbedKind.MACHINES: _on_machines,
+}
 
 
 def recover(state: Path) -> tuple[list[str], list[str]]:
@@ -277,8 +337,7 @@ def recover(state: Path) -> tuple[list[str], list[str]]:
 
     Only call this while holding the testbed: the journals must have no living owner.
     """
-    removed: list[str] = []
-    failed: list[str] = []
+    removed, failed = standing.tidy(state)
     for path in sorted(state.glob("journal-*.jsonl")):
         if path.stem.endswith(INSIDE):
             # It names things of this machine's kernel, which are undone in the kernel's own namespaces.

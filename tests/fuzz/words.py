@@ -133,6 +133,7 @@ def parameters() -> dict[str, tuple[Parameter, ...]]:
     left: list[tuple[str, Any]] = [("", typer.main.get_command(app))]
     while left:
         words, command = left.pop()
+        command = getattr(command, "real", command)
         if inner := getattr(command, "commands", {}):
             left += [(f"{words} {name}".strip(), below) for name, below in inner.items()]
         elif words.split()[0] in (*READING, *PLANNING):

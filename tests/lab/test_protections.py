@@ -1,14 +1,18 @@
-"""Every kind of protection, alone and within another: one matrix on the own kernel, each layer proved."""
+"""Every kind of protection, alone and within another: one matrix on the own kernel, each layer proved.
+
+In CI test_transports has one of each kind, and a stack.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from harness.model import Record, Status
 from tests.lab.cli import Measured, measure
 
-# In CI test_transports has one of each kind, and a stack.
-pytestmark = [pytest.mark.lab, pytest.mark.own_kernel, pytest.mark.long]
+pytestmark = pytest.mark.lab
 
 STACKS = (
     ("wireguard",),
@@ -19,7 +23,7 @@ STACKS = (
     ("wireguard", "aes128gcm16"),
 )
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
-LINKS = ("wired", "wifi")
+LINKS = [pytest.param(link, marks=(pytest.mark.own_kernel, pytest.mark.long)) for link in ("wired", "wifi")]
 DEADLINE_S = 900.0
 
 
@@ -79,3 +83,15 @@ def test_each_cell_is_explained(matrix: Measured) -> None:
     assert {(c["link"], tuple(c["protection"])) for c in told} == {
         (record.link, record.protection) for record in matrix.records.values()
     }
+
+
+def test_keys_by_mka(tmp_path: Path) -> None:
+    """On a cable the ends agree; WiFi is none."""
+    words = ("--link=wired", "--link=wifi", "--protect=macsec-mka", "--workload=rand-read-4k")
+    found = measure(tmp_path, *words)
+    of = {record.link: record for record in found.records.values()}
+    wired, proof = of["wired"], of["wired"].proof
+    assert (wired.status, wired.agreed["macsec-mka"]["keys"]) == (Status.OK, "MKA"), found.done
+    assert proof is not None and proof.packets_sampled >= proof.packets_due > 0
+    assert proof.cleartext_segments == proof.other_frames == 0 and proof.protected_bytes >= moved(wired) > 0
+    assert of["wifi"].status is Status.SKIPPED and "one cable" in (of["wifi"].reason or "")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.explain import Explained, Limit, as_json, cipher, sentence, summary, waterfall
+from harness.explain import Explained, Limit, as_json, cipher, sentence, text, waterfall
 from harness.explain.evidence import collect
 from harness.explain.path import Sealed
 from harness.explain.span import Span, exact, within
@@ -276,7 +276,7 @@ def test_what_is_not_told_has_both_figures() -> None:
     # Of 4.7 to 5.7 ms up to 0.5 may fit into what the core idled without IPsec and does not now.
     assert 0.33 < low < high < 0.47
     words = f"crypto work {low * 100:.0f}-{high * 100:.0f} %, processor work outside crypto "
-    assert words in sentence(cell) and words in summary([cell])
+    assert words in sentence(cell) and words in text([cell])
     assert "more closely" in sentence(cell)
     (shown,) = json.loads(as_json([cell]))["cells"]
     assert shown["either"]["crypto"] == [low, high] and shown["cipher_ns"]["mid"] == 5200 * US

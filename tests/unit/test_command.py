@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import harness.cli
-from harness.cli import console
+from harness.cli import streams
 from harness.hosts.signals import ENDING
 from tests.unit import command
 from tests.unit.results_folder import run_of_a_cell
@@ -83,7 +85,7 @@ def state() -> dict[str, Any]:
         "hook": sys.excepthook,
         "temporary files": tempfile.gettempdir(),
         "umask": umask,
-        "consoles": (vars(console.out)["_file"], vars(console.err)["_file"]),
+        "consoles": (vars(streams.out)["_file"], vars(streams.err)["_file"]),
     }
 
 
@@ -95,7 +97,7 @@ def test_nothing_of_it_stays(tmp_path: Path, given: Given) -> None:
         del os.environ["PATH"]
         sys.excepthook = sys.__excepthook__
         tempfile.tempdir = "/"
-        console.silence(sys.stdout)
+        streams.silence(sys.stdout)
 
     before = state()
     assert command.harness("table", "nowhere", cwd=tmp_path).returncode == 2
@@ -156,3 +158,28 @@ def test_an_interruption_is_one_of_the_tests_too(tmp_path: Path, given: Given) -
     with pytest.raises(KeyboardInterrupt):
         command.harness(cwd=tmp_path)
     assert state() == before
+
+
+@pytest.mark.parametrize("name", harness.cli.COMMANDS)
+def test_the_overview_says_of_a_command_what_its_own_help_begins_with(name: str) -> None:
+    overview = typer.main.get_command(harness.cli.app)
+    assert isinstance(overview, TyperGroup)
+    command = overview.commands[name]
+    assert isinstance(command, harness.cli.Later)
+    first = (command.real.help or "").split("\n\n")[0]
+    assert command.help == first.replace("\n", " ")
+
+
+def test_the_overview_imports_no_command() -> None:
+    script = """
+import sys
+import harness.cli
+try:
+    harness.cli.app(["--help"])
+except SystemExit:
+    print(*(name for name in sys.modules if name.startswith("harness.")), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    rooms = {name.split(".")[1] for name in done.stderr.split()}
+    assert "Measure every workload" in done.stdout
+    assert rooms == {"cli", "hosts", "model"}

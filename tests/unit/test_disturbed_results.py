@@ -19,7 +19,7 @@ from harness.analysis.ratios import Judgement
 from harness.analysis.sanity import check
 from harness.analysis.stats import Difference
 from harness.cli.progress import Outcome
-from harness.explain import Limit, as_json, explain, summary
+from harness.explain import Limit, as_json, explain, text
 from harness.hosts.journal import Journal
 from harness.model import Column, Record, Status
 from harness.model.beside import Others
@@ -219,7 +219,7 @@ def test_nothing_is_explained_of_what_was_disturbed() -> None:
         "disturbed: other programs took up to 63 % of the time (other programs used 71 %"
     )
     assert found["wired"].verdict.limited_by is Limit.LINK
-    assert "wired+aes128gcm16: no verdict: seq-read-256k." in summary(list(found.values()))
+    assert "wired+aes128gcm16: no verdict: seq-read-256k." in text(list(found.values()))
     told = json.loads(as_json(list(found.values())))["cells"]
     assert [cell["is_disturbed"] for cell in told] == [False, False, False, True]
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis import theory
 from harness.analysis.theory import Direction, Wire
-from harness.explain import Explained, Limit, as_json, explain, path, span, summary, text, waterfall
+from harness.explain import Explained, Limit, as_json, explain, path, span, text, waterfall
 from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, collect
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
@@ -251,7 +251,7 @@ def test_without_a_null_column_crypto_is_not_told_from_the_kernels_path() -> Non
     assert set(unsure.either) == {Limit.CRYPTO, Limit.CPU} and not sure.either
     assert (
         "by crypto work or processor work outside crypto, the evidence does not say which: seq-read-256k"
-        in summary([Explained.of(protected(null=None))])
+        in text([Explained.of(protected(null=None))])
     )
 
 
@@ -464,15 +464,24 @@ def test_json_has_what_was_promised() -> None:
 
 def test_words_for_people() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
-    sentences = summary(cells).splitlines()
-    assert [line.partition(":")[0] for line in sentences] == ["wired+null-sha256", "wired+aes128gcm16"]
-    assert "limited by crypto work (aes-generic): seq-read-256k" in sentences[1]
     whole = text(cells)
+    sentences = [line for line in whole.splitlines() if line.startswith("wired")]
+    names = ["wired", "wired+null-sha256", "wired+aes128gcm16"]
+    assert [line.partition(":")[0] for line in sentences] == names
+    assert sentences[0].startswith("wired: limited by the link's rate")
+    assert "limited by crypto work (aes-generic): seq-read-256k" in sentences[2]
     assert (
         "us for one I/O" in whole and "\n  seq-read-256k: limited by the link's rate (1000 Mbit/s)" in whole
     )
-    plain = summary([one for one in cells if one.evidence.of_column.ipsec == "off"])
-    assert plain.startswith("wired: limited by the link's rate")
+
+
+def test_sentences_fit_the_terminal_and_tables_stay_whole() -> None:
+    cells = explain(columns(), {"r1": plan_of_them()})
+    wide, narrow = text(cells), text(cells, 80)
+    assert " ".join(narrow.split()) == " ".join(wide.split()) and "-0.0" not in wide
+    rows = {line for line in wide.splitlines() if ": " not in line}
+    assert rows <= set(narrow.splitlines())
+    assert max(len(line) for line in narrow.splitlines() if line not in rows) <= 80
 
 
 def test_names_of_others_are_harmless() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -57,6 +57,9 @@ class FakeHost:
     netns = None
     kernel = "a kernel"
     ledger = None
+
+    def beside(self, name: str, netns: str) -> NoReturn:
+        raise AssertionError(f"nobody guards {name} in {netns}")
 
     def __init__(self, survey: Survey | str, signatures: Sequence[Signature] = ()) -> None:
         self.survey = survey if isinstance(survey, str) else msgspec.json.encode(survey).decode()

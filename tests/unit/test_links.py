@@ -57,13 +57,11 @@ def test_the_overhead_of_a_full_frame_is_taken_off_the_rate() -> None:
 
 @contextmanager
 def built(profile: LinkProfile, world: World, place: Path) -> Iterator[LinkPath]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.network.links.NamespaceHost", world.host)
-        journal = Journal(place / "journal.jsonl")
-        with links.bring_up(journal, world.host("initiator"), profile, tag="beef", index=3) as path:
-            yield path
-        assert journal.leaks == []
-        assert journal.open_entries() == {}
+    journal = Journal(place / "journal.jsonl")
+    with links.bring_up(journal, world.host("initiator"), profile, tag="beef", index=3) as path:
+        yield path
+    assert journal.leaks == []
+    assert journal.open_entries() == {}
     assert set(world.things) == set(USERS)
 
 
@@ -131,12 +129,10 @@ def test_a_half_duplex_profile_without_a_delay_shares_its_rate_all_the_same(tmp_
 
 def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> None:
     world = World()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.network.links.NamespaceHost", world.host)
-        journal = Journal(tmp_path / "journal.jsonl")
-        host = world.host("initiator")
-        with links.bring_up(journal, host, shipped("wifi"), tag="beef", index=255):
-            pass
+    journal = Journal(tmp_path / "journal.jsonl")
+    host = world.host("initiator")
+    with links.bring_up(journal, host, shipped("wifi"), tag="beef", index=255):
+        pass
     lines = said(world, "initiator") + said(world, "target")
     names = {word for line in lines for word in line.split() if word.startswith("hbeef")}
     assert len(names) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.analysis import theory
@@ -9,7 +11,7 @@ from harness.hosts import NamespaceHost
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
-from harness.protection import barrier, layer, macsec, overlay, wireguard
+from harness.protection import barrier, layer, macsec, mka, overlay, wireguard
 from harness.protection.capture import expression
 from harness.protection.layer import ETHERTYPE_IPV4 as IPV4
 from harness.protection.layer import Tally
@@ -68,7 +70,7 @@ def test_a_barrier_goes_by_its_priority_even_when_the_interface_is_gone() -> Non
 
 
 def carried(**agreed: int | bool) -> Carried:
-    return Carried(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, agreed=agreed)
+    return Carried(tx_packets=1, tx_bytes=100, rx_packets=1, rx_bytes=100, numbers={}, agreed=agreed)
 
 
 def test_a_tunnel_without_a_handshake_is_refused() -> None:
@@ -80,20 +82,25 @@ def test_a_tunnel_without_a_handshake_is_refused() -> None:
 
 @pytest.mark.parametrize("wrong", [{"is_encrypting": False}, {"is_strict": False}, {"cipher": 1}])
 def test_a_channel_that_is_not_what_was_asked_for_is_refused(wrong: dict[str, int | bool]) -> None:
-    keys = macsec.make_keys("gcm-aes-256")
+    cipher = "gcm-aes-256"
     good: dict[str, int | bool] = {
-        "cipher": macsec.CIPHERS["gcm-aes-256"][1],
+        "cipher": macsec.CIPHERS[cipher][1],
         "is_encrypting": True,
         "is_strict": True,
     }
-    assert macsec.agreed((carried(**good), carried(**good)), keys, 1500)["algorithm"] == "gcm-aes-256"
+    assert macsec.agreed((carried(**good), carried(**good)), cipher, 1500)["algorithm"] == cipher
     with pytest.raises(CommandFailed, match="asked for"):
-        macsec.agreed((carried(**good), carried(**{**good, **wrong})), keys, 1500)
+        macsec.agreed((carried(**good), carried(**{**good, **wrong})), cipher, 1500)
 
 
 def test_keys_are_in_no_text() -> None:
     keys = macsec.make_keys("gcm-aes-128")
     assert len(keys.initiator) == 32 and keys.initiator not in repr(keys) and keys.target not in repr(keys)
+    secret = mka.Secret()
+    assert len(secret.key) == 32 and secret.key not in repr(secret)
+    text = mka.configuration(secret, priority=2, socket=Path("/run/x"))
+    for line in (f"mka_cak={secret.key}", f"mka_ckn={secret.name}", "mka_priority=2"):
+        assert line in text.splitlines()
 
 
 def test_packets_are_known_by_their_numbers() -> None:
@@ -107,6 +114,7 @@ def test_packets_are_known_by_their_numbers() -> None:
     channel = macsec.Frames(macs=("02:00:00:00:00:01", "02:00:00:00:00:02"))
     assert channel.number(macsec.ETHERTYPE, bytes([0x2C, 0]) + (513).to_bytes(4, "big")) == (0, 513)
     assert channel.number(IPV4, datagram(data)) is None
+    assert channel.is_control(mka.ETHERTYPE, b"\3\5") and not channel.is_control(IPV4, datagram(data))
 
 
 def datagram(payload: bytes, port: int = 0x4807) -> bytes:

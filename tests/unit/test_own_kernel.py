@@ -167,11 +167,10 @@ def test_networks_of_another_security_are_other_columns() -> None:
 # Links
 
 
-def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frame_by_frame_each_frame_pays_its_overhead(tmp_path: Path) -> None:
     profile = LinkProfile(name="x", title="X", emulated=True, rate_bit_s=10**9, delay_us=50)
     assert links.netem(profile, frame_by_frame=True) == "limit 10000 delay 50us rate 1000000000bit 24"
     world = World()
-    monkeypatch.setattr("harness.network.links.NamespaceHost", world.host)
     near = world.host("initiator")
     for frame_by_frame in (False, True):
         world.commands.clear()

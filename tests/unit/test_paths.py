@@ -64,8 +64,6 @@ def world_that_answers(place: Path, **more: object) -> World:
 @contextlib.contextmanager
 def built(spec: str, world: World, place: Path, journal: Journal) -> Iterator[LinkPath]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.network.paths.chain.NamespaceHost", world.host)
-        patch.setattr("harness.network.paths.openflow.NamespaceHost", world.host)
         patch.setattr("harness.hosts.packages.Package.installed", True)
         if spec.startswith("pppoe") and not (log := place / "pppd-client.log").exists():
             log.write_text(PAP_BELIEVED if ":pap" in spec else CHAP_BELIEVED, encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import programs, remote
-from harness.model.errors import UsageError
+from harness.model.errors import RequirementError, UsageError
 from tests.unit.agents import agent_source
 
 PATIENCE_S = 10.0
@@ -145,3 +145,8 @@ def test_a_folder_too_deep_for_a_socket_is_refused(
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     with pytest.raises(UsageError, match="no socket could be made"), host.reach(tmp_path / "s"):
         pass
+
+
+def test_a_machine_has_no_links_between_namespaces(host: remote.AgentHost) -> None:
+    with pytest.raises(RequirementError, match="the nas is a machine"):
+        host.beside("target", "harness-beef-0")

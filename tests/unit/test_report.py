@@ -98,6 +98,7 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
     page = Page(text)
     said = "".join(page.text)
     for heading in (
+        "What it costs, and why",
         "Matrix",
         "Throughput",
         "Latency distributions",
@@ -110,10 +111,10 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
         assert fact in said
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#)[\w/.]""", text)
     assert text.count("<script") == 1
-    # 4 matrices; 8 each of bars, percentiles, over time and waterfalls; 2 rooflines; the hosts' table
+    # 4 answers; 4 matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
     assert page.count("table") == 4 + 4 * 8 + 2 + 1
     assert page.count("caption") == page.count("table")
-    assert page.count("svg") == 4 * 8 + 2
+    assert page.count("svg") == 4 + 4 * 8 + 2
     assert all(a.get("role") == "img" and a.get("aria-label") for t, a in page.tags if t == "svg")
     assert all(a.get("scope") for t, a in page.tags if t == "th")
     assert sum("aria-sort" in a for _, a in page.tags) == 4 * 6

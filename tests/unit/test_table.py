@@ -281,7 +281,7 @@ def test_metrics_are_found_in_any_case_and_others_refused() -> None:
     assert Metric("iops") is Metric.IOPS
     with pytest.raises(UsageError, match="'KB/s' is no metric") as caught:
         Metric("KB/s")
-    assert caught.value.hint == "one of: MB/s, MiB/s, IOPS, mean, p50, p99, p99.9"
+    assert caught.value.hint == "did you mean MB/s? one of: MB/s, MiB/s, IOPS, mean, p50, p99, p99.9"
 
 
 def test_a_value_too_small_for_two_decimals_keeps_two_digits() -> None:
@@ -781,3 +781,13 @@ def test_json_keeps_every_character_of_a_name() -> None:
     assert text.isascii()
     assert {cell["workload"] for cell in json.loads(text)["cells"]} == {HOSTILE}
     assert list(json.loads(text)) == ["cells"]
+
+
+def test_choices_take_other_words_and_suggest_the_nearest() -> None:
+    assert TableFormat("Markdown") is TableFormat.GITHUB
+    with pytest.raises(UsageError) as refused:
+        TableFormat("jsno")
+    assert (refused.value.hint or "").startswith("did you mean json? one of: plain, ")
+    with pytest.raises(UsageError) as refused:
+        TableFormat("xyz")
+    assert (refused.value.hint or "").startswith("one of: ")

@@ -93,7 +93,6 @@ def measure(
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, none of which has to survive a power cut.
         patch.setattr(os, "fsync", lambda _file: None)
-        patch.setattr("harness.network.links.NamespaceHost", world.host)
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask",
             lambda charon, *words, **more: world.ask(charon, *words, **more),

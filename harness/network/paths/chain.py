@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from harness.hosts import Host, NamespaceHost
+from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import LinkProfile
 from harness.network import links
@@ -40,12 +40,12 @@ def build(
     # Each hop would store a super-packet before it sends it on, although no frame ever has 64 KB.
     frame_by_frame = frame_by_frame or (profile.rate_bit_s is not None and bool(names))
     netns = f"harness-{tag}-{index}"
-    hops = tuple(NamespaceHost(name=name, netns=f"{netns}-{number}") for number, name in enumerate(names, 1))
+    hops = tuple(initiator.beside(name, f"{netns}-{number}") for number, name in enumerate(names, 1))
     path = LinkPath(
         profile=profile,
         index=index,
         initiator=initiator,
-        target=NamespaceHost(name="target", netns=netns),
+        target=initiator.beside("target", netns),
         initiator_iface=f"h{tag}i{index}",
         target_iface=f"h{tag}t{index}",
         initiator_address=address(index, 0, 1),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.hosts import Host, NamespaceHost, runner
+from harness.hosts import Host, runner
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
@@ -174,7 +174,7 @@ def _configuration(controller: str) -> list[str]:
 def _controller(journal: Journal, path: LinkPath, settings: OpenFlow, *, tag: str) -> Iterator[Host]:
     """The host of the controller, and the link between it and the switch, up and shaped."""
     (hop,) = path.hops
-    controller = NamespaceHost(name="controller", netns=f"harness-{tag}-{path.index}-c")
+    controller = hop.beside("controller", f"harness-{tag}-{path.index}-c")
     link = LinkProfile(
         name=settings.controller,
         title=settings.controller,

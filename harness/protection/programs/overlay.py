@@ -45,7 +45,8 @@ PEER_REPLACE_ALLOWED = 2
 ALLOWED_FAMILY, ALLOWED_ADDRESS, ALLOWED_BITS = 1, 2, 3
 
 MACSEC_GET = 0
-MACSEC_IFINDEX, MACSEC_SECY, MACSEC_RXSCS, MACSEC_TX = 1, 4, 6, 7
+MACSEC_IFINDEX, MACSEC_SECY, MACSEC_TXSAS, MACSEC_RXSCS, MACSEC_TX = 1, 4, 5, 6, 7
+SA_NUMBER, SA_NEXT_PACKET = 1, 3
 SECY_CIPHER, SECY_PROTECT, SECY_VALIDATE, SECY_ENCRYPT = 4, 6, 9, 10
 STRICT = 2
 RXSC_STATS = 4
@@ -192,7 +193,7 @@ class WireGuard:
         # The kernel counts datagrams only for the whole interface.
         fields = lines_of("/proc/net/dev", self.interface + ":").partition(":")[2].split()
         found |= {"rx_packets": int(fields[1]), "tx_packets": int(fields[9])}
-        return {**found, "agreed": {"handshake_unix_s": handshake_unix_s}}
+        return {**found, "numbers": {}, "agreed": {"handshake_unix_s": handshake_unix_s}}
 
 
 class Macsec:
@@ -220,11 +221,15 @@ class Macsec:
             "rx_packets": 0,
             "rx_bytes": 0,
         }
+        numbers = {}
+        for _, text in attributes(mine.get(MACSEC_TXSAS, b"")):
+            made = dict(attributes(text))
+            numbers[number(made[SA_NUMBER])] = number(made[SA_NEXT_PACKET]) - 1
         for _, text in attributes(mine.get(MACSEC_RXSCS, b"")):
             got = dict(attributes(dict(attributes(text))[RXSC_STATS]))
             found["rx_packets"] += number(got[RX_PACKETS])
             found["rx_bytes"] += number(got[RX_BYTES])
-        return {**found, "agreed": agreed}
+        return {**found, "numbers": numbers, "agreed": agreed}
 
 
 def lines_of(path: str, beginning: str) -> str:

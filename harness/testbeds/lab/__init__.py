@@ -38,6 +38,9 @@ MODULES = Path("/usr/lib/uml/modules")
 HERE = Path(__file__).parent
 CONFINE = programs.path(__package__, "confine.py")
 EXIT_MARK = "harness-lab-exit "
+EXCHANGE = "/run/exchange"
+"""Where a lab that has one finds the folder that it shares with whoever booted it."""
+
 BEGIN_MARK = b"harness-lab-begins\n"
 """What the first of several kernels prints on its console when it has reached the others."""
 
@@ -88,12 +91,14 @@ def debian_kernel() -> Kernel:
 class Lab:
     """A booted lab. Its console's output (kernel and command) is appended to ``console`` as it comes.
 
-    Its output begins at byte ``begin`` of the file.
+    Its output begins at byte ``begin`` of the file. ``exchange`` is ``EXCHANGE`` on the machine, if there is
+    one.
     """
 
     process: subprocess.Popen[bytes]
     console: Path
     begin: int = 0
+    exchange: Path | None = None
 
     def said(self) -> bytes:
         """Its output so far."""
@@ -227,19 +232,23 @@ def boot(
     results: Path | None = None,
     storage_bytes: int = 0,
     kernel: Kernel | None = None,
+    has_exchange: bool = False,
 ) -> Iterator[Lab]:
     """Boot the lab, run ``command`` in it as root, and halt. Leaving the context ends it in any case.
 
-    ``results`` (a folder of the machine) is /run/results in the lab, and the only place that it can write to.
-    ``kernel`` is Debian's by default.
+    ``results`` (a folder of the machine) is /run/results in the lab, and the only place that it can write to,
+    but for a private folder that is its ``EXCHANGE``, if ``has_exchange``. ``kernel`` is Debian's by default.
     """
     memory_bytes = _memory(storage_bytes)
     with _workshop(journal, kernel or debian_kernel(), memory_bytes) as workshop:
         folder = workshop.make_folder("lab")
         _write_settings(folder, workshop.kernel, command, results=results)
+        exchange = folder / "exchange" if has_exchange else None
+        if exchange is not None:
+            exchange.mkdir(mode=0o700)
         core = max(os.sched_getaffinity(0))
         with workshop.start(folder, console, memory_bytes=memory_bytes, core=core, results=results) as lab:
-            yield lab
+            yield replace(lab, exchange=exchange)
 
 
 @contextlib.contextmanager

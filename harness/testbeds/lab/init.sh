@@ -7,7 +7,8 @@
 #   NAME      the kernel's host name
 #   COMMAND   what to run, as one shell line
 #   PEERS     kernels that must answer over ssh before that, or empty
-# The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh.
+# The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh; and `exchange`, a
+# folder for messages, which the lab may write to.
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
 # every path writable in the lab and none on the machine.
 set -eu
@@ -42,6 +43,11 @@ if [ -n "$RESULTS" ]; then
     # and later would use fsconfig(2), where hostfs since Linux 6.11 takes no folder without a keyword, and
     # earlier ones know no keyword.
     LIBMOUNT_FORCE_MOUNT2=always mount -n -t hostfs none $root/run/results -o "$STATE/results"
+fi
+if [ -d "$STATE/exchange" ]; then
+    # Not through the overlay, which need not see what is new below it.
+    mkdir $root/run/exchange
+    LIBMOUNT_FORCE_MOUNT2=always mount -n -t hostfs none $root/run/exchange -o "$STATE/exchange"
 fi
 mount -n --bind "$MODULES" $root/lib/modules
 hostname "$NAME" 2>/dev/null || true

@@ -1,0 +1,86 @@
+"""The commands ``harness lab start``, ``stop``, ``status`` and ``exec``."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import machine
+from harness.cli.console import holding
+from harness.cli.streams import say
+from harness.hosts.state import state_folder
+from harness.model import LabKernel
+from harness.model.units import format_duration, format_size, parse_duration_s
+from harness.results.store import RESULTS
+from harness.testbeds import lab, standing, testbed
+
+lab_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Use the lab's kernel by hand, or keep one up."
+)
+lab_app.command("exec", context_settings={"ignore_unknown_options": True})(machine.lab_exec)
+
+
+@lab_app.command()
+def start(
+    results: Annotated[
+        Path, typer.Option(help="Folder of the runs that may use it. The lab may write to all of it.")
+    ] = Path(RESULTS),
+    memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    kernel: Annotated[
+        LabKernel, typer.Option(help="debian, or own (made by `harness kernel build`).")
+    ] = LabKernel.DEBIAN,
+    idle: Annotated[str, typer.Option(help="It ends by itself when it was unused for so long.")] = "30m",
+) -> None:
+    """Keep a lab up, in which `harness run` and `harness probe` begin at once.
+
+    A run that needs another kernel, more memory, another results folder, virtual time or several kernels
+    says so and boots its own.
+    """
+    idle_s = parse_duration_s(idle)
+    with holding("harness lab start") as state:
+        testbed.recover(state)
+        if (kept := standing.ask(state)) is not None:
+            say(f"a lab is up already: {_described(kept)}")
+            say("harness lab stop ends it")
+            raise typer.Exit(1)
+        results.mkdir(parents=True, exist_ok=True)
+        lab.require_visible(results.resolve(), "the results folder")
+        kept = standing.start(state, standing.terms(kernel, memory << 20, results), idle_s)
+    say(f"the lab is up: {_described(kept)}")
+    say(f"it ends with harness lab stop, or when it was unused for {format_duration(round(idle_s))}")
+
+
+@lab_app.command()
+def stop() -> None:
+    """End the lab that is kept up."""
+    with holding("harness lab stop") as state:
+        found = standing.stop(state)
+    say("the lab has ended" if found else "no lab is up")
+
+
+@lab_app.command()
+def status() -> None:
+    """Say whether a lab is up, and which runs can use it. The exit status is 1 if none is up."""
+    state = state_folder()
+    kept = standing.ask(state)
+    if kept is None:
+        with contextlib.suppress(OSError):
+            state.rmdir()  # if only looking made it
+        say("no lab is up")
+        raise typer.Exit(1)
+    say(f"a lab is up: {_described(kept)}")
+    if kept.before:
+        say(f"the kernel before it was given up: {kept.before}")
+    left_s = kept.idle_limit_s - kept.idle_s
+    say(f"runs in it so far: {kept.runs}; if unused it ends in {format_duration(max(0, round(left_s)))}")
+
+
+def _described(kept: standing.Answer) -> str:
+    terms = kept.terms
+    return (
+        f"kernel {terms.kernel}, {format_size(terms.storage_bytes)} for storage, processor {terms.core}, "
+        f"results in {terms.results}"
+    )

@@ -1,0 +1,90 @@
+"""Where the harness prints: an answer to standard output, words for people to standard error.
+
+It imports little, because every command waits for it, `harness --help` too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TextIO
+
+from rich.console import Console
+
+from harness.model.errors import HarnessError, Interrupted
+from harness.model.escape import printable
+
+
+class _Watched(io.TextIOWrapper):
+    """Standard error. If nobody reads it any more, the run still goes on."""
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            silence(self)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            silence(self)
+
+
+# Most of what is printed has names that others chose: no markup, and no emoji for `:x:`.
+out = Console(markup=False, highlight=False, emoji=False)
+err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Print a line of the answer to standard output."""
+    out.print(printable(text), soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """Print a line for people to standard error."""
+    err.print(printable(text), soft_wrap=True)
+
+
+def hint(text: str) -> None:
+    """Print what to try, below an error."""
+    tell(f"  hint: {text}")
+
+
+def prepare_streams() -> None:
+    """Make standard output take any text, whatever its encoding, and make standard error never fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
+    sys.stderr = _Watched(
+        io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
+    )
+    # With a name, so that rich knows its encoding.
+    err.file = sys.stderr
+
+
+def silence(stream: TextIO) -> None:
+    """Redirect a stream that takes nothing any more to nowhere. Otherwise what Python still buffers for it
+    would fail again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def tell_error(error: HarnessError) -> None:
+    tell(f"harness: {error.message}")
+    if error.hint:
+        hint(error.hint)
+
+
+def tell_interruption(interruption: Interrupted) -> None:
+    """Say that everything has been taken down, or what has not; and how to go on."""
+    if interruption.left:
+        tell(f"harness: interrupted, and not everything could be taken down: {'; '.join(interruption.left)}")
+        hint("`harness clean` removes them (on machines: with the run's --target and --initiator)")
+    else:
+        tell("harness: interrupted; everything has been taken down")
+    if interruption.hint:
+        hint(interruption.hint)

@@ -1,0 +1,196 @@
+"""What a column costs, and why: the answer that most readers came for, in a sentence for each column.
+
+A column with protection is compared with the same link and transport without it, any other column over a
+network with the local disk. A loss is what a column lacks of the other one's throughput (1 - ratio), where
+the ratio is the table's: the median of the ratios within blocks.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import msgspec
+
+from harness.analysis.stats import Difference
+from harness.explain.text import Explained
+from harness.explain.verdict import Confidence, Limit
+from harness.model import ISCSI, LINK_LOCAL, TRANSPORTS
+from harness.model.escape import printable
+from harness.table.options import Table, TableCell, TableColumn
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """The cells of a column that have blocks of one size (None: of several).
+
+    ``kept`` are their ratios to the baseline, in the table's order. ``is_shown``: at least one of them is
+    shown to differ from 1; without repeats, or beside the local disk, nothing is tested.
+    """
+
+    block_bytes: int | None
+    kept: tuple[float, ...]
+    is_shown: bool
+    cells: tuple[Explained, ...]
+
+    @property
+    def size(self) -> str:
+        """``4K``, as in the names of workloads."""
+        if self.block_bytes is None:
+            return "several sizes"
+        return f"{self.block_bytes // 1024}K" if self.block_bytes % 1024 == 0 else f"{self.block_bytes} bytes"
+
+    @property
+    def words(self) -> str:
+        """``-78 to -80 % at 256K``."""
+        ends = sorted((min(self.kept), max(self.kept)), key=lambda kept: abs(kept - 1))
+        changes = dict.fromkeys(map(_percent, ends))
+        doubt = "" if self.is_shown else " (no difference shown)"
+        return f"{' to '.join(changes)} % at {self.size}{doubt}"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One column's answer. ``losses`` is empty if no figure that counts can be compared.
+
+    ``subject`` says what costs, ``baseline`` beside what.
+    """
+
+    column: TableColumn
+    subject: str
+    baseline: str
+    losses: tuple[Loss, ...]
+    is_disturbed: bool = False
+
+    @property
+    def cost(self) -> str:
+        """What it costs, as a sentence."""
+        if not self.losses:
+            disturbed = "its figures, or those beside it, are disturbed"
+            why = disturbed if self.is_disturbed else "a figure is missing"
+            return f"{self.subject}: no answer, because {why}."
+        losses = ", ".join(loss.words for loss in self.losses)
+        return f"{self.subject}: {losses}, beside {self.baseline}."
+
+    @property
+    def cause(self) -> str:
+        """What limits it, and how sure that is, as a sentence; empty without figures."""
+        if not self.losses:
+            return ""
+        found = [(loss.size, _limits(loss.cells)) for loss in self.losses]
+        if len({words for _, words in found}) == 1:
+            return f"{_capital(found[0][1])}."
+        return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}."
+
+    @property
+    def help(self) -> str:
+        """What would help where the loss is largest, as a sentence; empty if that is not known."""
+        cells = [pair for loss in self.losses for pair in zip(loss.kept, loss.cells, strict=True)]
+        for _, cell in sorted(cells, key=lambda pair: pair[0]):
+            change = cell.verdict.change
+            if change is None or cell.mb_s is None or cell.changed_mb_s is None:
+                continue
+            rates = f"from {cell.mb_s:.4g} to about {cell.changed_mb_s:.4g} MB/s"
+            return f"{_capital(change.what)} would lift {cell.evidence.workload} {rates}."
+        return ""
+
+
+def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
+    """An answer for each measured column over a network that could be compared, in the table's order.
+
+    ``table`` is of MB/s; ``cells`` are those of the same records.
+    """
+    of = {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
+    several = len({column.heading[0] for column in table.columns}) > 1
+    found = []
+    for place, column in enumerate(table.columns):
+        if column.setting is None or column.link == LINK_LOCAL:
+            continue
+        losses: dict[int | None, list[tuple[float, TableCell, Explained]]] = {}
+        disturbed = False
+        for row, line in zip(table.rows, table.cells, strict=True):
+            cell, explained = line[place], of.get((_name(column), row.workload))
+            if cell is None or explained is None:
+                continue
+            kept = cell.ratio_to_no_ipsec if column.protection else cell.ratio_to_local
+            disturbed |= any(beside is not None and beside.is_disturbed for beside in line)
+            if kept is not None and not cell.is_disturbed:
+                losses.setdefault(explained.evidence.block_bytes, []).append((kept, cell, explained))
+        # Without the local disk there is nothing to compare an unprotected column with.
+        if not (losses or column.protection):
+            continue
+        found.append(
+            Answer(
+                column=column,
+                subject=_subject(column, with_setting=several),
+                baseline=_baseline(column),
+                losses=tuple(_loss(size, losses[size]) for size in sorted(losses, key=lambda s: -(s or 0))),
+                is_disturbed=disturbed,
+            )
+        )
+    return found
+
+
+def in_words(found: Sequence[Answer], width: int) -> str:
+    """Each answer's sentences, for people, in lines of ``width`` characters at most."""
+    told = [" ".join(filter(None, (answer.cost, answer.cause, answer.help))) for answer in found]
+    return "\n".join(
+        textwrap.fill(printable(words), width, subsequent_indent="  ", break_on_hyphens=False)
+        for words in told
+    )
+
+
+def _name(column: TableColumn) -> str:
+    """As ``Evidence.column`` has it."""
+    shown = column.column.shown(is_unencrypted=column.is_unencrypted)
+    return f"{column.heading[0]} {shown}".strip()
+
+
+def _loss(size: int | None, found: Sequence[tuple[float, TableCell, Explained]]) -> Loss:
+    tested = {cell.difference_from_no_ipsec for _, cell, _ in found}
+    return Loss(
+        block_bytes=size,
+        kept=tuple(kept for kept, _, _ in found),
+        is_shown=bool(tested & {Difference.SHOWN, None}),
+        cells=tuple(cell for _, _, cell in found),
+    )
+
+
+def _subject(column: TableColumn, *, with_setting: bool) -> str:
+    """``IPsec aes128gcm16 over Gigabit Ethernet``."""
+    origin, title, remarks, protection = column.heading
+    transport = TRANSPORTS.get(column.transport or ISCSI, "")
+    what = protection if column.protection else transport
+    told = [remark for remark in remarks.split(", ") if remark and remark != "emulated"]
+    if not column.protection and transport in told:
+        told.remove(transport)
+    brackets = f" ({', '.join(told)})" if told else ""
+    return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}"
+
+
+def _baseline(column: TableColumn) -> str:
+    return "the same link without it" if column.protection else "the local disk"
+
+
+def _limits(cells: Sequence[Explained]) -> str:
+    """What limits these cells, the most frequent first: ``limited by crypto work (confidence high)``."""
+    known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
+    if not known:
+        either = {limit for cell in cells for limit in cell.verdict.either}
+        if not either:
+            return "no verdict on what limits it"
+        names = " or ".join(limit.words(cells[0].evidence.of_column) for limit in sorted(either))
+        return f"limited by {names}, which of them is not clear"
+    limits = [cell.verdict.limited_by for cell in known]
+    ranked = sorted(dict.fromkeys(limits), key=limits.count, reverse=True)
+    names = " or ".join(limit.words(cells[0].evidence.of_column) for limit in ranked)
+    least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
+    part = "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads"
+    return f"limited by {names}{part} (confidence {least})"
+
+
+def _percent(kept: float) -> str:
+    change = round(100 * (kept - 1))
+    return f"{change:+d}" if change else "0"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,104 @@
+"""A lab that stays up between commands: runs in it, what spoils it, and what is left once it has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.hosts.state import state_folder
+from harness.model import Status
+from harness.testbeds import standing
+from tests.lab.cli import Measured, alive, descendants, harness, harness_once, measure, running, wait_for
+from tests.lab.test_interruption import scratch_folders
+
+pytestmark = pytest.mark.lab
+
+SHORT = ("--link=wired", "--ipsec=off", "--size=32M", "--workload=rand-read-4k")
+GONE_WITHIN_S = 5.0
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Iterator[Path]:
+    """The results folder of a lab that is up; it is ended afterwards."""
+    folder = tmp_path / "results"
+    before = scratch_folders()
+    started = harness("lab", "start", "--results", str(folder), "--memory", "64")
+    assert started.status == 0, started
+    yield folder
+    harness("lab", "stop")
+    assert scratch_folders() <= before
+
+
+def up() -> standing.Answer:
+    """What is kept up."""
+    found = standing.ask(state_folder())
+    assert found is not None
+    return found
+
+
+def run_in(results: Path, name: str, *words: str) -> Measured:
+    """A short run; its folder is moved out, so that each is the only one there."""
+    measured = measure(results, *SHORT, *words)
+    measured.folder.rename(results.parent / name)
+    return Measured(done=measured.done, folder=results.parent / name)
+
+
+def facts(run: Measured) -> Any:
+    """What the run's environment has about a lab that was up before."""
+    return run.environment["machine"].get("standing_lab")
+
+
+def test_two_runs_share_a_lab_and_nothing_is_left(results: Path) -> None:
+    kept = up()
+    processes = {kept.pid: descendants(os.getpid()).get(kept.pid, "")} | descendants(kept.pid)
+    assert len(processes) > 2
+    runs = [run_in(results, "first"), run_in(results, "second")]
+    for number, run in enumerate(runs):
+        assert run.done.status == 0, run.done
+        (record,) = run.records.values()
+        assert record.status is Status.OK
+        assert record.beside is not None
+        assert record.beside.others  # the machine was watched
+        assert facts(run)["runs_before"] == number
+    assert 0 < facts(runs[0])["up_s"] < facts(runs[1])["up_s"]
+    assert (up().runs, up().before) == (2, "")
+
+    other = run_in(results, "third", "--size=128M")
+    assert other.done.status == 0, other.done
+    assert facts(other) is None
+    assert "the memory is for 64 MiB of storage, not for 128 MiB" in " ".join(other.done.err.split())
+
+    assert "the lab has ended" in harness_once("lab", "stop").out
+    assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S)
+    assert harness_once("lab", "status").status == 1
+
+
+def test_a_killed_run_costs_the_lab_its_kernel(results: Path) -> None:
+    with running(results, *SHORT, "--runtime=20s") as process:
+        process.send_signal(signal.SIGKILL)
+    assert wait_for(lambda: "was given up" in up().before, deadline_s=60)
+    for folder in results.iterdir():
+        folder.rename(results.parent / "killed")
+    run = run_in(results, "next")
+    assert run.done.status == 0, run.done
+    assert facts(run)["runs_before"] == 0
+
+
+def test_a_killed_keeper_takes_its_kernel_along(results: Path) -> None:
+    processes = descendants(up().pid)
+    folders = scratch_folders()
+    os.kill(up().pid, signal.SIGKILL)
+    assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S)
+    cleaned = harness_once("clean")
+    assert cleaned.status == 0, cleaned
+    assert len(folders - scratch_folders()) == 2
+    assert not results.exists() or not list(results.iterdir())
+    again = harness_once("lab", "start", "--results", str(results), "--idle", "1s", "--memory", "64")
+    assert again.status == 0, again
+    state = state_folder()
+    assert wait_for(lambda: not standing.is_up(state), deadline_s=GONE_WITHIN_S)

@@ -1,0 +1,72 @@
+"""What a column costs and why, in sentences: what is compared, what is left out, what is said of doubt."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harness.explain import explain
+from harness.explain.answer import Answer, Loss, answers, in_words
+from harness.model import Record, Status
+from harness.table import build
+from tests.unit.test_disturbed_results import spoilt
+from tests.unit.test_explain import columns, plan_of_them
+
+WIDTH = 80
+
+
+def told(records: list[Record]) -> list[Answer]:
+    plans = {"r1": plan_of_them()}
+    return answers(build(records, plans=plans), explain(records, plans))
+
+
+def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
+    found = told(columns())
+    assert [(answer.subject, answer.baseline) for answer in found] == [
+        ("iSCSI over wired", "the local disk"),
+        ("IPsec null-sha256 over wired", "the same link without it"),
+        ("IPsec aes128gcm16 over wired", "the same link without it"),
+    ]
+    kept = [loss.kept for answer in found for loss in answer.losses]
+    assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
+
+
+def test_cost_cause_and_remedy_are_a_sentence_each() -> None:
+    gcm = told(columns())[-1]
+    assert gcm.cost == "IPsec aes128gcm16 over wired: -92 % at 256K, beside the same link without it."
+    assert gcm.cause == "Limited by crypto work (confidence medium)."
+    assert gcm.help.startswith("A cipher that takes half the time would lift seq-read-256k from 8.721 to ")
+    lines = in_words([gcm], WIDTH).splitlines()
+    assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
+
+
+def test_disturbed_or_missing_figures_are_no_answer() -> None:
+    disturbed = [spoilt(r) if r.column.ipsec == "off" and r.link == "wired" else r for r in columns()]
+    *_, gcm = told(disturbed)
+    assert gcm.cost.endswith("no answer, because its figures, or those beside it, are disturbed.")
+    assert not gcm.cause and not gcm.help
+    failed = [
+        msgspec.structs.replace(r, status=Status.FAILED, reason="x") if r.column.ipsec == "aes128gcm16" else r
+        for r in columns()
+    ]
+    assert told(failed)[-1].cost.endswith("no answer, because a figure is missing.")
+
+
+def test_without_the_local_disk_an_unprotected_column_has_nothing_beside_it() -> None:
+    found = told([record for record in columns() if record.link == "wired"])
+    assert [answer.column.protection for answer in found] == [("null-sha256",), ("aes128gcm16",)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_shown", "words"),
+    [
+        ((0.22, 0.2), True, "-78 to -80 % at 256K"),
+        ((0.75, 0.7504), True, "-25 % at 256K"),
+        ((1.1, 1.01), True, "+1 to +10 % at 256K"),
+        ((0.999,), False, "0 % at 256K (no difference shown)"),
+    ],
+)
+def test_losses_have_a_sign_and_no_false_precision(
+    kept: tuple[float, ...], is_shown: bool, words: str
+) -> None:
+    assert Loss(block_bytes=1 << 18, kept=kept, is_shown=is_shown, cells=()).words == words

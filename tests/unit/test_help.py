@@ -1,0 +1,66 @@
+"""The help of commands: whole, in groups, within a terminal's width."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+
+from harness.cli import EXAMPLES
+from harness.cli.help import lines
+from harness.cli.run import run
+from harness.model import Security
+from tests.unit.command import harness
+
+COMMANDS = sorted({*EXAMPLES, "clean"})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_is_cut_and_no_line_is_too_long(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
+    told = harness(name, "--help", cwd=tmp_path).stdout
+    assert told.startswith(f"Usage: harness {name}") and not re.search(r"[│╭]|\[/|\[dim\]", told, re.M)
+    assert max(map(len, told.splitlines())) <= 80
+    assert all(line in told for line in EXAMPLES.get(name, "").splitlines())
+
+
+def test_a_run_has_all_options_on_a_screen_or_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
+    told = harness("run", "--help", cwd=tmp_path).stdout
+    assert len(told.splitlines()) < 80
+    groups = re.findall(r"^([A-Z][^:\n]*?)(?: \(.*\))?:$", told, re.M)
+    assert groups[0] == "What is measured" and "Options" not in groups and len(groups) == len(set(groups))
+    for flag in ("--link LINK…", "--plan", "--probes/--no-probes", "--auth psk|cert", "--runtime TIME"):
+        assert f"\n  {flag}" in told
+
+
+def test_it_is_made_of_the_declarations() -> None:
+    def command(
+        *,
+        paths: Annotated[list[Path], typer.Argument(help="Runs.")],
+        security: Annotated[Security, typer.Option(help="Of [dim]WiFi[/].")] = Security.OPEN,
+        out: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to.")] = None,
+    ) -> None:
+        """Say it."""
+
+    assert list(lines(command, "x y", 80)) == [
+        "Usage: x y [OPTIONS] PATH…",
+        "",
+        "Say it.",
+        "",
+        "  PATH…                 Runs.",
+        "",
+        "Options:",
+        "  --security wpa2|wpa3|open",
+        "                        Of WiFi. [open]",
+        "  -o, --output FILE     Where to.",
+    ]
+
+
+def test_narrow_terminals_are_narrow() -> None:
+    assert max(map(len, lines(run, "harness run", 60))) <= 60

@@ -1,0 +1,317 @@
+"""A lab that is kept up: who may use it, what spoils it, and what is left of it. Its kernel is a stand-in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.hosts import runner, signals
+from harness.hosts.journal import Journal
+from harness.hosts.undo import Entry, Step
+from harness.model import LabKernel
+from harness.model.errors import TestbedError
+from harness.runs import inside, waiting
+from harness.testbeds import keeper, lab, standing
+from harness.testbeds.exchange import Exchange, Order, Report
+from harness.testbeds.standing import Terms
+
+TERMS = Terms(
+    kernel=LabKernel.DEBIAN,
+    program="/usr/bin/linux.uml",
+    storage_bytes=256 << 20,
+    results="/results",
+    core=1,
+    python="/venv",
+    code="abc",
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"storage_bytes": 1 << 20}, None),
+        ({"storage_bytes": 1 << 30}, "the memory is for 256 MiB of storage, not for 1 GiB"),
+        ({"program": "/own/linux"}, "the kernel is /usr/bin/linux.uml, not /own/linux"),
+        ({"core": 0}, "the processor is 1, not 0"),
+        ({"results": "/else"}, "the results folder is /results, not /else"),
+        ({"python": "/usr"}, "the Python is /venv, not /usr"),
+        ({"code": "def"}, "the harness, its data or the machine's packages are no longer the same"),
+    ],
+)
+def test_a_run_that_needs_another_lab_is_told_why(changes: dict[str, Any], reason: str | None) -> None:
+    assert standing.why_not(TERMS, msgspec.structs.replace(TERMS, **changes)) == reason
+
+
+def test_a_changed_file_of_the_harness_changes_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "harness" / "testbeds" / "standing.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("1")
+    monkeypatch.setattr(standing, "__file__", str(module))
+    before = standing.code()
+    assert standing.code() == before
+    os.utime(module, ns=(1, 1))
+    assert standing.code() != before
+
+
+def test_a_message_is_taken_once_and_whole(tmp_path: Path) -> None:
+    exchange = Exchange(tmp_path)
+    assert exchange.take(Order) is None
+    exchange.put(Order(3, "a-run"))
+    assert exchange.take(Report) is None
+    assert exchange.take(Order) == Order(3, "a-run")
+    assert exchange.take(Order) is None
+
+
+@dataclass
+class Machine:
+    """Boots stand-ins for kernels: `work` says what each makes of an order."""
+
+    folder: Path
+    work: Callable[[Order], Report | None] = lambda order: Report(order.number)
+    boots: int = 0
+    ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    running: subprocess.Popen[bytes] | None = None
+
+    @contextlib.contextmanager
+    def boot(self, command: list[str], **settings: Any) -> Iterator[lab.Lab]:
+        assert command[1:] == ["-m", "harness.runs.waiting", lab.EXCHANGE]
+        self.boots += 1
+        folder = self.folder / f"exchange{self.boots}"
+        folder.mkdir()
+        settings["console"].write_bytes(b"Kernel panic - not syncing: a stand-in\n")
+        exchange, end = Exchange(folder), threading.Event()
+
+        def wait() -> None:
+            exchange.put(Report(0))
+            while not end.wait(0.005):
+                if (order := exchange.take(Order)) and (report := self.work(order)):
+                    exchange.put(report)
+
+        inside = threading.Thread(target=wait)
+        with subprocess.Popen(["sleep", "60"]) as self.running:
+            inside.start()
+            try:
+                yield lab.Lab(process=self.running, console=settings["console"], exchange=folder)
+            finally:
+                end.set()
+                inside.join()
+                self.running.kill()
+                self.ended.append(self.running)
+
+
+@dataclass
+class Kept:
+    """A keeper at work in a thread of this process."""
+
+    state: Path
+    machine: Machine
+    thread: threading.Thread
+    results: Path
+
+    def run(self, name: str = "a-run") -> int:
+        folder = self.results / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with standing.run(self.state, folder) as run:
+            return run.wait(5)
+
+    def asked(self) -> standing.Answer:
+        found = standing.ask(self.state)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Kept]]:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    machine = Machine(tmp_path)
+    monkeypatch.setattr(lab, "boot", machine.boot)
+    monkeypatch.setattr(standing, "kernel_of", lambda _name: None)
+    monkeypatch.setattr(signals, "ignore", lambda: None)
+    monkeypatch.setattr(keeper, "lasting_folder", lambda: tmp_path / "lasting")
+    monkeypatch.setattr(keeper, "LOOK_S", 0.02)
+    threads = []
+
+    def start(idle_s: float = 60.0) -> Kept:
+        terms = msgspec.structs.replace(TERMS, results=str(tmp_path / "results"))
+        thread = threading.Thread(target=keeper.Keeper(state, terms, idle_s).keep)
+        thread.start()
+        threads.append(thread)
+        _await((state / standing.SOCKET).exists)
+        return Kept(state, machine, thread, tmp_path / "results")
+
+    yield start
+    standing.stop(state)
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kept]) -> None:
+    kept = keep()
+    assert [kept.run("one"), kept.run("two")] == [0, 0]
+    found = kept.asked()
+    assert (found.runs, found.before, found.pid, kept.machine.boots) == (2, "", os.getpid(), 1)
+    assert found.terms.results == str(kept.results)
+    assert standing.stop(kept.state)
+    kept.thread.join(5)
+    assert not kept.state.exists()
+    assert [process.poll() for process in kept.machine.ended] == [-9]
+    assert not standing.stop(kept.state)
+    assert standing.ask(kept.state) is None
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "reason"),
+    [
+        (Report(1, 2), 2, "the run a-run failed"),
+        (Report(1, 0, ("/sys/block/sda",)), 0, "the run a-run left /sys/block/sda"),
+    ],
+)
+def test_after_a_run_that_spoilt_it_another_kernel_boots(
+    keep: Callable[..., Kept], report: Report, status: int, reason: str
+) -> None:
+    kept = keep()
+    kept.machine.work = lambda _order: report
+    assert kept.run() == status
+    kept.machine.work = lambda order: Report(order.number)
+    assert kept.run("the-next") == 0
+    found = kept.asked()
+    assert (found.runs, found.before, kept.machine.boots) == (1, reason, 2)
+
+
+def test_a_run_that_is_given_up_ends_its_kernel(keep: Callable[..., Kept]) -> None:
+    kept = keep()
+    kept.machine.work = lambda _order: None
+    (kept.results / "a-run").mkdir(parents=True)
+    with standing.run(kept.state, kept.results / "a-run") as run:
+        assert run.poll() is None
+        assert kept.asked().runs == 1  # it answers during a run
+    _await(lambda: kept.machine.boots == 2)
+    assert kept.machine.ended[0].poll() == -9
+    assert kept.asked().before == "the run a-run was given up"
+
+
+def test_the_last_words_of_a_kernel_that_ended_are_the_runs(keep: Callable[..., Kept]) -> None:
+    kept = keep()
+
+    def panic(_order: Order) -> None:
+        assert kept.machine.running is not None
+        kept.machine.running.kill()
+
+    kept.machine.work = panic
+    assert kept.run() == 1
+    assert "Kernel panic" in (kept.results / "a-run" / "console.log").read_text()
+    assert kept.asked().before == "it ended in the run a-run"
+
+
+def test_a_second_run_beside_the_first_is_refused(keep: Callable[..., Kept]) -> None:
+    kept = keep()
+    kept.machine.work = lambda _order: None
+    folder = kept.results / "a-run"
+    folder.mkdir(parents=True)
+    with standing.run(kept.state, folder):
+        with pytest.raises(TestbedError, match="has ended"), standing.run(kept.state, folder):
+            pass
+        assert kept.asked().runs == 1
+
+
+def test_it_ends_by_itself_when_nobody_uses_it(keep: Callable[..., Kept]) -> None:
+    kept = keep(idle_s=0.3)
+    assert kept.run() == 0
+    kept.thread.join(5)
+    assert not kept.thread.is_alive()
+    assert not kept.state.exists()
+
+
+def test_what_a_killed_keeper_left_is_removed_by_its_journal(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    left = tmp_path / "harness-lab-1"
+    left.mkdir()
+    journal = Journal(state / standing.JOURNAL)
+    journal.open(Entry(what=f"ScratchFolder {left}", steps=(Step(("rmdir", str(left))),), netns=None))
+    for name in standing.FILES:
+        (state / name).touch()
+    assert standing.ask(state) is None
+    removed, failed = standing.tidy(state)
+    assert (removed, failed) == ([f"ScratchFolder {left}"], [])
+    assert not left.exists()
+    assert not list(state.iterdir())
+    assert standing.tidy(state) == ([], [])
+
+
+def test_a_keeper_that_cannot_boot_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    script = "import sys; sys.exit('expected user namespaces, found none')"
+    started = runner.left_running
+    monkeypatch.setattr(
+        runner, "left_running", lambda _argv, log: started([sys.executable, "-c", script], log)
+    )
+    with pytest.raises(TestbedError, match="but expected user namespaces, found none"):
+        standing.start(state, TERMS)
+    assert not list(state.iterdir())
+
+
+def test_the_program_in_the_lab_sees_what_a_run_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = tmp_path / "block"
+    devices.mkdir()
+    monkeypatch.setattr(waiting, "LISTS", (str(devices), str(tmp_path / "absent")))
+    before = waiting.things()
+    (devices / "sdb").touch()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        _await(lambda: f"process {process.pid}: sleep 60 " in waiting.things())
+        left = waiting.things() - before
+        process.kill()
+    assert {f"{devices}/sdb", f"process {process.pid}: sleep 60 "} <= left
+
+
+@pytest.mark.parametrize(("status", "ends"), [(0, 0), (3, 3), (None, 1)])
+def test_a_run_in_the_lab_has_a_process_and_a_console_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, ends: int
+) -> None:
+    folder = tmp_path / "a-run"
+    folder.mkdir()
+
+    def run(name: str, journal: str) -> int:
+        sys.stdout.write(f"{name} {journal} {os.getpid()}\n")
+        if status is None:
+            raise ValueError("unforeseen")
+        return status
+
+    monkeypatch.setattr(waiting, "RESULTS", tmp_path)
+    monkeypatch.setattr(waiting, "CLONE_NEWNS", 0)  # it needs no rights here
+    monkeypatch.setattr(inside, "run", run)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        monkeypatch.setattr(sys, name, os.fdopen(number, "w", closefd=False))
+    assert waiting.carry_out(Order(1, "a-run")) == ends
+    said = (folder / "console.log").read_text()
+    assert said.startswith(f"{folder} {waiting.JOURNAL} ")
+    assert said.split()[2] != str(os.getpid())
+    assert ("unforeseen" in said) == (status is None)

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.plan import make_plan
 from harness.runs.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
-from harness.testbeds import testbed
+from harness.testbeds import standing, testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import Kernel, kernel
 from tests.unit.fakes import World
@@ -80,6 +81,19 @@ def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.Monke
     assert make_plan(Request(links=("wired",))).ciphers is None, "Debian's kernel has no others"
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes",))
     assert make_plan(own).ciphers is Ciphers.PORTABLE
+
+
+@pytest.mark.usefixtures("built")
+def test_portable_ciphers_are_not_those_of_a_standing_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "lacking_instructions", tuple)
+    own = make_plan(Request(links=("wired",), lab_kernel=KernelChoice.OWN))
+    portable = msgspec.structs.replace(own, ciphers=Ciphers.PORTABLE)
+    up = standing.terms(LabKernel.OWN, own.backing.size_bytes, tmp_path)
+    monkeypatch.setattr(standing, "ask", lambda _: SimpleNamespace(terms=up))
+    found = [testbed._standing_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
+    assert found == [(True, ""), (False, "ciphers are the processor's")]
 
 
 @pytest.mark.usefixtures("built")

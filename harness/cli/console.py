@@ -15,7 +15,7 @@ from harness.cli.progress import Outcome, follow
 from harness.cli.streams import err, say, tell
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import LabKernel, Machines, Plan
+from harness.model import Ciphers, LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration, format_size
@@ -23,6 +23,7 @@ from harness.parse.files import Room
 from harness.results.store import RunFolder
 from harness.runs import plan
 from harness.testbeds import testbed
+from harness.testbeds.lab import kernel
 
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
 
@@ -92,8 +93,17 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
         + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
         + (f" {made.other_kernel.release}" if made.other_kernel is not None else "")
         + (" in virtual time" if made.virtual_time else "")
+        + (f" with {portable}" if (portable := _portable(made)) else "")
         + f": {what}, results in {folder.path}"
     )
+
+
+def _portable(made: Plan) -> str:
+    """That the lab encrypts by portable code, and why if nobody asked for it; empty if it does not."""
+    if made.ciphers is not Ciphers.PORTABLE:
+        return ""
+    lacking = kernel.lacking_instructions()
+    return "portable ciphers" + (f" (this processor lacks {', '.join(lacking)})" if lacking else "")
 
 
 def machines_of(machines: Machines) -> str:
@@ -108,6 +118,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     kernel_name = "" if made.lab_kernel is None else f" with {KERNEL_WORDS[made.lab_kernel]}"
     kernel_name += f" {made.other_kernel.release}" if made.other_kernel is not None else ""
     clock = ", virtual time" if made.virtual_time else ""
+    clock += f", {portable}" if (portable := _portable(made)) else ""
     to(
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",

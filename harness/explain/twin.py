@@ -86,6 +86,7 @@ def plan_of(plan: Plan, evidence: Sequence[Evidence]) -> Plan | None:
         shared_lun=False,
         lab_kernel=LabKernel.OWN,
         other_kernel=None,
+        ciphers=None,
         virtual_time=True,
         disk=plan.disk or disk_like(evidence),
         runtime_s=RUNTIME_S,

@@ -86,6 +86,13 @@ class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
     release: str
 
 
+class Ciphers(enum.StrEnum):
+    """The lab's own kernel encrypts with the processor's instructions, or by portable code in C."""
+
+    MACHINE = "machine"
+    PORTABLE = "portable"
+
+
 class Clock(enum.StrEnum):
     """``virtual``: time passes only while everything waits, so processor work takes no time."""
 
@@ -410,10 +417,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
     ``lab_kernel`` is None outside the lab. ``other_kernel`` is the one of the lab's own that was named, None
-    for the default one. ``disk`` is the modelled disk that replaces ``backing``, which
-    then only has the size. ``wifi_security`` protects links with simulated radios. ``iscsi`` are parameters
-    that both ends of an iSCSI session must agree on (``harness.storage.iscsi``). ``hops`` are the addresses,
-    as in ``machines``, of machines between the ends whose counters the run reads.
+    for the default one. ``ciphers`` is also None on Debian's kernel, which has none but portable ones.
+    ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``wifi_security``
+    protects links with simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must
+    agree on (``harness.storage.iscsi``). ``hops`` are the addresses, as in ``machines``, of machines between
+    the ends whose counters the run reads.
     """
 
     run_id: str
@@ -434,6 +442,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     shared_lun: bool = False
     lab_kernel: LabKernel | None = None
     other_kernel: OtherKernel | None = None
+    ciphers: Ciphers | None = None
     virtual_time: bool = False
     disk: DiskProfile | None = None
     wifi_security: Security = Security.WPA2
@@ -609,9 +618,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell. ``order`` is the cell's
-    place in the random sequence of its run, from 0. ``disk`` is the modelled disk below the target, "" if
-    there is none. In virtual time all times are virtual. ``beside`` is what was measured beside the cell,
-    None if nothing was.
+    place in the random sequence of its run, from 0. ``ciphers`` is None but on the lab's own kernel, and in
+    records of older versions, when that kernel had portable ones. ``disk`` is the modelled disk below the
+    target, "" if there is none. In virtual time all times are virtual. ``beside`` is what was measured beside
+    the cell, None if nothing was.
     """
 
     run_id: str
@@ -646,6 +656,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
     other_kernel: str = ""
+    ciphers: Ciphers | None = None
     disk: str = ""
     beside: Beside | None = None
     source: str = "harness"

@@ -22,7 +22,7 @@ from harness.hosts.journal import Journal
 from harness.model import ENDS, MACSEC, End, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
-from harness.protection import mka, overlay
+from harness.protection import ipsec, mka, overlay
 from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
@@ -47,6 +47,9 @@ ETHERTYPE_BYTES = 2
 CIPHERS = {"gcm-aes-128": (16, 0x0080020001000001), "gcm-aes-256": (32, 0x0080C20001000002)}
 """By ip-macsec(8)'s name: bytes of a key, and the number that Linux tells: that of 802.1AE, table 14-1, but
 for AES-128, where Linux kept an older one (MACSEC_DEFAULT_CIPHER_ID in linux/if_macsec.h)."""
+
+KERNEL_ALGORITHM = "gcm(aes)"
+"""/proc/crypto's name of both (macsec_alloc_tfm() in drivers/net/macsec.c)."""
 
 KEY_ID = "01"
 PORT = 1
@@ -217,6 +220,7 @@ class Macsec:
             self._keyed(ground, within),
             overlay.watchers(below, within, MACSEC, ground.raw) as watchers,
         ):
+            (crypto,) = below.initiator.read_files(["/proc/crypto"])
             yield OverlayLayer(
                 title=TITLE,
                 below=below,
@@ -229,6 +233,7 @@ class Macsec:
                 agreed={
                     **agreed(watchers.carried(), self.cipher, mtu_bytes),
                     "keys": "MKA" if self.negotiates else "static",
+                    "drivers": ", ".join(ipsec.drivers(crypto, (KERNEL_ALGORITHM,))),
                 },
             )
 

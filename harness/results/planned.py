@@ -195,6 +195,8 @@ def _check_testbed(plan: Plan, source: str) -> None:
             raise _refuse(source, "", field, f"expected the testbed lab, found {plan.testbed}")
     if (plan.virtual_time or plan.disk or plan.other_kernel) and plan.lab_kernel is not LabKernel.OWN:
         raise _refuse(source, "", "lab_kernel", "expected the lab's own, found another")
+    if plan.ciphers is not None and plan.lab_kernel is not LabKernel.OWN:
+        raise _refuse(source, "", "ciphers", "expected the lab's own kernel, found another")
     machines = plan.machines
     if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):
         raise _refuse(source, "", "machines", f"expected with real machines only, found {plan.testbed}")

@@ -21,6 +21,7 @@ from harness.model import (
     WIREGUARD,
     Backing,
     BackingKind,
+    Ciphers,
     Column,
     DiskProfile,
     LabKernel,
@@ -135,6 +136,7 @@ def make_plan(request: Request) -> Plan:
         shared_lun=request.shared_lun,
         lab_kernel=lab_kernel,
         other_kernel=other_kernel,
+        ciphers=_ciphers(request, lab_kernel),
         virtual_time=request.virtual_time,
         disk=disk,
         wifi_security=request.wifi_security,
@@ -297,6 +299,7 @@ def _lab_kernel(
     needing = [named] if is_named else []
     needing += ["--virtual-time"] if request.virtual_time else []
     needing += ["--disk"] if disk is not None and not request.virtual_time else []
+    needing += ["--cipher-driver portable"] if request.cipher_driver is Ciphers.PORTABLE else []
     if kind is not TestbedKind.LAB:
         if needing or request.lab_kernel != KernelChoice.AUTO:
             what = needing[0] if needing else "--lab-kernel"
@@ -304,7 +307,8 @@ def _lab_kernel(
         return None
     apart = request.kernels is Kernels.APART
     has_radio = any(link.radio is not None for link in links.values())
-    together = [word for word in needing if has_radio or word != named]
+    possible_apart = (named, "--cipher-driver portable")
+    together = [word for word in needing if has_radio or word not in possible_apart]
     if apart and together:
         raise UsageError(
             f"{together[0]} needs one kernel for all, found --kernels apart",
@@ -337,6 +341,13 @@ def _other_kernel(request: Request) -> OtherKernel | None:
         return None
     built = kernel.named(request.lab_kernel).built
     return OtherKernel(key=built.key, release=built.release)
+
+
+def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
+    """What the lab's own kernel encrypts with: portable code, too, if the processor lacks an instruction."""
+    if lab_kernel is not LabKernel.OWN:
+        return None
+    return Ciphers.PORTABLE if kernel.lacking_instructions() else request.cipher_driver
 
 
 MOST_WIFI_COLUMNS = 30

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from harness.model import IkeAuth, IpsecMode, Security
+from harness.model import Ciphers, IkeAuth, IpsecMode, Security
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
 from harness.testbeds import testbed
@@ -242,11 +242,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lab_kernel: Annotated[
         str,
         Option(
-            help="own: made by harness kernel build; auto takes it for radios. Or the key of another.",
+            help="own: of harness kernel build; auto: for radios; or another's key.",
             metavar="KERNEL",
             panel=LAB,
         ),
     ] = KernelChoice.AUTO.value
+    cipher_driver: Annotated[
+        Ciphers,
+        Option(metavar="KIND", help="machine, portable (no AES-NI); own kernel.", panel=LAB),
+    ] = Ciphers.MACHINE
     wifi_security: Annotated[
         Security, Option(help="Of WiFi with radios, on the own kernel.", panel=SETTINGS)
     ] = Security.WPA2

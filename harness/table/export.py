@@ -77,6 +77,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     rekeys: int | None = None
     tcp_retransmits: int | None = None
     schema: int
+    ciphers: str | None = None
     disturbed: float | None = None
     others_waited: float | None = None
     others_stolen: float | None = None
@@ -199,6 +200,7 @@ def _row(
         rekeys=proof.rekeys if proof else None,
         tcp_retransmits=proof.tcp_retransmits if proof else None,
         schema=record.schema,
+        ciphers=str(record.ciphers) if record.ciphers is not None else None,
         disturbed=disturbance.share(record),
         others_waited=others.waited if others else None,
         others_stolen=others.stolen if others else None,

@@ -14,6 +14,7 @@ from harness.model import (
     PROTECTION_OFF,
     TRANSPORTS,
     UNENCRYPTED,
+    Ciphers,
     Column,
     Io,
     IpsecMode,
@@ -150,7 +151,11 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
     for record in records:
         is_ipsec = record.column.ipsec != PROTECTION_OFF
         mode = record.ipsec_mode or IpsecMode.TRANSPORT.value if is_ipsec else None
-        kernel = (record.lab_kernel is LabKernel.OWN, record.other_kernel)
+        kernel = (
+            record.lab_kernel is LabKernel.OWN,
+            record.other_kernel,
+            record.ciphers is Ciphers.PORTABLE,
+        )
         where = (record.source, record.testbed, record.clock, *kernel, record.disk)
         column = (record.link, record.protection, record.transport, mode, record.initiators)
         facts = (*where, *column)

@@ -51,6 +51,7 @@ def setting_name(setting: Setting) -> str:
     words += [f"own kernel {release}".strip()] if is_told else []
     words += [f"{setting.clock} time"] if setting.clock != Clock.REAL else []
     words += [setting.disk] if setting.disk else []
+    words += [f"{setting.ciphers} ciphers"] if setting.ciphers else []
     return ", ".join(words)
 
 
@@ -171,7 +172,10 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
 def _origins(context: Context) -> Iterable[str]:
     by_setting: dict[Setting, list[str]] = {}
     found = {
-        (r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN, r.other_kernel, r.disk, r.run_id): r
+        (
+            *(r.source, r.testbed, r.clock, r.lab_kernel is LabKernel.OWN),
+            *(r.other_kernel, r.ciphers, r.disk, r.run_id),
+        ): r
         for r in reversed(context.records)
     }
     for record in reversed(found.values()):
@@ -192,7 +196,9 @@ def _origins(context: Context) -> Iterable[str]:
             "Virtual time: processor work takes no time, only links and disks do. These figures are the "
             "costs of the protocols, not measurements of a machine."
         )
-    if len(by_setting) > 1:
+    if any(setting.ciphers for setting in by_setting):
+        yield "Portable ciphers: the kernel encrypts without the processor's instructions for it."
+    if len({msgspec.structs.replace(setting, ciphers="") for setting in by_setting}) > 1:
         yield "Different testbeds have separate columns: do not compare their figures."
     kernels = _kernels(context.environments)
     if kernels:

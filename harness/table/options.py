@@ -8,7 +8,7 @@ import enum
 import msgspec
 
 from harness.analysis.stats import Difference
-from harness.model import Clock, Column, LabKernel, Record, Status
+from harness.model import Ciphers, Clock, Column, LabKernel, Record, Status
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.parse.references import Reference
@@ -114,7 +114,8 @@ class Setting(msgspec.Struct, frozen=True, order=True):
     """Where figures come from. Figures of two settings never share a column.
 
     ``kernel`` is "own" for the lab's own, with the release of one that was named, else empty. ``disk`` is the
-    name of a modelled disk, or empty.
+    name of a modelled disk, or empty. ``ciphers`` is "portable" if the processor's instructions were not
+    used, else empty.
     """
 
     source: str
@@ -122,6 +123,7 @@ class Setting(msgspec.Struct, frozen=True, order=True):
     clock: str
     kernel: str = ""
     disk: str = ""
+    ciphers: str = ""
 
     @classmethod
     def of(cls, record: Record) -> Setting:
@@ -133,6 +135,7 @@ class Setting(msgspec.Struct, frozen=True, order=True):
             if record.lab_kernel is LabKernel.OWN
             else "",
             disk=record.disk,
+            ciphers=str(Ciphers.PORTABLE) if record.ciphers is Ciphers.PORTABLE else "",
         )
 
     @property

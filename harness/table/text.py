@@ -361,6 +361,7 @@ def _json(table: Table) -> str:
                     "clock": column.setting.clock,
                     "kernel": column.setting.kernel,
                     "disk": column.setting.disk,
+                    "ciphers": column.setting.ciphers,
                     "source": column.setting.source,
                     "runs": list(cell.runs),
                     "reasons": list(cell.reasons),

@@ -22,7 +22,7 @@ from typing import Protocol
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
-from harness.model import LabKernel, Plan, TestbedKind
+from harness.model import Ciphers, LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
 from harness.observe import environment, neighbours
@@ -210,6 +210,8 @@ def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
         return False, "time is real"
     if plan.kernels_apart:
         return False, "there is only one kernel"
+    if plan.ciphers is Ciphers.PORTABLE:
+        return False, "ciphers are the processor's"
     needs = standing.terms(plan.lab_kernel or LabKernel.DEBIAN, _storage_bytes(plan), folder.parent)
     reason = standing.why_not(kept.terms, needs)
     return reason is None, reason or ""
@@ -238,6 +240,8 @@ def _in_lab(
     chosen = None
     if plan.lab_kernel is LabKernel.OWN:
         chosen = kernel.own_kernel(plan.other_kernel.key if plan.other_kernel is not None else "")
+        if plan.ciphers is Ciphers.PORTABLE:
+            chosen = dataclasses.replace(chosen, options=(*chosen.options, kernel.PORTABLE_CIPHERS))
         if plan.virtual_time:
             chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
     storage_bytes = _storage_bytes(plan)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from harness.model import Ciphers, Status
 from harness.testbeds.lab import kernel
-from tests.lab.cli import Done, harness, python_inside
+from tests.lab.cli import Done, harness, measure, python_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
@@ -45,6 +47,60 @@ def test_the_whole_stack_runs_on_it() -> None:
         "lab", "exec", "--kernel", "own", "--memory", "512", "--", *python_inside("inside.host_testbed")
     )
     assert done.status == 0, done
+
+
+with_instructions = pytest.mark.skipif(
+    bool(kernel.lacking_instructions()), reason="this processor has no instructions for ciphers"
+)
+
+
+@with_instructions
+def test_ciphers_give_what_the_portable_ones_give() -> None:
+    done = own(*python_inside("inside.same_ciphers"))
+    assert done.status == 0, done
+
+
+@with_instructions
+def test_nobody_loses_vector_registers_while_the_kernel_encrypts() -> None:
+    done = own(*python_inside("inside.vector_registers"))
+    assert done.status == 0, done
+
+
+@with_instructions
+@pytest.mark.parametrize(
+    ("ciphers", "driver", "of_macsec"),
+    [
+        ("machine", "rfc4106-gcm-aesni", "generic-gcm-aesni"),
+        (
+            "portable",
+            "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))",
+            "gcm_base(ctr(aes-generic),ghash-generic)",
+        ),
+    ],
+)
+def test_a_run_encrypts_as_it_was_asked_to(tmp_path: Path, ciphers: str, driver: str, of_macsec: str) -> None:
+    ran = measure(
+        tmp_path,
+        *(
+            "--lab-kernel",
+            "own",
+            "--cipher-driver",
+            ciphers,
+            "--link",
+            "wired",
+            "--workload",
+            "seq-read-256k",
+        ),
+        *("--link", "wired", "--protect", "aes128gcm16", "--protect", "wireguard", "--protect", "macsec"),
+    )
+    assert ran.done.status == 0, ran.done
+    found = {record.protection: record for record in ran.records.values()}
+    assert {record.status for record in found.values()} == {Status.OK} and len(found) == 3
+    assert {record.ciphers for record in found.values()} == {Ciphers(ciphers)}
+    assert found["aes128gcm16",].agreed["aes128gcm16"]["drivers"] == driver
+    assert found["macsec",].agreed["macsec"]["drivers"] == of_macsec
+    titled = {cell["ciphers"] for cell in ran.table()["cells"]}
+    assert titled == {"portable" if ciphers == "portable" else ""}
 
 
 def test_virtual_time_waits_for_nobody() -> None:

@@ -127,7 +127,7 @@ def test_a_recipe_is_of_the_shipped_files(dpkg: dict[str, str]) -> None:
     dpkg["linux-source-6.1"] = "6.1.192-2"
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
-    assert set(found.files) == {"kernel.config", "clock.patch", "xstate.patch"}
+    assert set(found.files) == {"kernel.config", "ciphers.patch", "clock.patch", "xstate.patch"}
     assert left_out(found) == {
         "CONFIG_NVME_TCP_TLS",
         "CONFIG_NVME_TARGET_TCP_TLS",
@@ -171,6 +171,16 @@ def test_sources_are_those_of_the_list_of_packages() -> None:
     patches = {patch.name for patch in kernel.PATCHES}
     assert all(limit.what in patches or f"\n{limit.what}=" in asked for limit in sources.LIMITS)
     assert all(limit.since < limit.before and limit.why for limit in sources.LIMITS)
+
+
+def test_what_the_processor_lacks_is_told_by_whole_names(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model name : x\nflags\t\t: fpu vaes vpclmulqdq ssse3\nbugs : aes\n", encoding="utf-8")
+    assert kernel.lacking_instructions(cpuinfo) == ("aes", "pclmulqdq")
+    cpuinfo.write_text("flags\t\t: fpu ssse3 aes pclmulqdq\n", encoding="utf-8")
+    assert kernel.lacking_instructions(cpuinfo) == ()
+    cpuinfo.write_text("", encoding="utf-8")
+    assert kernel.lacking_instructions(cpuinfo) == kernel.INSTRUCTIONS
 
 
 # The cache

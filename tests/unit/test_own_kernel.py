@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from harness.cli.console import print_plan
 from harness.hosts.journal import Journal
-from harness.model import Cell, Column, LabKernel, LinkProfile, OtherKernel, Plan, Security, Workload
+from harness.model import Cell, Ciphers, Column, LabKernel, LinkProfile, OtherKernel, Plan, Security, Workload
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.results.events import CellStarted, Event, writer
@@ -23,7 +24,7 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.plan import make_plan
 from harness.runs.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
-from harness.testbeds import testbed
+from harness.testbeds import standing, testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
 from harness.testbeds.lab import Kernel, kernel
 from tests.unit.fakes import World
@@ -68,10 +69,59 @@ def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
     assert make_plan(Request(links=("wired",), disk="hdd-7200")).lab_kernel is LabKernel.OWN
 
 
+@pytest.mark.usefixtures("built")
+def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Request(links=("wired",), lab_kernel=KernelChoice.OWN)
+    portable = Request(links=("wired",), cipher_driver=Ciphers.PORTABLE)
+    monkeypatch.setattr(kernel, "lacking_instructions", tuple)
+    assert make_plan(own).ciphers is Ciphers.MACHINE
+    made = make_plan(portable)
+    assert (made.lab_kernel, made.ciphers) == (LabKernel.OWN, Ciphers.PORTABLE)
+    apart = msgspec.structs.replace(portable, kernels=Kernels.APART)
+    assert make_plan(apart).ciphers is Ciphers.PORTABLE, "each host's own kernel"
+    assert make_plan(Request(links=("wired",))).ciphers is None, "Debian's kernel has no others"
+    monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes",))
+    assert make_plan(own).ciphers is Ciphers.PORTABLE
+
+
+@pytest.mark.usefixtures("built")
+def test_portable_ciphers_are_not_those_of_a_standing_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "lacking_instructions", tuple)
+    own = make_plan(Request(links=("wired",), lab_kernel=KernelChoice.OWN))
+    portable = msgspec.structs.replace(own, ciphers=Ciphers.PORTABLE)
+    up = standing.terms(LabKernel.OWN, own.backing.size_bytes, tmp_path)
+    monkeypatch.setattr(standing, "ask", lambda _: SimpleNamespace(terms=up))
+    found = [testbed._standing_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
+    assert found == [(True, ""), (False, "ciphers are the processor's")]
+
+
+@pytest.mark.usefixtures("built")
+def test_a_plan_tells_of_portable_ciphers_and_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Request(links=("wired",), lab_kernel=KernelChoice.OWN)
+    monkeypatch.setattr(kernel, "lacking_instructions", tuple)
+    print_plan(make_plan(own))
+    assert "ciphers" not in capsys.readouterr().out
+    print_plan(make_plan(msgspec.structs.replace(own, cipher_driver=Ciphers.PORTABLE)))
+    assert "with its own kernel, portable ciphers, storage" in capsys.readouterr().out
+    monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes", "ssse3"))
+    print_plan(make_plan(own))
+    told = "portable ciphers (this processor lacks aes, ssse3), storage"
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.usefixtures("unbuilt")
 @pytest.mark.parametrize(
     "request_",
-    [Request(virtual_time=True), Request(disk="ram"), Request(lab_kernel=KernelChoice.OWN)],
+    [
+        Request(virtual_time=True),
+        Request(disk="ram"),
+        Request(lab_kernel=KernelChoice.OWN),
+        Request(cipher_driver=Ciphers.PORTABLE),
+    ],
 )
 def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
     with pytest.raises(RequirementError) as refused:
@@ -88,6 +138,8 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
         (Request(links=("wifi",), lab_kernel=KernelChoice.OWN, kernels=Kernels.APART), "--kernels apart"),
         (Request(virtual_time=True, testbed="host"), "the testbed is host"),
         (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
+        (Request(cipher_driver=Ciphers.PORTABLE, lab_kernel=KernelChoice.DEBIAN), "--lab-kernel debian"),
+        (Request(cipher_driver=Ciphers.PORTABLE, testbed="host"), "--cipher-driver portable is for the lab"),
         (Request(disk="ram", backing="file"), "found ram and file"),
         (Request(disk="floppy"), "floppy"),
     ],

@@ -16,6 +16,7 @@ from harness.analysis.shape import BIMODAL, DRIFTING
 from harness.model import (
     Backing,
     BackingKind,
+    Ciphers,
     Column,
     Io,
     LabKernel,
@@ -452,6 +453,27 @@ def test_kernels_and_disks_never_share_a_column() -> None:
     ]
     assert [cell["value"] for cell in cells_of(table)] == [1, 2, 3, 5, 4]
     assert [cell["disk"] for cell in cells_of(table)] == ["", "", "hdd-7200", "", "hdd-7200"]
+
+
+def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:
+    own: dict[str, Any] = {"lab_kernel": LabKernel.OWN}
+    portable: dict[str, Any] = {**own, "ciphers": Ciphers.PORTABLE}
+    found = [
+        record(100.0, **own, ciphers=Ciphers.MACHINE),
+        record(80.0, **own, ciphers=Ciphers.MACHINE, protection=("a",)),
+        record(90.0, **portable),
+        record(9.0, **portable, protection=("a",)),
+    ]
+    table = build(found)
+    assert [column.heading[0] for column in table.columns] == [
+        *2 * ["lab, own kernel"],
+        *2 * ["lab, own kernel, portable ciphers"],
+    ]
+    assert [cell["ciphers"] for cell in cells_of(table)] == ["", "", "portable", "portable"]
+    assert [cell["ratio_to_no_ipsec"] for cell in cells_of(table)][1::2] == [0.8, 0.1]
+    assert any(note.startswith("Portable ciphers: ") for note in table.notes)
+    assert not any(note.startswith("Different testbeds") for note in table.notes), "they are to be compared"
+    assert build([record(1.0, **own)]).columns[0].setting == table.columns[0].setting, "of older versions"
 
 
 def test_virtual_time_is_named_where_it_is_alone() -> None:

@@ -62,6 +62,14 @@ A fixed start, and processes without random addresses, make runs repeat to the l
 (arch/um/kernel/time.c; Documentation/admin-guide/kernel-parameters.txt).
 """
 
+INSTRUCTIONS = ("aes", "pclmulqdq", "ssse3")
+"""What a processor must have for all of the ciphers in ``kernel.config``, as named in /proc/cpuinfo."""
+
+PORTABLE_CIPHERS = (
+    "clearcpuid=aes,pclmulqdq,ssse3,avx,avx2,avx512f,avx512vl,avx512bw,vaes,vpclmulqdq,gfni,sha_ni"
+)
+"""A word for the kernel's command line: it does not use these instructions (``ciphers.patch``)."""
+
 Report = Callable[[str, float], None]
 """Gets what is being done, and which part of the whole build is done (0 to 1)."""
 
@@ -153,6 +161,13 @@ def by_key(key: str) -> Cached | None:
     except OSError:
         return None
     return Cached(folder=folder, built=msgspec.json.decode(text, type=Built))
+
+
+def lacking_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
+    """Those of ``INSTRUCTIONS`` that this machine's processor does not have."""
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return tuple(name for name in INSTRUCTIONS if name not in flags)
 
 
 KEY = re.compile("[0-9a-f]{12}")

@@ -22,7 +22,7 @@ from typing import Protocol
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
-from harness.model import Ciphers, LabKernel, Plan, TestbedKind
+from harness.model import LINK_LOCAL, Ciphers, LabKernel, Plan, TestbedKind
 from harness.model.errors import HarnessError, RequirementError, TestbedError
 from harness.model.units import format_size, unknown_name
 from harness.observe import environment, neighbours
@@ -189,10 +189,12 @@ class Process(Protocol):
     def wait(self, timeout: float) -> int: ...
 
 
-def _storage_bytes(plan: Plan) -> int:
-    """The memory that a run's storage takes."""
+def room_bytes(plan: Plan) -> int:
+    """The memory of the lab that a run's storage takes, and what keeps its columns up."""
     initiators = len(plan.machines.initiators) if plan.machines else 1
-    return plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+    storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
+    paths = sum(column.initiators for column in plan.columns if column.link != LINK_LOCAL)
+    return storage_bytes + max(0, paths - lab.BASE_PATHS) * lab.PATH_BYTES
 
 
 def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
@@ -212,7 +214,7 @@ def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
         return False, "there is only one kernel"
     if plan.ciphers is Ciphers.PORTABLE:
         return False, "ciphers are the processor's"
-    needs = standing.terms(plan.lab_kernel or LabKernel.DEBIAN, _storage_bytes(plan), folder.parent)
+    needs = standing.terms(plan.lab_kernel or LabKernel.DEBIAN, room_bytes(plan), folder.parent)
     reason = standing.why_not(kept.terms, needs)
     return reason is None, reason or ""
 
@@ -244,7 +246,7 @@ def _in_lab(
             chosen = dataclasses.replace(chosen, options=(*chosen.options, kernel.PORTABLE_CIPHERS))
         if plan.virtual_time:
             chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
-    storage_bytes = _storage_bytes(plan)
+    storage_bytes = room_bytes(plan)
     if plan.kernels_apart:
         booting = lab.boot_apart(
             command,

@@ -15,12 +15,14 @@ import pytest
 
 from harness.hosts.journal import Journal
 from harness.hosts.undo import carry_out
+from harness.model import Column
 from harness.model.errors import RequirementError, TestbedError
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
 from harness.testbeds import lab, testbed
 from harness.testbeds.lab import MIB, Lab, ScratchFolder, management, require_visible, roomy_folder
 from tests.unit.fakes import World
+from tests.unit.results_folder import made_plan
 
 HOSTILE = ["plain", "a b", "it's", '$(touch PWNED)`touch PWNED`"; touch PWNED', "new\nline", "-n", "ü\\n*?"]
 
@@ -464,3 +466,11 @@ def test_kernels_that_do_not_reach_each_other_are_an_error_with_their_words(
         pytest.fail("it went on")
     assert "0.2 s passed before all kernels could be reached over ssh" in lost.value.message
     assert "target: no room; initiator1: Connection refused" in lost.value.message
+
+
+def test_many_columns_have_more_memory() -> None:
+    """Sixteen filled what eight are content with, and the kernel killed the run."""
+    links = [Column("local"), *(Column(f"link{number}") for number in range(16))]
+    few, many = (made_plan(columns=tuple(links[:count])) for count in (9, 17))
+    assert testbed.room_bytes(few) == few.backing.size_bytes
+    assert testbed.room_bytes(many) == many.backing.size_bytes + 8 * lab.PATH_BYTES

@@ -58,8 +58,8 @@ BASE_MEMORY_BYTES = 384 * MIB
 
 BASE_PATHS = 8
 PATH_BYTES = 32 * MIB
-"""The base has room for so many paths, and each further one takes so much: captures, witnesses, daemons. With 16
-paths over NVMe/TCP and WiFi the base's memory was full, and the kernel killed the run."""
+"""The base has room for so many paths, and each further one takes so much: captures, witnesses, daemons. With
+16 paths over NVMe/TCP and WiFi the base's memory was full, and the kernel killed the run."""
 
 SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
 """Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""

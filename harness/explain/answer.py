@@ -107,7 +107,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
         losses: dict[int | None, list[tuple[float, TableCell, Explained]]] = {}
         disturbed = False
         for row, line in zip(table.rows, table.cells, strict=True):
-            cell, explained = line[place], of.get((_name(column), row.workload))
+            cell, explained = line[place], of.get((column.label, row.workload))
             if cell is None or explained is None:
                 continue
             kept = cell.ratio_to_no_ipsec if column.protection else cell.ratio_to_local
@@ -136,12 +136,6 @@ def in_words(found: Sequence[Answer], width: int) -> str:
         textwrap.fill(printable(words), width, subsequent_indent="  ", break_on_hyphens=False)
         for words in told
     )
-
-
-def _name(column: TableColumn) -> str:
-    """As ``Evidence.column`` has it."""
-    shown = column.column.shown(is_unencrypted=column.is_unencrypted)
-    return f"{column.heading[0]} {shown}".strip()
 
 
 def _loss(size: int | None, found: Sequence[tuple[float, TableCell, Explained]]) -> Loss:

@@ -68,6 +68,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     link: str
     protection: tuple[str, ...]
     transport: str | None = ISCSI
+    ipsec_mode: str | None = None
     initiators: int = 1
     direction: Direction | None = None
     virtual: bool = False
@@ -107,8 +108,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """``wired+aes128gcm16``."""
-        return self.of_column.shown(is_unencrypted=self.is_unencrypted)
+        """``wired+aes128gcm16``; with the mode of ESP, if that is not transport."""
+        name = self.of_column.shown(is_unencrypted=self.is_unencrypted)
+        return name if self.ipsec_mode in (None, IpsecMode.TRANSPORT) else f"{name} {self.ipsec_mode}"
 
     @property
     def column(self) -> str:
@@ -176,6 +178,7 @@ class _ColumnOf:
             link=key.link,
             protection=key.protection,
             transport=key.transport,
+            ipsec_mode=key.ipsec_mode,
             initiators=key.initiators,
             is_unencrypted=key.is_unencrypted,
         )

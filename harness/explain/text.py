@@ -204,6 +204,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "transport": evidence.transport,
         "ipsec": evidence.of_column.ipsec,
         "encrypted": not evidence.is_unencrypted if evidence.is_protected else None,
+        "ipsec_mode": evidence.ipsec_mode,
         "initiators": evidence.initiators,
         "limited_by": verdict.limited_by,
         "confidence": verdict.confidence,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from harness.explain import explain
 from harness.explain.answer import Answer, Loss, answers, in_words
 from harness.model import Record, Status
+from harness.report import load
 from harness.table import build
 from tests.unit.test_disturbed_results import spoilt
 from tests.unit.test_explain import columns, plan_of_them
 
 WIDTH = 80
+OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 
 
 def told(records: list[Record]) -> list[Answer]:
@@ -29,6 +33,18 @@ def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
     ]
     kept = [loss.kept for answer in found for loss in answer.losses]
     assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
+
+
+def test_transport_and_tunnel_mode_are_two_columns() -> None:
+    found = load([OLD]).answers()
+    subjects = [answer.subject for answer in found]
+    assert {"IPsec aes128gcm16 over Gigabit Ethernet", "IPsec aes128gcm16 tunnel over Gigabit Ethernet"} <= {
+        *subjects
+    }
+    for answer in found:
+        assert {cell.evidence.column for loss in answer.losses for cell in loss.cells} <= {
+            answer.column.label
+        }
 
 
 def test_cost_cause_and_remedy_are_a_sentence_each() -> None:

@@ -27,7 +27,7 @@ from harness.cli.results import print_table
 from harness.cli.streams import tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
-from harness.model.errors import Interrupted, UsageError
+from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name
 from harness.parse.files import shown_path
 from harness.results import planned
@@ -140,26 +140,34 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
     outcome = carry_out(made, folder, state, started_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made))
     print_table([folder.path], Options(), TableFormat.PLAIN)
-    results = report.load([folder.path])
-    sys.stdout.write("\n")
-    print_answers(results)
-    sys.stdout.flush()
+    page = _answer(folder)
     for line in outcome.summary():
         tell(line)
     if outcome.disturbed and made.retries:
         again = planned.resume_command(made, str(folder.path))
         tell(f"measure them again on a quieter machine: {again}")
     name = shlex.quote(str(folder.path))
-    tell(f"a page to look at: {_report(results, folder)}")
+    tell(f"a page to look at: {page}")
     tell(f"the table again: harness table {name}; where the time goes: harness explain {name}")
     return outcome.exit_code
 
 
-def _report(results: report.Results, folder: RunFolder) -> str:
-    """Write the run's report beside its results; returns where it is, or why there is none."""
+def _answer(folder: RunFolder) -> str:
+    """Print what each column costs, and write the run's report; returns where it is, or why there is none.
+
+    What was measured counts, whatever goes wrong here.
+    """
     file = folder.path / "report.html"
     try:
-        write_out(file, report.render(results).encode())
+        results = report.load([folder.path])
+        page = report.render(results)
+    except HarnessError as error:
+        return f"none ({error.message})"
+    sys.stdout.write("\n")
+    print_answers(results)
+    sys.stdout.flush()
+    try:
+        write_out(file, page.encode())
     except OSError as error:
         return f"none ({error.strerror}); harness report {shlex.quote(str(folder.path))} -o FILE makes one"
     return shown_path(file)

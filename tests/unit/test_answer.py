@@ -7,11 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.cli.run import _answer
 from harness.explain import explain
 from harness.explain.answer import Answer, Loss, answers, in_words
 from harness.model import Record, Status
 from harness.report import load
+from harness.results.store import RunFolder
 from harness.table import build
+from tests.unit.results_folder import write
 from tests.unit.test_disturbed_results import spoilt
 from tests.unit.test_explain import columns, plan_of_them
 
@@ -86,3 +89,12 @@ def test_losses_have_a_sign_and_no_false_precision(
     kept: tuple[float, ...], is_shown: bool, words: str
 ) -> None:
     assert Loss(block_bytes=1 << 18, kept=kept, is_shown=is_shown, cells=()).words == words
+
+
+def test_a_run_counts_though_a_probe_of_it_cannot_be_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "r1")
+    write(tmp_path, columns(), plan_of_them())
+    assert _answer(folder).endswith("report.html") and (folder.path / "report.html").exists()
+    (folder.path / "probes").mkdir()
+    (folder.path / "probes" / "wired.tcp.r1.json").write_text("{}", encoding="utf-8")
+    assert _answer(folder).startswith("none (") and "wired.tcp.r1.json" in _answer(folder)

@@ -223,6 +223,9 @@ def tidy(state: Path) -> tuple[list[str], list[str]]:
     for name in FILES:
         if name != JOURNAL:
             (state / name).unlink(missing_ok=True)
+    # Whoever asks whether a keeper lives, just as it ends, makes its lock again, and then it cannot do this.
+    with contextlib.suppress(OSError):
+        state.rmdir()
     return result
 
 

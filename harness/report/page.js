@@ -107,10 +107,20 @@ const show = (text, x, y) => {
   tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - box.width - 4))}px`;
   tip.style.top = `${y + 16 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 16}px`;
 };
-document.addEventListener('pointerover', (event) => show(told(event.target), event.clientX, event.clientY));
+let again = () => {};
+const showBelow = (element) => {
+  const place = element.getBoundingClientRect();
+  show(element.matches('td') ? told(element) : '', place.left, place.bottom - 12);
+};
+document.addEventListener('pointerover', (event) => {
+  const { clientX: x, clientY: y } = event;
+  show(told(event.target), x, y);
+  again = () => show(told(document.elementFromPoint(x, y) ?? document.body), x, y);
+});
 document.addEventListener('focusin', (event) => {
-  const place = event.target.getBoundingClientRect();
-  show(event.target.matches('td') ? told(event.target) : '', place.left, place.bottom - 12);
+  showBelow(event.target);
+  again = () => showBelow(event.target);
 });
 document.addEventListener('keydown', (event) => { if (event.key === 'Escape') tip.hidden = true; });
-document.addEventListener('scroll', () => { tip.hidden = true; }, { capture: true, passive: true });
+// What is pointed at, or has the focus, moves along: the step to a cell out of sight scrolls there.
+document.addEventListener('scroll', () => { if (!tip.hidden) again(); }, { capture: true, passive: true });

@@ -210,6 +210,9 @@ def stop(state: Path) -> bool:
         while time.monotonic() < end:
             if not is_up(state):
                 tidy(state)
+                # Asked just as it ended, is_up() makes the lock again, and then the keeper could not do this.
+                with contextlib.suppress(OSError):
+                    state.rmdir()
                 return True
             time.sleep(POLL_S)
     raise TestbedError("expected the lab to end, but its keeper goes on", hint=f"see {state / LOCK}")
@@ -223,9 +226,6 @@ def tidy(state: Path) -> tuple[list[str], list[str]]:
     for name in FILES:
         if name != JOURNAL:
             (state / name).unlink(missing_ok=True)
-    # Whoever asks whether a keeper lives, just as it ends, makes its lock again, and then it cannot do this.
-    with contextlib.suppress(OSError):
-        state.rmdir()
     return result
 
 

@@ -1,29 +1,47 @@
 # `make run` measures the whole matrix, `make test` runs every test, `make check` those that need no lab and end within
 # a minute. All install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint types style format imports shell unit lab-kernel install packages clean
+.PHONY: help kernel run documents test check lint types style format imports shell unit docs site lab-kernel install packages clean
 
 PYTHON ?= python3
 VENV := .venv
 
-SCRIPTS := .ci/run harness/testbeds/lab/init.sh harness/testbeds/programs/facts.sh \
+SCRIPTS := .ci/run harness/cli/completion/bash.sh harness/testbeds/lab/init.sh harness/testbeds/programs/facts.sh \
   harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh tools/enter-root.sh tools/install-packages.sh \
-  tools/make-root.sh tools/try-on.sh
+  tools/make-debian.sh tools/make-root.sh tools/try-on.sh
 
 help:
-	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 6 minutes)'
+	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 7 minutes)'
+	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (some 16 minutes)'
 	@echo 'make test   install what is missing, run every test'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'
+	@echo 'make docs   install what is missing, build the docs as a site in site/'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
 
-run: install
+# The lab's kernel: Debian's with the ciphers of this processor, where they can be built for it; or where there is no
+# such package, the lab's own, in which they are.
+kernel: install
+	@if command -v linux.uml >/dev/null; then \
+	  sh tools/install-packages.sh packages-ciphers.txt; \
+	  $(VENV)/bin/harness kernel ciphers || echo "So the lab's IPsec is portable code, which the table says."; \
+	else \
+	  echo "No user-mode kernel is installed here: the lab takes one of its own, which is built now (about 5 minutes, once)."; \
+	  sh tools/install-packages.sh packages-kernel.txt; \
+	  $(VENV)/bin/harness kernel build; \
+	fi
+
+run: kernel
 	@echo 'The command is $(CURDIR)/$(VENV)/bin/harness; to have it as `harness`: . $(VENV)/bin/activate'
 	$(VENV)/bin/harness run
+
+documents: kernel
+	@sh tools/install-packages.sh packages-paths.txt
+	$(VENV)/bin/harness documents --run
 
 test: install
 	@sh tools/install-packages.sh packages-test.txt
 	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/tox run-parallel --parallel 2
+	$(VENV)/bin/tox run-parallel --parallel 3
 
 # Side by side, so that no processor waits. `tox -e lint` and the hooks of .pre-commit-config.yaml make parts of it.
 check: install $(VENV)/check
@@ -49,11 +67,25 @@ shell:
 unit:
 	$(VENV)/bin/pytest -q -n 2 --dist worksteal tests/unit
 
+docs: install $(VENV)/docs
+	@$(MAKE) --no-print-directory site
+	@echo 'a site to look at: site/README.html'
+
+site:
+	$(VENV)/bin/sphinx-build -q -W --keep-going -c docs . site
+
 lab-kernel: install
 	@sh tools/install-packages.sh packages-kernel.txt
 	$(VENV)/bin/harness kernel build
 
 install: packages $(VENV)/installed
+
+# The environment first, so that there is a `harness doctor` whatever becomes of the packages; but it may need one.
+ifeq ($(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null && echo yes),yes)
+packages: $(VENV)/installed
+else
+$(VENV)/installed: | packages
+endif
 
 # Root is needed for system packages and for nothing else.
 packages:
@@ -69,5 +101,9 @@ $(VENV)/check: pyproject.toml $(VENV)/installed
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(VENV)/docs: pyproject.toml $(VENV)/installed
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .tox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf site $(VENV) .tox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -4,6 +4,9 @@
 # It is fetched from where this machine's apt fetches Debian, so that it works behind any mirror. SUITE is a
 # release's name (bookworm, trixie, testing, sid); releases get their security updates, too.
 # mmdebstrap(1) decides itself whether it needs user namespaces. An unfinished FOLDER is removed.
+#
+# Lists of testing and sid are valid for a week. A mirror that is further behind is refused, unless this is among the
+# options: --aptopt='Acquire::Check-Valid-Until false' (tools/try-on.sh --stale). Signatures are checked all the same.
 set -eu
 if [ $# -lt 2 ]; then
     echo "usage: $0 SUITE FOLDER [MMDEBSTRAP-OPTION...]" >&2

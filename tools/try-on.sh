@@ -1,10 +1,13 @@
 #!/bin/sh
-# try-on.sh [--as WHO] SUITE [COMMAND...]: do what the README says on a Debian SUITE that has nothing yet.
+# try-on.sh [--as WHO] [--stale] SUITE [COMMAND...]: do what the README says on a Debian SUITE that has nothing yet.
 #
 # A root file system with git, make, Python, sudo and what Debian requires is installed once and kept in the
 # user's cache folder (remove it there to install it again). Each use gets a copy with a clone of the last
 # commit. COMMAND (default: `make run`) runs in the clone; the copy is removed when it ends. It uses the
 # machine's network, the machine's settings of apt and pip, and its environment variables for them.
+#
+# --stale takes lists of packages that are past their date, of a mirror that is behind: those of testing and sid are
+# valid for a week. Their signatures are checked all the same.
 #
 # WHO is root; sudoer, who may use sudo; or user, who may not: then root installs the packages first.
 # Exits with the status of COMMAND.
@@ -16,11 +19,24 @@ fail() {
 }
 
 who=root
-if [ "${1-}" = --as ]; then
-    who=${2-}
-    shift 2
-fi
-[ $# -ge 1 ] || fail "usage: $0 [--as root|sudoer|user] SUITE [COMMAND...]"
+stale=''
+while true; do
+    case ${1-} in
+    --as)
+        [ $# -ge 2 ] || break
+        who=$2
+        shift 2
+        ;;
+    --stale)
+        stale='Acquire::Check-Valid-Until false;'
+        shift
+        ;;
+    *) break ;;
+    esac
+done
+case ${1-} in
+'' | -*) fail "usage: $0 [--as root|sudoer|user] [--stale] SUITE [COMMAND...]" ;;
+esac
 suite=$1
 shift
 [ $# -ge 1 ] || set -- make run
@@ -47,7 +63,7 @@ for left in "$cache"/use.*; do
 done
 if [ ! -d "$root" ]; then
     rm -rf --one-file-system "$root.part"
-    "$tools/make-root.sh" "$suite" "$root.part" --variant=minbase --include="$include"
+    "$tools/make-root.sh" "$suite" "$root.part" --variant=minbase --include="$include" ${stale:+--aptopt="$stale"}
     mv "$root.part" "$root"
 fi
 use=$(mktemp -d "$cache/use.XXXXXX")
@@ -81,6 +97,7 @@ cp -a --reflink=auto "$root" "$copy"
 cp /etc/resolv.conf "$copy/etc/resolv.conf"
 printf '127.0.0.1 localhost %s\n' "$suite" >"$copy/etc/hosts"
 apt-config dump | grep -E '^Acquire::(http|https|Check-|Retries|Force)' >"$copy/etc/apt/apt.conf.d/99machine" || true
+[ -z "$stale" ] || printf '%s\n' "$stale" >>"$copy/etc/apt/apt.conf.d/99machine"
 for path in /etc/apt/auth.conf.d /etc/pip.conf /usr/local/share/ca-certificates /etc/ssl/certs/ca-certificates.crt; do
     [ -e "$path" ] || continue
     mkdir -p "$copy$(dirname "$path")"

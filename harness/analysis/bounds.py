@@ -12,10 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from harness.analysis.theory import ETHERNET_HEADER_BYTES, IPV4_HEADER_BYTES, TCP_HEADER_BYTES, Framing
+from harness.analysis.theory import ETHERNET_HEADER_BYTES, Framing, Wire
 from harness.model import LinkProfile, Workload
-
-TCP_IP_HEADER_BYTES = IPV4_HEADER_BYTES + TCP_HEADER_BYTES
 
 _SYNCHRONOUS = ("psync", "sync", "vsync", "pvsync", "pvsync2")
 
@@ -110,7 +108,8 @@ def goodput_bytes_per_s(link: LinkProfile, framing: Framing | None = None) -> fl
     if framing is not None:
         inner = framing.inner_mtu_bytes(link.mtu_bytes)
         packet = framing.packet_bytes(inner)
-    payload, frame = inner - TCP_IP_HEADER_BYTES, packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
+    payload = inner - Wire(link=link).headers_bytes
+    frame = packet + ETHERNET_HEADER_BYTES + link.frame_overhead_bytes
     return link.rate_bit_s / 8 * payload / frame if payload > 0 else None
 
 

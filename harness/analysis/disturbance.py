@@ -9,6 +9,7 @@ Documentation/accounting/psi.rst; Documentation/admin-guide/cgroup-v2.rst on ``c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
@@ -21,6 +22,9 @@ THRESHOLD = 0.10
 """A measurement of which other programs took a larger part is disturbed. So an unmarked figure is within 15 %
 of its undisturbed value: it loses at most what was taken, plus up to a quarter of that for caches that must
 be filled again, plus the few percent by which undisturbed repeats differ."""
+
+LOST_OF_TAKEN = 1.5
+"""A throughput loses at most so much of the part that was taken (0.15 at the threshold)."""
 
 HYPERTHREAD = 0.5
 """The most that a busy hyperthread takes from the other one of its core: each has an equal share."""
@@ -183,6 +187,14 @@ def share(record: Record) -> float | None:
         return 0.0
     use = worst(record)
     return None if use is None else use.taken
+
+
+def undisturbed(throughput: float, record: Record) -> tuple[float, float]:
+    """The least and the most that a throughput would be if no other program had taken anything; the most is
+    infinite if that cannot be told."""
+    part = share(record)
+    left = 0.0 if part is None else 1 - LOST_OF_TAKEN * part
+    return throughput, throughput / left if left > 0 else math.inf
 
 
 def is_disturbed(record: Record) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -54,14 +53,22 @@ class Histogram(msgspec.Struct, frozen=True):
         count = self._require_count()
         ranked = sorted(self.bins)
         below = list(itertools.accumulate(self.bins[value] for value in ranked))
-        # Exact: a product of floats could be on the wrong side of a whole number, and so of a bin.
-        return [ranked[bisect_left(below, Fraction(q) * count / 100)] for q in qs]
+        return [ranked[bisect_left(below, _least(q, count))] for q in qs]
 
     def _require_count(self) -> int:
         count = self.count
         if not count:
             raise ValueError("no I/Os")
         return count
+
+
+def _least(q: float, count: int) -> int:
+    """The least number of I/Os that are at least ``q`` percent of ``count``.
+
+    Exact: a product of floats could be on the wrong side of a whole number, and so of a bin.
+    """
+    part, whole = q.as_integer_ratio()
+    return -(-part * count // (100 * whole))
 
 
 def from_fio(direction: Mapping[str, Any]) -> Histogram:

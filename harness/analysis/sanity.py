@@ -8,12 +8,22 @@ warning, because those vary and have caches of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from harness.analysis import disturbance
-from harness.model import LINK_LOCAL, ClientPart, DiskProfile, Duplex, Io, LinkProfile, Record, Status
+from harness.model import (
+    LINK_LOCAL,
+    ClientPart,
+    DiskProfile,
+    Duplex,
+    Io,
+    Latency,
+    LinkProfile,
+    Record,
+    Status,
+)
 
 ETHERNET_HEADER_BYTES = 14
 TOLERANCE = 0.02
@@ -53,6 +63,44 @@ def check(
     good = [other for other in disturbance.quiet(local) if other.link == LINK_LOCAL]
     warnings = [] if record.initiators > 1 else [*_beyond_disk(record, good), *_below_local(record, good)]
     return Findings(reasons=tuple(dict.fromkeys(reasons)), warnings=tuple(warnings))
+
+
+def contradictions(record: Record) -> list[str]:
+    """What a record says against itself, which no measurement does: somebody edited or damaged it.
+
+    Each sentence compares what the harness wrote of one fact in two places. A figure that is unknown in one
+    of them is not compared.
+    """
+    found = []
+    for part in record.clients or (record,):
+        moved = sum(io.bytes for io in _sides(part))
+        if part.proof is not None and record.link != LINK_LOCAL:
+            crossed = min(part.proof.link_bytes_initiator, part.proof.link_bytes_target)
+            if moved > crossed:
+                found.append(f"fio moved {moved} bytes, but only {crossed} crossed the link")
+    sides = _sides(record)
+    longest_ns = max((io.runtime_ns for io in sides), default=0)
+    if record.fio_ns and longest_ns != record.fio_ns:
+        found.append(f"fio measured for {record.fio_ns} ns, but its I/Os took {longest_ns} ns")
+    for io in sides:
+        # Twice, because the size is the workload's, and the bytes are fio's.
+        if record.block_bytes and io.bytes > 2 * io.ios * record.block_bytes:
+            found.append(f"{io.ios} I/Os of {record.block_bytes} bytes moved {io.bytes} bytes")
+        found += _out_of_order(io.latency)
+    return found
+
+
+def _out_of_order(latency: Latency) -> Iterator[str]:
+    pairs = (
+        ("min", latency.min_ns, "mean", latency.mean_ns),
+        ("mean", latency.mean_ns, "max", latency.max_ns),
+        ("p50", latency.p50_ns, "p99", latency.p99_ns),
+        ("p99", latency.p99_ns, "p99.9", latency.p99_9_ns),
+    )
+    for name, low, other, high in pairs:
+        # fio prints the mean with six decimals.
+        if low is not None and high is not None and low > high + 1:
+            yield f"its {name} latency ({low:g} ns) is above its {other} ({high:g} ns)"
 
 
 def with_findings(record: Record, found: Findings) -> Record:

@@ -15,13 +15,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from harness.model import End, IpsecMode, LinkProfile
+from harness.model import IPV4, IPV6, End, Family, IpsecMode, LinkProfile
 
 Direction = Literal["read", "write"]
 
 ETHERNET_HEADER_BYTES = 14
-IPV4_HEADER_BYTES = 20
-"""RFC 791, without options."""
+IP_HEADER_BYTES: dict[Family, int] = {IPV4: 20, IPV6: 40}
+"""RFC 791, without options; RFC 8200, section 3, without extensions."""
 
 TCP_HEADER_BYTES = 32
 """RFC 9293: 20 bytes; and RFC 7323's timestamps with their two bytes of padding, in every segment."""
@@ -95,38 +95,45 @@ class Stacked:
 
 @dataclass(frozen=True, kw_only=True)
 class Esp:
-    """ESP's framing of a packet: tunnel mode wraps the whole packet, transport mode its payload."""
+    """ESP's framing of a packet: tunnel mode wraps the whole packet, transport mode its payload.
+
+    Both IP headers of tunnel mode are of the same ``family``.
+    """
 
     mode: IpsecMode
     iv_bytes: int
     block_bytes: int
     icv_bytes: int
+    family: Family = IPV4
+
+    @property
+    def _kept_bytes(self) -> int:
+        """The IP header that stays in front."""
+        return 0 if self.mode is IpsecMode.TUNNEL else IP_HEADER_BYTES[self.family]
 
     @property
     def outer_bytes(self) -> int:
         """All bytes before and after the padded part, without the IP header that transport mode keeps."""
-        tunnel = IPV4_HEADER_BYTES if self.mode is IpsecMode.TUNNEL else 0
+        tunnel = IP_HEADER_BYTES[self.family] if self.mode is IpsecMode.TUNNEL else 0
         return tunnel + ESP_HEADER_BYTES + self.iv_bytes + self.icv_bytes
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
         """The bytes encrypted of an IP packet of that length, including padding and trailer."""
-        kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
-        padded = cleartext_bytes - kept + ESP_TRAILER_BYTES
+        padded = cleartext_bytes - self._kept_bytes + ESP_TRAILER_BYTES
         return padded + -padded % self.block_bytes
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
         """The length of the ESP packet that carries an IP packet of that length."""
-        kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
-        return kept + self.outer_bytes + self.sealed_bytes(cleartext_bytes)
+        return self._kept_bytes + self.outer_bytes + self.sealed_bytes(cleartext_bytes)
 
     def inner_mtu_bytes(self, mtu_bytes: int) -> int:
         """The longest IP packet that still fits when it is wrapped (Linux: xfrm_state_mtu())."""
-        kept = 0 if self.mode is IpsecMode.TUNNEL else IPV4_HEADER_BYTES
+        kept = self._kept_bytes
         room = mtu_bytes - self.outer_bytes - kept
         return room - room % self.block_bytes + kept - ESP_TRAILER_BYTES
 
 
-def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
+def esp(kernel_algorithms: Sequence[str], mode: IpsecMode, family: Family = IPV4) -> Esp:
     """The framing of a proposal (``Proposal.kernel_algorithms``). KeyError for an unknown algorithm."""
     cipher = next((name for name in kernel_algorithms if name in CIPHERS), kernel_algorithms[0])
     iv_bytes, block_bytes = CIPHERS[cipher]
@@ -135,6 +142,7 @@ def esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp:
         iv_bytes=iv_bytes,
         block_bytes=block_bytes,
         icv_bytes=CHECK_VALUES[kernel_algorithms[-1]],
+        family=family,
     )
 
 
@@ -153,10 +161,10 @@ class Dialogue(Hashable, Protocol):
         ...
 
 
-def known_esp(kernel_algorithms: Sequence[str], mode: IpsecMode) -> Esp | None:
+def known_esp(kernel_algorithms: Sequence[str], mode: IpsecMode, family: Family = IPV4) -> Esp | None:
     """The framing of a proposal; None if an algorithm is unknown."""
     try:
-        return esp(kernel_algorithms, mode)
+        return esp(kernel_algorithms, mode, family)
     except (KeyError, IndexError):
         return None
 
@@ -174,11 +182,16 @@ class Wire:
         mtu_bytes = self.link.mtu_bytes
         if self.framing is not None:
             mtu_bytes = self.framing.inner_mtu_bytes(mtu_bytes)
-        return mtu_bytes - IPV4_HEADER_BYTES - TCP_HEADER_BYTES
+        return mtu_bytes - self.headers_bytes
+
+    @property
+    def headers_bytes(self) -> int:
+        """Those of IP and TCP."""
+        return IP_HEADER_BYTES[self.link.ip] + TCP_HEADER_BYTES
 
     def frame_bytes(self, data_bytes: int) -> int:
         """The Ethernet frame of a segment, as an interface counts it: without preamble, gap and FCS."""
-        packet_bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + data_bytes
+        packet_bytes = self.headers_bytes + data_bytes
         if self.framing is not None:
             packet_bytes = self.framing.packet_bytes(packet_bytes)
         return ETHERNET_HEADER_BYTES + packet_bytes

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.hosts import runner
-from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
+from harness.hosts.kept import Kept
+from harness.hosts.namespaces import NotEntered, within
+from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed, P, Starting
 from harness.hosts.undo import Entry
+from harness.model.errors import CommandFailed
 
 PRIVATE = Path("/run/harness/private")
 """On every host: a folder in memory for sockets and secrets, which only the run's processes see."""
@@ -130,6 +133,10 @@ class Host(Watched, Protocol):
         """Keep a program running while the context lasts, unless it ends by itself."""
         ...
 
+    def list_folder(self, path: str) -> list[str]:
+        """The names in a folder. CommandFailed if it cannot be listed."""
+        ...
+
     def write_secret(self, path: Path, text: str) -> None:
         """Make a file that only its owner may read, and its folder if necessary."""
         ...
@@ -156,7 +163,8 @@ class _Child:
 class NamespaceHost:
     """This kernel: in the network namespace ``netns`` (a name under /run/netns), or the caller's own.
 
-    ``ip netns exec`` would remount /sys and hide configfs; nsenter(1) changes only the network.
+    ``ip netns exec`` would remount /sys and hide configfs. So a thread enters the namespace, or nsenter(1)
+    where that fails: both change only the network.
     """
 
     name: str
@@ -188,6 +196,20 @@ class NamespaceHost:
         prefix = [] if self.netns is None else ["nsenter", f"--net=/run/netns/{self.netns}", "--"]
         return [*prefix, *argv]
 
+    def _starting(self, argv: Sequence[str]) -> Starting:
+        """Starts ``argv`` in the namespace; if it cannot be entered from here, nsenter's command line."""
+        netns = self.netns
+
+        def start(
+            start: Callable[[Sequence[str]], P], words: Sequence[str], kill: Callable[[P], object], /
+        ) -> P:
+            if netns is not None:
+                with contextlib.suppress(NotEntered):
+                    return within(netns, lambda: start(argv), kill)
+            return start(words)
+
+        return start
+
     def run(
         self,
         argv: Sequence[str],
@@ -197,7 +219,17 @@ class NamespaceHost:
         check: bool = True,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        return runner.run(self._enter(argv), input=input, timeout_s=timeout_s, check=check, env=env)
+        kept = _kept().run(argv, netns=self.netns, input=input or "", timeout_s=timeout_s)
+        if kept is not None:
+            return kept.require_success() if check else kept
+        return runner.run(
+            self._enter(argv),
+            input=input,
+            timeout_s=timeout_s,
+            check=check,
+            env=env,
+            starting=self._starting(argv),
+        )
 
     @contextlib.contextmanager
     def daemon(
@@ -211,12 +243,27 @@ class NamespaceHost:
         output: Path | None = None,
     ) -> Iterator[Daemon]:
         with runner.daemon(
-            self._enter(argv), log=log, ready=ready, deadline_s=deadline_s, env=env, output=output
+            self._enter(argv),
+            log=log,
+            ready=ready,
+            deadline_s=deadline_s,
+            env=env,
+            output=output,
+            starting=self._starting(argv),
         ) as process:
             yield _Child(process)
 
+    def list_folder(self, path: str) -> list[str]:
+        try:
+            return sorted(each.name for each in Path(path).iterdir())
+        except OSError as error:
+            raise CommandFailed(f"expected the folder {path}: {error.strerror}") from error
+
     def read_files(self, paths: Sequence[str]) -> list[str]:
-        if self.netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
+        netns = self.netns
+        if netns is not None and any(path.startswith(OF_ITS_READER) for path in paths):
+            with contextlib.suppress(NotEntered):
+                return within(netns, lambda: [_read(_of_this_thread(path)) for path in paths])
             # These files belong to the reader's namespace. One program for all, because a process costs 15 ms
             # in the lab. tail(1) puts a heading before each existing file, and a blank line between two.
             text = "\n" + self.run(["tail", "-v", "-n", "+1", *paths], check=False).stdout
@@ -258,10 +305,26 @@ class _KernelLog:
         return lines
 
 
+def end_kept() -> None:
+    """End the programs that stayed to serve this process."""
+    _kept().end()
+
+
+@cache
+def _kept() -> Kept:
+    """Those of the process."""
+    return Kept()
+
+
 @cache
 def _kernel_log() -> _KernelLog:
     """One log for the process, because it runs on one kernel."""
     return _KernelLog()
+
+
+def _of_this_thread(path: str) -> Path:
+    """The same file as this thread sees it: /proc/net is that of the process's first thread."""
+    return Path(path.replace("/proc/net/", "/proc/thread-self/net/", 1))
 
 
 def _read(path: Path) -> str:

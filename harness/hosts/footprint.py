@@ -18,14 +18,26 @@ Trouble = tuple[re.Pattern[str], str]
 class Leftover:
     """``what`` may be left of a run, and the pipeline of sh that prints the names of such things.
 
-    In it ``$1`` is the run's tag.
+    In it ``$1`` is the run's tag. ``where`` is a pattern of sh's for files: if no such file exists, none of
+    its programs is started, each of which takes its time in the lab.
     """
 
     what: str
     names: str
+    where: str = ""
 
 
 def search(leftovers: Iterable[Leftover]) -> str:
     """The script that prints a phrase for each leftover; its argument is the run's tag."""
-    lines = [f"{each.names} | tell '{each.what}'" for each in leftovers]
-    return "\n".join(['tell() { while read -r line; do echo "$1 $line"; done; }', *lines, "exit 0", ""])
+    lines = [
+        (f"if there {each.where}; then {asked}; fi" if each.where else asked)
+        for each in leftovers
+        for asked in [f"{each.names} | tell '{each.what}'"]
+    ]
+    return "\n".join(
+        [_THERE, 'tell() { while read -r line; do echo "$1 $line"; done; }', *lines, "exit 0", ""]
+    )
+
+
+# An unmatched pattern stays as it is.
+_THERE = 'there() { test -e "$1" || test -L "$1"; }'

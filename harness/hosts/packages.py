@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.hosts import programs, runner
+from harness.hosts import programs, releases, runner
+from harness.hosts.releases import Distribution
 from harness.model.errors import RequirementError
 from harness.parse.profiles import data_folder
 
@@ -53,19 +54,40 @@ class Package:
         return f"python:{module}" if module else f"program:{kind}"
 
     @property
+    def brings(self) -> str:
+        """What to look for where no package's name is known."""
+        kind, _, what = self.word.partition(":")
+        return f"Python's {what}" if kind == "python" else what
+
+    @property
     def installed(self) -> bool:
-        """By the program or module that it brings; by dpkg only if it brings neither."""
+        """By the program or module that it brings; by the package manager only if it brings neither."""
         kind, _, module = self.shown_by.partition(":")
         if self.shown_by == "-":
-            if shutil.which("dpkg-query") is None:
-                return True  # not Debian: the other packages' lines check for its programs
-            return installed_version(self.names) is not None
+            if shutil.which("dpkg-query") is not None:
+                return installed_version(self.names) is not None
+            system = releases.here()
+            names = system.names_of(self.names) if system is not None else None
+            if system is None or not names or system.manager not in QUERIES:
+                return True  # the other packages' lines check for programs
+            return runner.run([*QUERIES[system.manager], *names], check=False).status == 0
         if module:
             return runner.run([programs.PYTHON, "-c", f"import {module}"], check=False).status == 0
         return shutil.which(kind, path=runner.environment()["PATH"]) is not None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.purpose})"
+
+
+QUERIES = {"dnf": ("rpm", "--query"), "zypper": ("rpm", "--query"), "pacman": ("pacman", "-Qq")}
+"""What fails if a package is not installed, by package manager; dpkg-query(1) has an answer of its own."""
+
+
+def are_offered(names: Sequence[str]) -> bool:
+    """Whether this release of Debian has any of these packages. True if apt has no lists yet: it may."""
+    if shutil.which("apt-cache") is None:
+        return False
+    return any(map(_is_offered, names)) or not _is_offered("libc6-dev")
 
 
 def _is_offered(name: str) -> bool:
@@ -115,5 +137,40 @@ def require(kind: str) -> None:
 
 
 def install_command(packages: Sequence[Package]) -> str:
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    return f"{sudo}apt-get install --no-install-recommends {' '.join(p.name for p in packages)}"
+    """The command that installs packages on this machine."""
+    system = releases.here()
+    if system is None and shutil.which("apt-get") is not None:
+        system = releases.named(["debian"])
+    return command(system, packages, is_root=os.geteuid() == 0)
+
+
+def command(system: Distribution | None, packages: Sequence[Package], *, is_root: bool) -> str:
+    """The command that installs packages on a distribution.
+
+    What it has no name for is named by what it provides.
+    """
+    names: list[str] = []
+    rest = []
+    for package in packages:
+        found = system.names_of(package.names) if system is not None else None
+        if system is not None and found == package.names[:1] and system.names_as:
+            found = (package.name,)  # of several, the one that this release has
+        if found:
+            names += found
+        else:
+            rest.append(package.brings)
+    parts = []
+    if system is not None and names:
+        parts.append(f"{'' if is_root else 'sudo '}{system.install} {' '.join(dict.fromkeys(names))}")
+    if rest:
+        parts.append(f"install what provides {', '.join(rest)}")
+    return ", and ".join(parts)
+
+
+def lacking(absent: Iterable[Package], what: str = "the lab's own kernel") -> RequirementError:
+    """The error that names all packages that ``what`` needs, and the command that installs them."""
+    absent = list(absent)
+    return RequirementError(
+        f"{what} needs packages that are missing: {', '.join(map(str, absent))}",
+        hint=install_command(absent),
+    )

@@ -650,6 +650,9 @@ class AgentHost:
         texts = self.connection.ask("read", _Texts, paths=list(paths)).texts
         return [*texts, *[""] * len(paths)][: len(paths)]
 
+    def list_folder(self, path: str) -> list[str]:
+        return self.run(["ls", "--", path]).stdout.splitlines()
+
     def write_secret(self, path: Path, text: str) -> None:
         self.connection.ask("write", _Done, path=str(path), text=text)
 

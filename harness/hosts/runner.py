@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
 import signal
@@ -12,10 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, Protocol, TypeVar, cast
 
 from harness.hosts import signals
 from harness.model.errors import CommandFailed, RequirementError
+
+P = TypeVar("P", bound="subprocess.Popen[Any]")
 
 DEFAULT_TIMEOUT_S = 30.0
 LONGEST_WORD_SHOWN = 300
@@ -54,6 +57,21 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**env, **(extra or {})}
 
 
+class Starting(Protocol):
+    """Where and how a program is started: calls ``start`` with a command line, by default ``argv``.
+
+    ``kill`` ends a process that nobody will hear of, because the caller was interrupted.
+    """
+
+    def __call__(
+        self, start: Callable[[Sequence[str]], P], argv: Sequence[str], kill: Callable[[P], object], /
+    ) -> P: ...
+
+
+def _here(start: Callable[[Sequence[str]], P], argv: Sequence[str], _kill: Callable[[P], object], /) -> P:
+    return start(argv)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -61,6 +79,7 @@ def run(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     check: bool = True,
     env: Mapping[str, str] | None = None,
+    starting: Starting = _here,
 ) -> Completed:
     """Run a program to its end.
 
@@ -69,18 +88,22 @@ def run(
     """
     started = time.monotonic()
     try:
-        process = subprocess.Popen(
+        process = starting(
+            lambda words: subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                env=environment(env),
+                start_new_session=True,
+            ),
             argv,
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            env=environment(env),
-            start_new_session=True,
+            _kill,
         )
     except (FileNotFoundError, PermissionError) as error:
-        raise missing(argv[0]) from error
+        raise missing(_program(error, argv)) from error
     try:
         stdout, stderr = process.communicate(input, timeout=timeout_s)
     except BaseException as error:
@@ -110,6 +133,11 @@ def _kill(process: subprocess.Popen[str]) -> None:
         process.wait(timeout=5)
 
 
+def _program(error: OSError, argv: Sequence[str]) -> str:
+    """What could not be started: a command line may have been shortened."""
+    return str(error.filename or argv[0])
+
+
 def missing(program: str) -> RequirementError:
     """The error for a program that could not be started."""
     return RequirementError(
@@ -127,6 +155,7 @@ def daemon(
     deadline_s: float,
     env: Mapping[str, str] | None = None,
     output: Path | None = None,
+    starting: Starting = _here,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Keep a program running while the context lasts; its output is appended to ``log``.
 
@@ -138,16 +167,20 @@ def daemon(
     with log.open("ab") as errors, (output or log).open("ab") as out:
         try:
             # In a session of its own: iscsid signals its whole process group when it ends.
-            process = subprocess.Popen(
+            process = starting(
+                lambda words: subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=errors,
+                    env=environment(env),
+                    start_new_session=True,
+                ),
                 argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                env=environment(env),
-                start_new_session=True,
+                stop,
             )
         except (FileNotFoundError, PermissionError) as error:
-            raise missing(argv[0]) from error
+            raise missing(_program(error, argv)) from error
     try:
         await_condition(
             lambda: process.poll() is not None or ready(),
@@ -253,6 +286,8 @@ class Dialogue:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        # So that a shell that it started ends, too. Without what is not yet written, for nobody may read it.
+        cast(io.BufferedWriter, self.input).raw.close()
         # Its last output may still be on its way; but a program that it started may hold the pipe for ever.
         self._logging.join(1)
 

@@ -34,14 +34,8 @@ def state_folder() -> Path:
     RequirementError if somebody else owns a folder of that name: its journals could name anything for
     removal.
     """
-    # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron must find each other.
-    uid = os.geteuid()
-    own = f"harness-{uid}"
-    places = [Path("/run/harness")] if uid == 0 else []
-    places += [Path(folder, own) for folder in ("/tmp", "/dev/shm")]  # noqa: S108
-    if asked := os.environ.get("TMPDIR"):
-        places.append(Path(asked, own))
     refused = []
+    places = _places()
     for place in places:
         try:
             if os.access(own_folder(place), os.W_OK):
@@ -53,6 +47,17 @@ def state_folder() -> Path:
         f"expected a folder for the lock and the journals, but none could be made: {', '.join(refused)}",
         hint="make room in one of them, or set TMPDIR to a folder that you may write to",
     )
+
+
+def _places() -> list[Path]:
+    # Not $XDG_RUNTIME_DIR: a run from a login session and one from cron must find each other.
+    uid = os.geteuid()
+    own = f"harness-{uid}"
+    places = [Path("/run/harness")] if uid == 0 else []
+    places += [Path(folder, own) for folder in ("/tmp", "/dev/shm")]  # noqa: S108
+    if asked := os.environ.get("TMPDIR"):
+        places.append(Path(asked, own))
+    return places
 
 
 def lasting_folder() -> Path:
@@ -123,6 +128,31 @@ def locked(path: Path) -> BinaryIO:
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return file
         file.close()
+
+
+def owner() -> Owner | None:
+    """Who holds this user's testbed; None if nobody does, or if its process is gone."""
+    for place in _places():
+        try:
+            found = msgspec.json.decode((place / "lock").read_bytes(), type=Owner)
+        except (OSError, msgspec.DecodeError):
+            continue
+        # Not by the lock: to hold it for a moment, even shared, would refuse a run that begins just then.
+        if Path(f"/proc/{found.pid}").exists():
+            return found
+    return None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock of a file, which is not made for that."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _describe_owner(path: Path) -> str:

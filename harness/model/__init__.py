@@ -20,6 +20,12 @@ SCHEMA_VERSION = 2
 """Version of the records below; a reader refuses records of a later version."""
 
 
+Family = Literal[4, 6]
+"""A version of the Internet Protocol."""
+
+IPV4: Family = 4
+IPV6: Family = 6
+
 End = Literal["initiator", "target"]
 ENDS: tuple[End, End] = ("initiator", "target")
 """The ends of a link, the initiator's first."""
@@ -91,6 +97,11 @@ class Ciphers(enum.StrEnum):
 
     MACHINE = "machine"
     PORTABLE = "portable"
+
+
+CIPHERS_CLOSED_SINCE = (6, 16)
+"""Since that version of Linux the processor's ciphers are in lib/crypto, which is closed to user-mode Linux
+(as looked up in 7.2): there are no modules of them for Debian's kernel."""
 
 
 class Clock(enum.StrEnum):
@@ -210,6 +221,9 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     With ``interface`` it is not a profile but a real link: the initiator's network interface of that name, as
     it is, to the target's address ``portal`` (None: the one in the interface's network).
+
+    ``family`` is written only where it is IPv6's, as ``ip``: without it a link is what it was before there
+    were two.
     """
 
     name: str
@@ -229,6 +243,12 @@ class LinkProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     hops: Hops | None = None
     interface: str | None = None
     portal: str | None = None
+    family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
+
+    @property
+    def ip(self) -> Family:
+        """The version of IP that its packets have."""
+        return IPV4 if self.family is msgspec.UNSET else IPV6
 
     @property
     def path_delay_us(self) -> float:
@@ -417,7 +437,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``probes``: round trips, processors and interfaces are measured beside each cell, and TCP once per column.
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
     ``lab_kernel`` is None outside the lab. ``other_kernel`` is the one of the lab's own that was named, None
-    for the default one. ``ciphers`` is also None on Debian's kernel, which has none but portable ones.
+    for the default one. ``ciphers`` is None outside the lab.
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``wifi_security``
     protects links with simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must
     agree on (``harness.storage.iscsi``). ``hops`` are the addresses, as in ``machines``, of machines between
@@ -489,6 +509,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self, column: Column) -> str:
         """The name of a column for people."""
         return column.shown(is_unencrypted=self.encrypts(column) is False)
+
+    @property
+    def speaks_ipv6(self) -> bool:
+        """Whether one of its links does."""
+        return any(link.ip == IPV6 for link in self.links.values())
 
     def has_radio(self, link: LinkProfile) -> bool:
         """Whether a link is 802.11 over simulated radios: only the lab's own kernel has them."""
@@ -618,10 +643,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     With several ``initiators``, ``clients`` has each one's part; ``read`` and ``write`` are their totals,
     with percentiles from the merged histograms. ``wifi`` is the association before, during and after.
     ``fio_ns`` is the time fio says it measured, ``wall_ns`` that of the whole cell. ``order`` is the cell's
-    place in the random sequence of its run, from 0. ``ciphers`` is None but on the lab's own kernel, and in
-    records of older versions, when that kernel had portable ones. ``disk`` is the modelled disk below the
+    place in the random sequence of its run, from 0. ``ciphers`` is None outside the lab, and in records of
+    older versions, when Debian's kernel had portable ones alone. ``disk`` is the modelled disk below the
     target, "" if there is none. In virtual time all times are virtual. ``beside`` is what was measured beside
-    the cell, None if nothing was.
+    the cell, None if nothing was. ``family`` is as in ``LinkProfile``.
     """
 
     run_id: str
@@ -660,7 +685,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     disk: str = ""
     beside: Beside | None = None
     source: str = "harness"
+    family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
     schema: int = SCHEMA_VERSION
+
+    @property
+    def ip(self) -> Family:
+        """The version of IP of its link."""
+        return IPV4 if self.family is msgspec.UNSET else IPV6
 
     @property
     def column(self) -> Column:

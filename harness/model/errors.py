@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 
 class HarnessError(Exception):
     """Something that a user can cause or fix.
@@ -27,6 +30,14 @@ class UsageError(HarnessError):
 
 class RequirementError(HarnessError):
     """Programs, kernel features or rights are missing; all of them are named at once."""
+
+
+def lacks_package(what: str, package: str, instead: str) -> RequirementError:
+    """A Python package is missing, for something that can be done otherwise (``instead``)."""
+    command = f"{shlex.quote(sys.executable)} -m pip install {package}"
+    return RequirementError(
+        f"{what} needs the Python package {package}, which is not installed", hint=f"{command}, or {instead}"
+    )
 
 
 class BusyError(HarnessError):

@@ -51,7 +51,12 @@ def printable(text: str) -> str:
 
 def for_html(text: str) -> str:
     """For element content and quoted attributes; ASCII only, so that no charset has to be declared."""
-    return html.escape(printable(text)).encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return for_page(text).encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def for_page(text: str) -> str:
+    """The same for a page or a picture that is UTF-8, where µ takes two bytes instead of six."""
+    return html.escape(printable(text))
 
 
 def for_markdown(text: str) -> str:

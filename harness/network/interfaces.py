@@ -5,6 +5,10 @@ send by whichever route comes first. While a link is up, two things keep the tra
 on the named interfaces: a routing rule for just these two addresses (ip-rule(8)), and ARP that stays on its
 interface (arp_ignore and arp_announce in Documentation/networking/ip-sysctl.rst). The rule also satisfies
 strict reverse path filtering.
+
+With IPv6, a link uses an address of the user's if it is named, and otherwise has a network of its own
+(``OwnAddress``): it is added to the interfaces and removed when the link is taken down. Neighbours are then
+asked for on these interfaces alone, because no other one has an address of that network.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import LinkProfile
+from harness.model import IPV4, IPV6, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError, UsageError
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.network.wireless import is_wireless
 from harness.parse import ethtool
@@ -30,7 +35,12 @@ from harness.parse import ethtool
 LEAVES = (
     Leftover(
         what="the routing rule",
-        names='ip rule list 2>/dev/null | grep -e "lookup 48[0-5][0-9][0-9]$"',
+        names='for ip in 4 6; do ip -$ip rule list; done 2>/dev/null | grep -e "lookup 48[0-5][0-9][0-9]$"',
+    ),
+    Leftover(
+        what="the address",
+        names='ip -6 -o address show 2>/dev/null | grep -oe "'
+        f'{addresses.UNIQUE_LOCAL}:$(printf %x "0x$1" 2>/dev/null):[0-9a-f:/]*"',
     ),
 )
 
@@ -56,6 +66,18 @@ class _AddressInfo(msgspec.Struct):
     address: str | None = None  # the peer's, of a point-to-point link
     prefixlen: int = 32
     secondary: bool = False
+    scope: str = ""
+    temporary: bool = False
+    deprecated: bool = False
+
+    @property
+    def is_to_use(self) -> bool:
+        """Not the first address of its network, or one that others cannot or should not use for long."""
+        if self.family == "inet":
+            return not self.secondary
+        is_lasting = self.scope != "link" and not (self.temporary or self.deprecated)
+        is_runs = self.local.startswith(f"{addresses.UNIQUE_LOCAL}:")
+        return self.family == "inet6" and is_lasting and not is_runs
 
 
 class _LinkInfo(msgspec.Struct):
@@ -95,10 +117,10 @@ class _Rule(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """An IPv4 address of an interface, and the network that is reached through it."""
+    """An address of an interface, and the network that is reached through it."""
 
     local: str
-    network: ipaddress.IPv4Network
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network
 
     def __str__(self) -> str:
         return f"{self.local}/{self.network.prefixlen}"
@@ -106,7 +128,10 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """A network interface as the kernel has it. ``port_of`` is the bridge or bond that it is a port of."""
+    """A network interface as the kernel has it. ``port_of`` is the bridge or bond that it is a port of.
+
+    ``addresses`` are those of IPv4, ``addresses6`` those of IPv6 that reach beyond the link.
+    """
 
     name: str
     kind: str
@@ -115,14 +140,24 @@ class Interface:
     has_carrier: bool
     port_of: str | None
     addresses: tuple[Address, ...]
+    addresses6: tuple[Address, ...] = ()
+
+    def of(self, family: Family) -> tuple[Address, ...]:
+        return self.addresses if family == IPV4 else self.addresses6
 
     def address_in(self, other: str) -> Address | None:
         """The interface's address whose network contains ``other``."""
-        there = ipaddress.IPv4Address(other)
-        return next((address for address in self.addresses if there in address.network), None)
+        there = ipaddress.ip_address(other)
+        own = self.of(addresses.family_of(other))
+        return next((address for address in own if there in address.network), None)
 
 
 def _interface(device: _Device) -> Interface:
+    found: dict[str, list[Address]] = {"inet": [], "inet6": []}
+    for info in device.addr_info:
+        if info.is_to_use:
+            network = ipaddress.ip_network(f"{info.address or info.local}/{info.prefixlen}", strict=False)
+            found[info.family].append(Address(local=info.local, network=network))
     # A VRF is a master as well, but its ports keep their addresses.
     is_port = device.master is not None and device.linkinfo.info_slave_kind != "vrf"
     return Interface(
@@ -134,23 +169,19 @@ def _interface(device: _Device) -> Interface:
         # (Documentation/networking/operstates.rst).
         has_carrier="LOWER_UP" in device.flags and device.operstate != "DORMANT",
         port_of=device.master if is_port else None,
-        addresses=tuple(
-            Address(
-                local=info.local,
-                network=ipaddress.IPv4Network((info.address or info.local, info.prefixlen), strict=False),
-            )
-            for info in device.addr_info
-            if info.family == "inet" and not info.secondary
-        ),
+        addresses=tuple(found["inet"]),
+        addresses6=tuple(found["inet6"]),
     )
 
 
 T = TypeVar("T")
 
 
-def _ask_ip(host: Host, words: Sequence[str], type_: type[T], *, check: bool = True) -> list[T]:
+def _ask_ip(
+    host: Host, words: Sequence[str], type_: type[T], *, check: bool = True, family: Family = IPV4
+) -> list[T]:
     """The answer of ``ip -j``; without ``check`` an error counts as an empty answer."""
-    done = host.run(["ip", "-d", "-j", *words], check=check)
+    done = host.run([*links.ip(family), "-d", "-j", *words], check=check)
     if done.status != 0:
         return []
     try:
@@ -186,31 +217,79 @@ class End:
     siblings: tuple[str, ...]
     is_routed: bool
 
+    @property
+    def ip(self) -> Family:
+        return addresses.family_of(self.address)
+
 
 def check(initiator: Host, target: Host, profile: LinkProfile) -> None:
     """UsageError or RequirementError if a link cannot be brought up, with the reason. Nothing is changed."""
-    _find_ends(initiator, target, profile)
+    if has_own_addresses(profile):
+        _find_pair(initiator, target, profile)
+    else:
+        _find_ends(initiator, target, profile)
+
+
+def has_own_addresses(profile: LinkProfile) -> bool:
+    """Whether the run gives a real link its addresses."""
+    return profile.ip == IPV6 and profile.portal is None
+
+
+def _find_pair(
+    initiator: Host, target: Host, profile: LinkProfile
+) -> tuple[tuple[Host, Interface], tuple[Host, Interface]]:
+    """The interfaces of both sides that get addresses of the run's own: they share a network already."""
+    near, far = read_interfaces(initiator), read_interfaces(target)
+    iface = _named(initiator, near, profile)
+    families = [family for family in (IPV4, IPV6) if iface.of(family)]
+    _require_usable(initiator, iface, profile, families[0] if families else IPV4)
+    known = [family for family in families if _common(iface, far, family)] or families
+    portal = _portal(initiator, near, iface, target, far, profile, known[0])
+    there = next(one for one in far if _has(one, portal))
+    _require_usable(target, there, profile, known[0])
+    _require_different(initiator, near, target, portal)
+    for host, one in ((initiator, iface), (target, there)):
+        links.require_ipv6(host)
+        (off,) = host.read_files([f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6"])
+        if off.strip() == "1":
+            raise RequirementError(
+                f"link {profile.name}: {one.name} of the {host.name} has IPv6 switched off "
+                f"(net.ipv6.conf.{one.name}.disable_ipv6=1)",
+                hint=f"sysctl net.ipv6.conf.{one.name}.disable_ipv6=0 there, or leave --ip 6 out",
+            )
+    return (initiator, iface), (target, there)
+
+
+def _named(host: Host, interfaces: Sequence[Interface], profile: LinkProfile) -> Interface:
+    """The interface of the initiator that a link names."""
+    iface = next((one for one in interfaces if one.name == profile.interface), None)
+    if iface is None:
+        raise UsageError(
+            f"the {host.name} has no interface {profile.interface}, only "
+            f"{', '.join(one.name for one in interfaces)}",
+            hint=f"choose one of them: --link {profile.name}=IFACE",
+        )
+    return iface
 
 
 def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End, End]:
     name = profile.interface or ""
     near, far = read_interfaces(initiator), read_interfaces(target)
-    iface = next((one for one in near if one.name == name), None)
-    if iface is None:
-        raise UsageError(
-            f"the {initiator.name} has no interface {name}, only {', '.join(one.name for one in near)}",
-            hint=f"choose one of them: --link {profile.name}=IFACE",
-        )
-    _require_usable(initiator, iface, profile)
-    portal = profile.portal or _portal(initiator, near, iface, target, far, profile)
+    family = profile.ip
+    iface = _named(initiator, near, profile)
+    if family == IPV6:
+        for host in (initiator, target):
+            links.require_ipv6(host)
+    _require_usable(initiator, iface, profile, family)
+    portal = profile.portal or _portal(initiator, near, iface, target, far, profile, family)
     portal_iface = next((one for one in far if _has(one, portal)), None)
     if portal_iface is None:
         raise UsageError(
-            f"expected an IPv4 address of the {target.name} for link {profile.name}, found {portal}; "
-            f"it has {_listed(far)}",
+            f"expected an IPv{family} address of the {target.name} for link {profile.name}, found {portal}; "
+            f"it has {_listed(far, family)}",
             hint=f"try --link {profile.name}={name}@ADDRESS with one of them",
         )
-    _require_usable(target, portal_iface, profile)
+    _require_usable(target, portal_iface, profile, family)
     _require_different(initiator, near, target, portal)
     route = _route_through(initiator, name, portal)
     if route.prefsrc is None:
@@ -224,21 +303,21 @@ def _find_ends(initiator: Host, target: Host, profile: LinkProfile) -> tuple[End
 
 
 def _has(iface: Interface, address: str) -> bool:
-    return any(one.local == address for one in iface.addresses)
+    return any(one.local == address for one in (*iface.addresses, *iface.addresses6))
 
 
-def _listed(interfaces: Sequence[Interface]) -> str:
+def _listed(interfaces: Sequence[Interface], family: Family = IPV4) -> str:
     """The addresses by which others can reach a host."""
     words = [
         f"{address} on {iface.name}"
         for iface in interfaces
         if not iface.is_loopback
-        for address in iface.addresses
+        for address in iface.of(family)
     ]
-    return ", ".join(words) or "no IPv4 address"
+    return ", ".join(words) or f"no IPv{family} address"
 
 
-def _require_usable(host: Host, iface: Interface, profile: LinkProfile) -> None:
+def _require_usable(host: Host, iface: Interface, profile: LinkProfile, family: Family) -> None:
     what = f"{iface.name} of the {host.name}"
     if iface.is_loopback:
         raise UsageError(
@@ -256,8 +335,8 @@ def _require_usable(host: Host, iface: Interface, profile: LinkProfile) -> None:
         raise RequirementError(
             f"link {profile.name}: {what} has no carrier: no cable, or not associated", hint=UNCHANGED
         )
-    if not iface.addresses:
-        raise RequirementError(f"link {profile.name}: {what} has no IPv4 address", hint=UNCHANGED)
+    if not iface.of(family):
+        raise RequirementError(f"link {profile.name}: {what} has no IPv{family} address", hint=UNCHANGED)
 
 
 def _require_different(host: Host, interfaces: Sequence[Interface], other: Host, address: str) -> None:
@@ -271,6 +350,17 @@ def _require_different(host: Host, interfaces: Sequence[Interface], other: Host,
         )
 
 
+def _common(iface: Interface, far: Sequence[Interface], family: Family) -> dict[str, str]:
+    """The target's addresses in a network of the initiator's interface, each with its interface's name."""
+    return {
+        address.local: one.name
+        for one in far
+        if not one.is_loopback
+        for address in one.of(family)
+        if iface.address_in(address.local) is not None
+    }
+
+
 def _portal(
     initiator: Host,
     near: Sequence[Interface],
@@ -278,22 +368,17 @@ def _portal(
     target: Host,
     far: Sequence[Interface],
     profile: LinkProfile,
+    family: Family,
 ) -> str:
     """The only address of the target in a network of the initiator's interface."""
-    found = {
-        address.local: one.name
-        for one in far
-        if not one.is_loopback
-        for address in one.addresses
-        if iface.address_in(address.local) is not None
-    }
+    found = _common(iface, far, family)
     # A network that both have, such as Docker's, leads nowhere; it is named only if there is no other.
-    own = {address.local for one in near for address in one.addresses}
+    own = {address.local for one in near for address in one.of(family)}
     others = {address: name for address, name in found.items() if address not in own}
     if not found:
         raise UsageError(
-            f"{iface.name} of the {initiator.name} ({', '.join(map(str, iface.addresses))}) and the "
-            f"{target.name} ({_listed(far)}) have no IPv4 network in common",
+            f"{iface.name} of the {initiator.name} ({', '.join(map(str, iface.of(family)))}) and the "
+            f"{target.name} ({_listed(far, family)}) have no IPv{family} network in common",
             hint=f"if routers lead to it, name its address: --link {profile.name}={iface.name}@ADDRESS",
         )
     if len(others) > 1:
@@ -309,18 +394,19 @@ def _route_through(host: Host, iface: str, destination: str) -> _Route:
     """The route to an address through one interface; RequirementError if there is none."""
     # If an interface is given, the kernel assumes that everything is on its link
     # (ip_route_output_key_hash_rcu() in net/ipv4/route.c). Only fibmatch shows whether there is such a route.
-    asked = [destination, "oif", iface]
-    if not _ask_ip(host, ["route", "get", "fibmatch", *asked], _Route, check=False):
+    asked, family = [destination, "oif", iface], addresses.family_of(destination)
+    if not _ask_ip(host, ["route", "get", "fibmatch", *asked], _Route, check=False, family=family):
         raise RequirementError(
             f"the {host.name} has no route to {destination} through {iface}",
             hint=f"try `ip route get {destination}` there, and name the interface it says",
         )
-    return _ask_ip(host, ["route", "get", *asked], _Route)[0]
+    return _ask_ip(host, ["route", "get", *asked], _Route, family=family)[0]
 
 
 def _chosen(host: Host, address: str, peer: str) -> str:
     """The interface through which the kernel sends from one address to another; "" if there is none."""
-    routes = _ask_ip(host, ["route", "get", peer, "from", address], _Route, check=False)
+    words, family = ["route", "get", peer, "from", address], addresses.family_of(peer)
+    routes = _ask_ip(host, words, _Route, check=False, family=family)
     return routes[0].dev if routes else ""
 
 
@@ -332,7 +418,8 @@ def _end(
     peer: str,
     gateway: str | None,
 ) -> End:
-    network = next((one.network for one in iface.addresses if one.local == address), None)
+    family = addresses.family_of(address)
+    network = next((one.network for one in iface.of(family) if one.local == address), None)
     return End(
         host=host,
         iface=iface.name,
@@ -345,13 +432,43 @@ def _end(
             if one.name != iface.name
             and one.is_up
             and not one.is_loopback
-            and any(network is not None and other.network.overlaps(network) for other in one.addresses)
+            and any(_overlap(other.network, network) for other in one.of(family))
         ),
         is_routed=_chosen(host, address, peer) == iface.name,
     )
 
 
+def _overlap(
+    one: ipaddress.IPv4Network | ipaddress.IPv6Network,
+    other: ipaddress.IPv4Network | ipaddress.IPv6Network | None,
+) -> bool:
+    if isinstance(one, ipaddress.IPv4Network):
+        return isinstance(other, ipaddress.IPv4Network) and one.overlaps(other)
+    return isinstance(other, ipaddress.IPv6Network) and one.overlaps(other)
+
+
 # Holding the traffic to them
+
+
+class OwnAddress(msgspec.Struct, frozen=True):
+    """An IPv6 address of the run's own on an interface of the user's (``addresses.unique_local``).
+
+    It is of use at once: nobody else has its network, so nobody is asked whether it is free.
+    """
+
+    address: str
+    iface: str
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        return (f"{self.address}/{addresses.LINK_BITS[IPV6]}", "dev", self.iface)
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "-6", "address", "add", *self._words, "nodad"])
+
+    def undo(self) -> tuple[Step, ...]:
+        gone = ("Cannot assign requested address", "Cannot find device")
+        return (Step(("ip", "-6", "address", "del", *self._words), absent=gone),)
 
 
 class SourceRoute(msgspec.Struct, frozen=True):
@@ -365,26 +482,39 @@ class SourceRoute(msgspec.Struct, frozen=True):
     priority: int
 
     @property
+    def _ip(self) -> tuple[str, ...]:
+        return links.ip(addresses.family_of(self.peer))
+
+    @property
     def _rule(self) -> tuple[str, ...]:
         return (
-            *("from", f"{self.address}/32", "to", f"{self.peer}/32"),
+            *("from", addresses.alone(self.address), "to", addresses.alone(self.peer)),
             *("lookup", str(self.table), "priority", str(self.priority)),
         )
 
     @property
     def _route(self) -> tuple[str, ...]:
         via = ("via", self.gateway) if self.gateway else ()
-        return (f"{self.peer}/32", *via, "dev", self.iface, "src", self.address, "table", str(self.table))
+        return (
+            addresses.alone(self.peer),
+            *via,
+            "dev",
+            self.iface,
+            "src",
+            self.address,
+            "table",
+            str(self.table),
+        )
 
     def acquire(self, host: Host) -> None:
-        host.run(["ip", "route", "add", *self._route])
-        host.run(["ip", "rule", "add", *self._rule])
+        host.run([*self._ip, "route", "add", *self._route])
+        host.run([*self._ip, "rule", "add", *self._rule])
 
     def undo(self) -> tuple[Step, ...]:
         return (
-            Step(("ip", "rule", "del", *self._rule), absent=("No such file or directory",)),
+            Step((*self._ip, "rule", "del", *self._rule), absent=("No such file or directory",)),
             Step(
-                ("ip", "route", "del", *self._route),
+                (*self._ip, "route", "del", *self._route),
                 absent=("No such process", "FIB table does not exist", "Cannot find device"),
             ),
         )
@@ -435,8 +565,13 @@ def _sysctl(journal: Journal, host: Host, sysctl: Sysctl) -> Iterator[None]:
 
 
 def _arp_sysctls(end: End) -> list[Sysctl]:
-    """What keeps ARP on its interface, for each interface where it does not do so already."""
-    wanted = []
+    """What keeps ARP on its interface, for each interface where it does not do so already.
+
+    IPv6 needs none: a host answers for addresses of the interface that was asked (RFC 4861, section 7.2.3).
+    """
+    wanted: list[Sysctl] = []
+    if end.ip == IPV6:
+        return wanted
     for name, (least, value) in ARP.items():
         folders = ["all", end.iface, *end.siblings]
         paths = [f"/proc/sys/net/ipv4/conf/{folder}/{name}" for folder in folders]
@@ -450,10 +585,10 @@ def _arp_sysctls(end: End) -> list[Sysctl]:
     return wanted
 
 
-def _require_free(host: Host, table: int, priority: int) -> None:
-    rules = _ask_ip(host, ["rule"], _Rule)
+def _require_free(host: Host, table: int, priority: int, family: Family) -> None:
+    rules = _ask_ip(host, ["rule"], _Rule, family=family)
     taken = [rule for rule in rules if rule.priority == priority or rule.table == str(table)]
-    routes = _ask_ip(host, ["route", "show", "table", str(table)], _Route, check=False)
+    routes = _ask_ip(host, ["route", "show", "table", str(table)], _Route, check=False, family=family)
     if taken or routes:
         raise RequirementError(
             f"expected routing table {table} and rule {priority} of the {host.name} to be free, "
@@ -464,19 +599,30 @@ def _require_free(host: Host, table: int, priority: int) -> None:
 
 @contextlib.contextmanager
 def bring_up(
-    journal: Journal, initiator: Host, target: Host, profile: LinkProfile, *, index: int, port: int
+    journal: Journal,
+    initiator: Host,
+    target: Host,
+    profile: LinkProfile,
+    *,
+    index: int,
+    port: int,
+    tag: str = "",
 ) -> Iterator[LinkPath]:
     """Find the ``index``-th link of a run and keep its traffic on it; yields it, ready for traffic.
 
-    Raises what ``check`` raises, and RequirementError if the traffic cannot be kept on the interfaces.
+    ``tag`` is the run's short id: addresses of its own have it. Raises what ``check`` raises, and
+    RequirementError if the traffic cannot be kept on the interfaces.
     """
-    ends = _find_ends(initiator, target, profile)
-    near, far = ends
     with contextlib.ExitStack() as stack:
+        if has_own_addresses(profile):
+            ends = stack.enter_context(_addressed(journal, initiator, target, profile, tag=tag, index=index))
+        else:
+            ends = _find_ends(initiator, target, profile)
+        near, far = ends
         for side, end in enumerate(ends):
             if end.siblings or not end.is_routed:
                 table, priority = (first + 2 * index + side for first in (TABLE, PRIORITY))
-                _require_free(end.host, table, priority)
+                _require_free(end.host, table, priority, end.ip)
                 route = SourceRoute(end.address, end.peer, end.iface, end.gateway, table, priority)
                 stack.enter_context(journal.hold(end.host, route))
                 _require_chosen(end)
@@ -486,7 +632,8 @@ def bring_up(
             for end in ends:
                 # An earlier entry may name the wrong interface. A new request also informs the peer (RFC 826:
                 # the receiver of a request updates what it knows of the sender).
-                end.host.run(["ip", "neigh", "flush", "to", end.gateway or end.peer, "dev", end.iface])
+                flush = ("neigh", "flush", "to", end.gateway or end.peer, "dev", end.iface)
+                end.host.run([*links.ip(end.ip), *flush])
         yield LinkPath(
             profile=profile,
             index=index,
@@ -499,6 +646,40 @@ def bring_up(
             initiator_address=near.address,
             target_address=far.address,
         )
+
+
+@contextlib.contextmanager
+def _addressed(
+    journal: Journal, initiator: Host, target: Host, profile: LinkProfile, *, tag: str, index: int
+) -> Iterator[tuple[End, End]]:
+    """Give the interfaces of both sides addresses of the run's own, for as long as the context lasts."""
+    own = [addresses.unique_local(tag, index, number) for number in (1, 2)]
+    network = f"{addresses.unique_local(tag, index, 0)}/{addresses.LINK_BITS[IPV6]}"
+    with contextlib.ExitStack() as stack:
+        ends = []
+        for (host, iface), address, peer in zip(
+            _find_pair(initiator, target, profile), own, reversed(own), strict=True
+        ):
+            words = ["route", "show", "root", network]
+            if _ask_ip(host, words, _Route, family=IPV6):
+                raise RequirementError(
+                    f"expected no route of the {host.name} into the run's own network {network}, found one",
+                    hint="if a killed run left it, `harness clean` or the next run removes it",
+                )
+            stack.enter_context(journal.hold(host, OwnAddress(address, iface.name)))
+            is_routed = _chosen(host, address, peer) == iface.name
+            ends.append(
+                End(
+                    host=host,
+                    iface=iface.name,
+                    address=address,
+                    peer=peer,
+                    gateway=None,
+                    siblings=(),
+                    is_routed=is_routed,
+                )
+            )
+        yield ends[0], ends[1]
 
 
 def _require_chosen(end: End) -> None:

@@ -20,7 +20,7 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import Duplex, LinkProfile
+from harness.model import IPV4, IPV6, Duplex, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.storage import transports
 
@@ -28,14 +28,20 @@ SHAPING_MODULES = ("sch_netem",)
 MODULES = ("veth", *SHAPING_MODULES)
 HALF_DUPLEX_MODULES = ("ifb", "sch_ingress", "cls_matchall", "act_mirred")
 LEAVES = (
-    Leftover(what="the network namespace", names='ls /run/netns 2>/dev/null | grep -e "^harness-$1-"'),
-    Leftover(what="the interface", names='ls /sys/class/net | grep -e "^h$1[itw-z][0-9]"'),
+    Leftover(
+        what="the network namespace",
+        names='ls /run/netns 2>/dev/null | grep -e "^harness-$1-"',
+        where='/run/netns/harness-"$1"-*',
+    ),
+    Leftover(
+        what="the interface",
+        names='ls /sys/class/net | grep -e "^h$1[itw-z][0-9]"',
+        where='/sys/class/net/h"$1"*',
+    ),
 )
 
-NETWORK = "198.18"
-"""First half of all addresses: RFC 2544's block for benchmarks between isolated networks."""
-
-BENCHMARK_BLOCK = "198.18.0.0/15"
+IPV6_MODULES = ("ipv6",)
+"""For links of IPv6. Where it is built in, modprobe(8) finds it as well."""
 
 ETHERNET_HEADER_BYTES = 14
 
@@ -65,6 +71,11 @@ class LinkPath:
     target_address: str
     hops: tuple[Host, ...] = ()
     agreed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ip(self) -> Family:
+        """The version of IP that it speaks."""
+        return addresses.family_of(self.initiator_address)
 
 
 class NetworkNamespace(msgspec.Struct, frozen=True):
@@ -152,19 +163,68 @@ class Airtime(msgspec.Struct, frozen=True):
         return (Step(("ip", "link", "del", "dev", self.iface), absent=("Cannot find device",)),)
 
 
+HAS_IPV6 = "/proc/net/if_inet6"
+"""Without IPv6, or with it switched off at boot (``ipv6.disable=1``), a kernel has no such file."""
+
+QUIET = """
+cd "/proc/sys/net/ipv6/conf/$1"
+echo 0 > disable_ipv6
+echo 0 > accept_dad
+echo 0 > accept_ra
+echo 0 > router_solicitations
+"""
+"""For an interface of the run's own (Documentation/networking/ip-sysctl.rst): nobody else has its addresses,
+and there is no router to ask. Argument: the interface, which is down."""
+
+
+def require_ipv6(host: Host) -> None:
+    """RequirementError if a host's kernel does not speak IPv6."""
+    if host.run(["test", "-e", HAS_IPV6], check=False).status != 0:
+        raise RequirementError(
+            f"--ip 6 needs a kernel with IPv6, but the {host.name}'s lacks it, or has it switched off "
+            "(ipv6.disable=1)",
+            hint="leave --ip 6 out, or boot that kernel with IPv6",
+        )
+
+
+def ip(family: Family) -> tuple[str, ...]:
+    """ip(8), which takes IPv4 if nothing says otherwise."""
+    return ("ip",) if family == IPV4 else ("ip", "-6")
+
+
+def settle(host: Host, iface: str, family: Family) -> None:
+    """Prepare an interface of the run's own, which is down, for addresses of a family."""
+    if family == IPV6:
+        require_ipv6(host)
+        host.run(["sh", "-euc", QUIET, "sh", iface])
+
+
+def adding(address: str, prefix_bits: int, iface: str) -> str:
+    """A line for ``ip -batch`` that gives an interface an address, which is of use at once."""
+    checked = " nodad" if addresses.family_of(address) == IPV6 else ""
+    return f"address add {address}/{prefix_bits} dev {iface}{checked}\n"
+
+
 @contextlib.contextmanager
 def ready(
-    journal: Journal, path: LinkPath, *, tag: str, frame_by_frame: bool = False, prefix_bits: int = 24
+    journal: Journal,
+    path: LinkPath,
+    *,
+    tag: str,
+    frame_by_frame: bool = False,
+    prefix_bits: int | None = None,
 ) -> Iterator[LinkPath]:
     """Give both ends of an existing link their addresses, and shape it as its profile says."""
     ends = (
         (path.initiator, path.initiator_iface, path.initiator_address),
         (path.target, path.target_iface, path.target_address),
     )
+    prefix_bits = addresses.LINK_BITS[path.ip] if prefix_bits is None else prefix_bits
     for host, iface, address in ends:
+        settle(host, iface, path.ip)
         host.run(
             ["ip", "-batch", "-"],
-            input=f"link set dev {iface} up\naddress add {address}/{prefix_bits} dev {iface}\n"
+            input=f"link set dev {iface} up\n{adding(address, prefix_bits, iface)}"
             + (f"link set dev {iface} gso_max_segs 1\n" if frame_by_frame else "")
             + _window(path.profile, iface, f"{address}/{prefix_bits}"),
         )
@@ -194,6 +254,12 @@ def _window(profile: LinkProfile, iface: str, end: str) -> str:
     if profile.tcp_window_bytes is None:
         return ""
     of_end = ipaddress.ip_interface(end)
+    if of_end.version == IPV6:
+        # The kernel's own route has this metric (IP6_RT_PRIO_ADDRCONF in include/net/ip6_route.h).
+        return (
+            f"route replace {of_end.network} dev {iface} proto kernel metric 256 "
+            f"window {profile.tcp_window_bytes}\n"
+        )
     return (
         f"route replace {of_end.network} dev {iface} proto kernel scope link src {of_end.ip} "
         f"window {profile.tcp_window_bytes}\n"
@@ -222,29 +288,32 @@ def bring_up(
         target=initiator.beside("target", f"harness-{tag}-{index}"),
         initiator_iface=near,
         target_iface=far,
-        initiator_address=f"{NETWORK}.{index}.1",
-        target_address=f"{NETWORK}.{index}.2",
+        initiator_address=addresses.of(profile.ip, index, 1),
+        target_address=addresses.of(profile.ip, index, 2),
     )
-    refuse_used_network(initiator, index)
+    refuse_used_network(initiator, index, profile.ip)
     with contextlib.ExitStack() as stack:
         netns = stack.enter_context(journal.hold(initiator, NetworkNamespace(f"harness-{tag}-{index}"))).name
         stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
         yield stack.enter_context(ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))
 
 
-def refuse_used_network(host: Host, index: int) -> None:
+def refuse_used_network(host: Host, index: int, family: Family = IPV4) -> None:
     """RequirementError if the host has a route into the network of the ``index``-th link."""
-    ours = ipaddress.ip_network(f"{NETWORK}.{index}.0/24")
+    ours = ipaddress.ip_network(addresses.network(family, index))
     # For the whole block, because some VPNs use all of it: their route is wider than the link's network.
-    routes = host.run(["ip", "route", "show", "root", BENCHMARK_BLOCK]).stdout.splitlines()
+    routes = host.run([*ip(family), "route", "show", "root", addresses.BLOCKS[family]]).stdout.splitlines()
     for route in routes:
         # "198.18.0.0/16 dev tun0 …", or "blackhole 198.18.0.0/16"
-        found = re.search(r"198\.1[89]\.[\d./]+", route)
+        found = re.search(_OF_BLOCK[family], route)
         if found is not None and ours.overlaps(ipaddress.ip_network(found[0])):
             raise RequirementError(
                 f"expected no route into the benchmark network {ours}, found: {route.strip()}",
                 hint="remove that route, or run in the lab with --testbed lab",
             )
+
+
+_OF_BLOCK: dict[Family, str] = {IPV4: r"198\.1[89]\.[\d./]+", IPV6: r"2001:2:[0-9a-f:./]+"}
 
 
 def describe(path: LinkPath) -> dict[str, str]:
@@ -266,7 +335,7 @@ def describe(path: LinkPath) -> dict[str, str]:
         for what, argv in (
             ("interfaces", ["ip", "-d", "address"]),
             ("qdiscs", ["tc", "-s", "qdisc"]),
-            ("routes", ["ip", "route"]),
+            ("routes", [*ip(path.ip), "route"]),
         )
     }
     return {**ends, **hops, **path.agreed}

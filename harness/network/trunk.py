@@ -19,7 +19,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import LinkProfile
+from harness.model import LinkProfile, addresses
 from harness.network import links
 from harness.network.links import LinkPath
 
@@ -67,11 +67,11 @@ def bring_up(
         target=target,
         initiator_iface=f"h{tag}i{index}",
         target_iface=f"h{tag}t{index}",
-        initiator_address=f"{links.NETWORK}.{index}.1",
-        target_address=f"{links.NETWORK}.{index}.2",
+        initiator_address=addresses.of(profile.ip, index, 1),
+        target_address=addresses.of(profile.ip, index, 2),
     )
     for host in (initiator, target):
-        links.refuse_used_network(host, index)
+        links.refuse_used_network(host, index, profile.ip)
     with contextlib.ExitStack() as stack:
         for host, iface, trunk in (
             (initiator, path.initiator_iface, initiator_trunk),

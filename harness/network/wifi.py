@@ -21,7 +21,7 @@ import msgspec
 from harness.hosts import Host, runner
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import AirProof, LinkProfile, Security, Standard
+from harness.model import AirProof, LinkProfile, Security, Standard, addresses
 from harness.model.errors import CommandFailed, DeviceRefused
 from harness.network import links
 from harness.network.links import LinkPath, NetworkNamespace
@@ -277,15 +277,15 @@ def bring_up(
         target=initiator.beside("target", netns),
         initiator_iface=f"h{tag}i{index}",
         target_iface=f"h{tag}t{index}",
-        initiator_address=f"{links.NETWORK}.{index}.1",
-        target_address=f"{links.NETWORK}.{index}.2",
+        initiator_address=addresses.of(profile.ip, index, 1),
+        target_address=addresses.of(profile.ip, index, 2),
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
         place_radio(initiator, first_radio, path.initiator_iface, None)
         place_radio(initiator, first_radio + 1, path.target_iface, netns)
         # Only now: an earlier column leaves its route until its radio is placed.
-        links.refuse_used_network(initiator, index)
+        links.refuse_used_network(initiator, index, profile.ip)
         for host, iface in ((initiator, path.initiator_iface), (path.target, path.target_iface)):
             host.run(["ip", "link", "set", "dev", iface, "mtu", str(profile.mtu_bytes)])
         log = logs / "hostapd.log"

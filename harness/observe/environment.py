@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 
 from harness.hosts import Host, Watched
 from harness.model.errors import HopLost
@@ -30,21 +31,27 @@ FILES: dict[str, str] = {
 }
 
 
-def describe(hosts: Iterable[Host], hops: Iterable[Hop] = ()) -> dict[str, object]:
+def describe(
+    hosts: Iterable[Host], hops: Iterable[Hop] = (), *, tools: Mapping[str, str] | None = None
+) -> dict[str, object]:
     """``{"hosts": {name: {…}}}``: what each host reports about itself; absent files and tools are left
-    out."""
+    out. ``tools`` are their versions, where these are known already."""
+    # Hosts in one namespace of one kernel would report the same.
+    known: dict[object, dict[str, object]] = {}
+    for host in (hosts := tuple(hosts)):
+        if (place := (host.kernel, host.netns)) not in known:
+            known[place] = describe_host(host, tools=tools)
     return {
         "hosts": {
-            **{host.name: describe_host(host) for host in hosts},
+            **{host.name: known[host.kernel, host.netns] for host in hosts},
             **{hop.name: describe_hop(hop) for hop in hops},
         }
     }
 
 
-def describe_host(host: Host) -> dict[str, object]:
+def describe_host(host: Host, *, tools: Mapping[str, str] | None = None) -> dict[str, object]:
     """Kernel, processor, memory and tool versions of one host, as it reports them."""
-    versions = {name: version for name, argv in TOOLS.items() if (version := _version(host, argv))}
-    return {**_describe_kernel(host), "tools": versions}
+    return {**_describe_kernel(host), "tools": versions(host) if tools is None else dict(tools)}
 
 
 def describe_hop(hop: Hop) -> dict[str, object]:
@@ -102,7 +109,22 @@ def _fields(text: str, name: str) -> list[str]:
     return [value.strip() for key, _, value in parts if key.strip() == name]
 
 
-def _version(host: Host, argv: list[str]) -> str:
-    # Through sh, so that an absent tool is an exit status and not an error of the harness.
-    done = host.run(["sh", "-c", '"$@" 2>&1', "sh", *argv], check=False)
-    return done.stdout.strip().splitlines()[0] if done.status == 0 and done.stdout.strip() else ""
+VERSIONS = r"""
+newline='
+'
+for line; do
+    said=$(eval "$line" 2>&1) || said=
+    printf '%s\n' "${said%%"$newline"*}"
+done
+"""
+"""For sh(1): prints a line for each argument, the first that this command prints; an empty one if it fails.
+
+One shell for all, so that an absent tool is no error, and because each program takes its time.
+"""
+
+
+def versions(host: Host, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The versions of a host's tools, by their names; absent ones are left out."""
+    argv = ["sh", "-c", VERSIONS, "sh", *map(shlex.join, TOOLS.values())]
+    lines = host.run(argv, check=False, env=env).stdout
+    return {name: line.strip() for name, line in zip(TOOLS, lines.split("\n"), strict=False) if line.strip()}

@@ -4,7 +4,12 @@ It consists of xfrm policies without any IPsec. Every kernel that supports IPsec
 package, and the kernel counts what they stop (XfrmOutPolBlock in /proc/net/xfrm_stat). A policy may name the
 interface by which a packet would leave (ip-xfrm(8), ``dev``). The kernel takes it from the route just before
 it looks up the policies (``ip_route_output_flow()`` in net/ipv4/route.c). Once the interface is gone, no
-packet leaves by it, and only the policy that stops all traffic is left.
+packet leaves by it, and only the policy that stops all traffic is left. Before a barrier is taken down, of
+this kind or IPsec's, the connections that it kept in are ended.
+
+IPv6 does not take the interface from the route (``ip6_dst_lookup_flow()`` in net/ipv6/ip6_output.c), so no
+policy can name it. There a route takes its place: without the interface the portal cannot be reached
+(``NoOtherWay``).
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.undo import Step
-from harness.model import End
+from harness.model import IPV4, End, addresses
 from harness.network.links import LinkPath
 from harness.protection import ipsec
 
@@ -45,17 +50,20 @@ class Barrier(msgspec.Struct, frozen=True):
     def _device(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        return ("src", addresses.ANY[addresses.family_of(self.peer)], "dst", addresses.alone(self.peer))
+
     def acquire(self, host: Host) -> None:
         port = ("dport" if self.end == "initiator" else "sport", str(self.port))
         host.run(
-            ["ip", "xfrm", "policy", "add", "src", "0.0.0.0/0", "dst", f"{self.peer}/32", *self._device]
-            + ["proto", "tcp", *port, "dir", "out", "action", self.ACTION, "priority", str(self.PRIORITY)]
+            ["ip", "xfrm", "policy", "add", *self._ends, *self._device]
+            + ["proto", ipsec.TCP, *port, "dir", "out", "action", self.ACTION, "priority", str(self.PRIORITY)]
         )
 
     def undo(self) -> tuple[Step, ...]:
         # By its priority, because an interface that is gone has no name any more. None left is no error.
-        selector = ("src", "0.0.0.0/0", "dst", f"{self.peer}/32")
-        return (Step(("ip", "xfrm", "policy", "deleteall", *selector, "priority", str(self.PRIORITY))),)
+        return (Step(("ip", "xfrm", "policy", "deleteall", *self._ends, "priority", str(self.PRIORITY))),)
 
 
 class Passage(Barrier, frozen=True):
@@ -68,7 +76,35 @@ class Passage(Barrier, frozen=True):
 
     @property
     def _device(self) -> tuple[str, ...]:
-        return ("dev", self.interface)
+        return ("dev", self.interface) if addresses.family_of(self.peer) == IPV4 else ()
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        if addresses.family_of(self.peer) == IPV4:
+            return super()._ends
+        # Not the barrier's own selector, of which there can be only one.
+        return ("src", addresses.link_of(self.peer), "dst", addresses.alone(self.peer))
+
+
+class NoOtherWay(msgspec.Struct, frozen=True):
+    """Makes the network of an interface unreachable while that has no route into it itself.
+
+    The interface's own route has the same prefix and a lower metric.
+    """
+
+    network: str
+
+    METRIC: ClassVar[int] = 8192
+
+    @property
+    def _route(self) -> tuple[str, ...]:
+        return ("unreachable", self.network, "metric", str(self.METRIC))
+
+    def acquire(self, host: Host) -> None:
+        host.run(["ip", "-6", "route", "add", *self._route])
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("ip", "-6", "route", "del", *self._route), absent=("No such process",)),)
 
 
 class Entrance(Barrier, frozen=True):
@@ -84,19 +120,60 @@ class Entrance(Barrier, frozen=True):
     def acquire(self, host: Host) -> None:
         port = ("sport" if self.end == "initiator" else "dport", str(self.port))
         host.run(
-            ["ip", "xfrm", "policy", "add", "src", "0.0.0.0/0", "dst", f"{self.peer}/32"]
-            + ["proto", "tcp", *port, "dir", "in", "action", self.ACTION, "priority", str(self.PRIORITY)]
+            ["ip", "xfrm", "policy", "add", *self._ends]
+            + ["proto", ipsec.TCP, *port, "dir", "in", "action", self.ACTION, "priority", str(self.PRIORITY)]
         )
+
+
+class Connections(msgspec.Struct, frozen=True):
+    """What one end may still have of the portal's connections when its barrier is taken down.
+
+    A session that ends while nothing gets through leaves data that was not acknowledged, and TCP would send
+    it again for minutes, then in clear. So the kernel is told to drop the connections (ss(8), ``--kill``).
+    The lab's kernels cannot do that (CONFIG_INET_DIAG_DESTROY), but there the ``interface`` is the run's own:
+    without addresses nothing leaves by it. On an interface of the user's it is "".
+    """
+
+    end: End
+    peer: str
+    port: int
+    interface: str = ""
+
+    @classmethod
+    def at_the_ends_of(cls, path: LinkPath) -> tuple[tuple[Host, Connections], ...]:
+        near, far = path.initiator_address, path.target_address
+        own = ("", "") if path.is_shared else (path.initiator_iface, path.target_iface)
+        return (
+            (path.initiator, cls("initiator", far, path.port, own[0])),
+            (path.target, cls("target", near, path.port, own[1])),
+        )
+
+    def acquire(self, host: Host) -> None:
+        """Nothing to do: the transport makes them."""
+
+    def undo(self) -> tuple[Step, ...]:
+        port = "dport" if self.end == "initiator" else "sport"
+        peer = addresses.bracketed(self.peer)
+        end_them = Step(("ss", "--tcp", "--numeric", "--kill", "dst", peer, port, "=", f":{self.port}"))
+        if not self.interface:
+            return (end_them,)
+        flush = ("ip", "address", "flush", "dev", self.interface)
+        return end_them, Step(flush, absent=("does not exist", "Cannot find device"))
 
 
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """What a host still has of barriers and passages to the ends of these paths."""
-    addresses = {address for path in paths for address in (path.initiator_address, path.target_address)}
+    ends = {
+        addresses.alone(address)
+        for path in paths
+        for address in (path.initiator_address, path.target_address)
+    }
+    sources = {*addresses.ANY.values(), *(addresses.link_of(end.partition("/")[0]) for end in ends)}
     text = host.run(["ip", "xfrm", "policy", "list"], check=False).stdout
     return [
         f"the policy {policy.text} dir {policy.direction}"
         for policy in ipsec.parse_policies(text)
-        if policy.source == "0.0.0.0/0"
+        if policy.source in sources
         and policy.priority in (PASSAGE_PRIORITY, BARRIER_PRIORITY)
-        and policy.destination.removesuffix("/32") in addresses
+        and policy.destination in ends
     ]

@@ -24,10 +24,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import Daemon, Host, runner
-from harness.model import End, LinkProfile
+from harness.model import IPV6, End, LinkProfile
 from harness.model.errors import CommandFailed, HostLost
 from harness.network.links import LinkPath
-from harness.protection.layer import ETHERTYPE_IPV4, Frames
+from harness.protection.layer import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    IPPROTO_FRAGMENT,
+    Frames,
+    of_ip,
+    within_ip,
+)
 
 SNAP_BYTES = 96
 """Bytes kept of each frame: two VLAN tags, IPv6 with its hop-by-hop options, and what distinguishes
@@ -43,9 +50,9 @@ ETHERTYPE_AT = {1: 12, 113: 14}
 own."""
 
 RAW_IP = (12, 101)
-ETHERTYPE_ARP, ETHERTYPE_IPV6, ETHERTYPE_EAPOL = 0x0806, 0x86DD, 0x888E
+ETHERTYPE_ARP, ETHERTYPE_EAPOL = 0x0806, 0x888E
 VLAN_TAGS = (0x8100, 0x88A8)
-IPPROTO_TCP, IPPROTO_ICMPV6, HOP_BY_HOP = 6, 58, 0
+IPPROTO_TCP, IPPROTO_ICMPV6 = 6, 58
 NEIGHBOUR_DISCOVERY = (*range(130, 138), 143)
 """Types of ICMPv6 by which hosts and routers find each other: RFC 2710, 3810 and 4861."""
 
@@ -54,7 +61,8 @@ MOST_SPARSE = 256
 PRIMES = {1: 1, 2: 2, 4: 3, 8: 7, 16: 13, 32: 31, 64: 61, 128: 127, 256: 251}
 """Cleartext is sampled by the identification field of its IP header, which grows by up to 45 at once where
 frames are captured before they are split. Such steps could miss a power of two for ever, but not these
-primes."""
+primes. IPv6's header has no such field: there it is the sum of TCP's two numbers, which grows with all data
+of either end."""
 
 LISTENING = b": listening on "
 LOOK_DEADLINE_S = 10.0
@@ -127,12 +135,18 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
     own, peer = path.initiator_address, path.target_address
     if end == "target":
         own, peer = peer, own
-    sent = f"ip src host {own} and ip dst host {peer}"
-    # Fragments after the first have no ports (RFC 791, section 3.2).
+    ip = "ip6" if path.ip == IPV6 else "ip"
+    sent = f"{ip} src host {own} and {ip} dst host {peer}"
+    # Fragments after the first have no ports (RFC 791, section 3.2; RFC 8200, section 4.5).
     portal = f"(tcp port {path.port} or (ip proto 6 and ip[6:2] & 0x1fff != 0))"
+    if path.ip == IPV6:
+        later = f"ip6[6] = {IPPROTO_FRAGMENT} and ip6[40] = {IPPROTO_TCP} and ip6[42:2] & 0xfff8 != 0"
+        portal = f"(tcp port {path.port} or ({later}))"
     if not protected:
         # The first and the last segments of every connection, and a sample of the others.
         sample = f"(tcp[tcpflags] & (tcp-syn|tcp-fin|tcp-rst) != 0 or ip[4:2] % {PRIMES[one_in]} = 0)"
+        if path.ip == IPV6:
+            sample = f"(ip6[53] & (tcp-syn|tcp-fin|tcp-rst) != 0 or {_numbers()} % {PRIMES[one_in]} = 0)"
         clear = f"(tcp port {path.port} and {sample})"
         return f"{sent} and {clear}" if path.is_shared else f"{sent} and ({frames.own} or {clear})"
     sample, others = frames.sample(one_in), frames.received(end)
@@ -142,10 +156,15 @@ def expression(path: LinkPath, end: End, frames: Frames, *, protected: bool, one
             mine = f"(not {others} and {sample}) or ({sent} and {portal})"
         # `vlan` makes all that follows it look after a tag, so it comes last.
         return f"{mine} or (vlan and {sent} and {portal})"
-    received = f"(ip src host {peer} and ip dst host {own})"
+    received = f"({ip} src host {peer} and {ip} dst host {own})"
     if others:
         received = f"({received} or {others})"
     return f"not {received} and (not ({frames.own}) or {sample})"
+
+
+def _numbers() -> str:
+    """Sequence and acknowledgement number of TCP over IPv6 (RFC 9293, section 3.1), added up."""
+    return f"({within_ip(IPV6, 'tcp', 4, 4)} + {within_ip(IPV6, 'tcp', 8, 4)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,29 +232,18 @@ class Reader:
             (kind,) = struct.unpack_from("!H", frame, at)
         return kind, frame[at + 2 :]
 
-    def _transport(self, kind: int, packet: bytes) -> tuple[int, bytes]:
-        """The protocol of an IP packet, and what it carries; with IPv6, after hop-by-hop options."""
-        if kind == ETHERTYPE_IPV4:
-            return packet[9], packet[4 * (packet[0] & 0xF) :]
-        protocol, rest = packet[6], packet[40:]
-        if protocol == HOP_BY_HOP:
-            protocol, rest = rest[0], rest[8 * (rest[1] + 1) :]
-        return protocol, rest
-
     def _is_portal(self, kind: int, packet: bytes) -> bool:
-        if kind not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
+        found = of_ip(kind, packet)
+        if found is None or found[0] != IPPROTO_TCP:
             return False
-        protocol, rest = self._transport(kind, packet)
-        if protocol != IPPROTO_TCP:
-            return False
-        is_rest = kind == ETHERTYPE_IPV4 and struct.unpack_from("!H", packet, 6)[0] & 0x1FFF
-        return bool(is_rest) or self.port in struct.unpack_from("!HH", rest)
+        _, rest, offset = found
+        return offset > 0 or self.port in struct.unpack_from("!HH", rest)
 
     def _is_control(self, kind: int, packet: bytes) -> bool:
         if self.frames.is_control(kind, packet):
             return True
-        if kind == ETHERTYPE_IPV6:
-            protocol, rest = self._transport(kind, packet)
+        if kind == ETHERTYPE_IPV6 and (found := of_ip(kind, packet)) is not None:
+            protocol, rest, _ = found
             return protocol == IPPROTO_ICMPV6 and rest[0] in NEIGHBOUR_DISCOVERY
         return kind in (ETHERTYPE_ARP, ETHERTYPE_EAPOL)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from harness.analysis import theory
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import Plan
+from harness.model import Family, Plan
 from harness.network.links import LinkPath
 from harness.protection.bait import Knockers
 from harness.protection.ipsec.witness import Witnesses
@@ -57,8 +57,8 @@ class Kind(Protocol):
         """Its frames on a path."""
         ...
 
-    def framing(self, mtu_bytes: int, /) -> theory.Framing | None:
-        """What it makes of packets where ``mtu_bytes`` pass; None if that is not known."""
+    def framing(self, mtu_bytes: int, family: Family, /) -> theory.Framing | None:
+        """What it makes of packets of a family where ``mtu_bytes`` pass; None if that is not known."""
         ...
 
     def bait(self, ground: Ground, /) -> Knockers:

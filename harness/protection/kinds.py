@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.analysis import theory
 from harness.hosts import Host
-from harness.model import MACSEC, MACSEC_MKA, TLS, WIREGUARD, IpsecMode, Proposal
+from harness.model import IPV4, MACSEC, MACSEC_MKA, TLS, WIREGUARD, Family, IpsecMode, Proposal
 from harness.network.links import LinkPath
 from harness.protection import barrier, ipsec, macsec, tls, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
@@ -14,6 +14,9 @@ from harness.protection.kind import Kind, Run
 
 MODULES = ipsec.MODULES
 """What all need: the barrier is made of xfrm policies."""
+
+IPV6_MODULES = ipsec.IPV6_MODULES
+"""The further ones where a link speaks IPv6."""
 
 OTHERS = {
     MACSEC: macsec.MODULES,
@@ -45,7 +48,11 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
 
 
 def framing(
-    protection: Sequence[str], proposals: Mapping[str, Proposal], mode: IpsecMode, mtu_bytes: int
+    protection: Sequence[str],
+    proposals: Mapping[str, Proposal],
+    mode: IpsecMode,
+    mtu_bytes: int,
+    family: Family = IPV4,
 ) -> theory.Framing | None:
     """What a stack makes of packets on a link with that MTU; None if that is not known, or for none."""
     layers: list[theory.Framing] = []
@@ -56,10 +63,12 @@ def framing(
         elif name == TLS:
             made = tls.Framing()
         elif name == WIREGUARD:
-            made = wireguard.framing(mtu_bytes)
+            made = wireguard.framing(mtu_bytes, family)
         else:
             proposal = proposals.get(name)
-            made = theory.known_esp(proposal.kernel_algorithms, mode) if proposal is not None else None
+            made = (
+                theory.known_esp(proposal.kernel_algorithms, mode, family) if proposal is not None else None
+            )
         if made is None:
             return None
         layers.append(made)

@@ -7,17 +7,58 @@ So a stack of protections is a fold over a column's names, the outermost on the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.model import End
+from harness.model import IPV4, IPV6, End, Family
 from harness.network.links import LinkPath
 
 HEADER_BYTES = 14
 """Of Ethernet, in front of each packet."""
 
-ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_IPV4, ETHERTYPE_IPV6 = 0x0800, 0x86DD
+HOP_BY_HOP, IPPROTO_FRAGMENT = 0, 44
+FRAGMENT_BYTES = 8
+"""RFC 8200, section 4.5: the header of a fragment."""
+
+IPV6_BYTES = 40
+"""RFC 8200, section 3: the header of a packet, where no extension follows it."""
+
+
+def within_ip(family: Family, protocol: str, at: str | int, size: int = 1) -> str:
+    """``size`` bytes at ``at`` of the TCP, UDP or ESP in a packet, for pcap-filter(7).
+
+    What it calls ``tcp[…]`` is IPv4's alone.
+    """
+    width = f":{size}" if size > 1 else ""
+    if family == IPV4:
+        return f"{protocol}[{at}{width}]"
+    whole = IPV6_BYTES + at if isinstance(at, int) else f"{IPV6_BYTES} + {at}"
+    return f"ip6[{whole}{width}]"
+
+
+def of_ip(
+    ethertype: int, packet: bytes, families: Container[Family] = (IPV4, IPV6)
+) -> tuple[int, bytes, int] | None:
+    """What an IP packet carries: the protocol, its bytes, and their offset in the whole packet.
+
+    None for what is not IP of these families. An offset above 0 is that of a fragment after the first.
+    IndexError or struct.error if it is too short.
+    """
+    if ethertype == ETHERTYPE_IPV4 and IPV4 in families:
+        (fragment,) = struct.unpack_from("!H", packet, 6)
+        return packet[9], packet[4 * (packet[0] & 0xF) :], 8 * (fragment & 0x1FFF)
+    if ethertype != ETHERTYPE_IPV6 or IPV6 not in families:
+        return None
+    protocol, rest, offset = packet[6], packet[IPV6_BYTES:], 0
+    if protocol == HOP_BY_HOP:
+        protocol, rest = rest[0], rest[8 * (rest[1] + 1) :]
+    if protocol == IPPROTO_FRAGMENT:
+        (fragment,) = struct.unpack_from("!H", rest, 2)
+        protocol, rest, offset = rest[0], rest[FRAGMENT_BYTES:], fragment & 0xFFF8
+    return protocol, rest, offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +90,7 @@ class Tally:
 class Look:
     """One end at one moment: the tally, and its interface below by /proc/net/dev before and after that.
 
-    ``snmp`` are the lines of /proc/net/snmp for IP and TCP.
+    ``snmp`` are the lines of /proc/net/snmp for IP and TCP, and of /proc/net/snmp6 over IPv6.
     """
 
     before: str
@@ -115,6 +156,23 @@ class Frames(Protocol):
     def is_control(self, ethertype: int, packet: bytes, /) -> bool:
         """Whether it belongs to the agreement before any protection, such as IKE."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlace:
+    """What layers have in common that are no interface of their own. ``agreed`` may be filled in later."""
+
+    below: LinkPath
+    agreed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def within(self) -> LinkPath:
+        """The same path: there are no further addresses."""
+        return self.below
+
+    @property
+    def header_bytes(self) -> int:
+        return HEADER_BYTES
 
 
 class Layer(Protocol):

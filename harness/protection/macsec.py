@@ -19,7 +19,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import ENDS, MACSEC, End, HopKind
+from harness.model import ENDS, MACSEC, End, Family, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
 from harness.protection import ipsec, mka, overlay
@@ -198,7 +198,7 @@ class Macsec:
     def frames(self, ground: Ground) -> Frames:
         return Frames(macs=_macs(ground.below))
 
-    def framing(self, _mtu_bytes: int) -> Framing:
+    def framing(self, _mtu_bytes: int, _family: Family) -> Framing:
         return Framing()
 
     def bait(self, ground: Ground) -> Witnesses:

@@ -20,20 +20,19 @@ import msgspec
 from harness.hosts import Host, programs
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import End
+from harness.model import IPV6, End, Family, addresses
 from harness.model.errors import CommandFailed, RequirementError
-from harness.network.links import NETWORK, LinkPath
+from harness.network import links
+from harness.network.links import LinkPath
 from harness.protection import layer
 from harness.protection.answers import Answers, started
-from harness.protection.barrier import Barrier, Passage
+from harness.protection.barrier import Barrier, NoOtherWay, Passage
 from harness.protection.layer import Due, Tally
 
 Kind = Literal["wireguard", "macsec"]
 
 FIRST = 128
 """Of the last numbers of the addresses: a link's own, and those of its hops, are below."""
-
-PREFIX_BITS = 30
 
 CLOSED_PORT = 9
 """Discard (RFC 863); whether it is open does not matter."""
@@ -87,8 +86,8 @@ def inside(path: LinkPath, *, tag: str, level: int) -> LinkPath:
         is_shared=False,
         initiator_iface=iface,
         target_iface=iface,
-        initiator_address=f"{NETWORK}.{path.index}.{first + 1}",
-        target_address=f"{NETWORK}.{path.index}.{first + 2}",
+        initiator_address=addresses.of(path.ip, path.index, first + 1),
+        target_address=addresses.of(path.ip, path.index, first + 2),
     )
 
 
@@ -111,15 +110,19 @@ def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for end, host, _, _, peer in ends(path):
             stack.enter_context(journal.hold(host, Barrier(end, peer, path.port)))
+            if path.ip == IPV6:
+                stack.enter_context(journal.hold(host, NoOtherWay(addresses.pair_of(peer))))
         yield
 
 
 def open_up(path: LinkPath) -> None:
     """Give the interfaces at the ends of an overlay their addresses. CommandFailed if nothing comes back."""
+    bits = addresses.PAIR_BITS[path.ip]
     for _, host, iface, own, _ in ends(path):
+        links.settle(host, iface, path.ip)
         host.run(
             ["ip", "-batch", "-"],
-            input=f"address add {own}/{PREFIX_BITS} dev {iface}\nlink set dev {iface} up\n",
+            input=f"{links.adding(own, bits, iface)}link set dev {iface} up\n",
         )
     reach(path)
 
@@ -265,15 +268,18 @@ def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Itera
     """Keep a watcher at both ends of an overlay; ``below`` is its link. Answers stay as raw output."""
     with contextlib.ExitStack() as stack:
         near, far = (
-            stack.enter_context(_watcher(host, kind, iface, under, folder))
+            stack.enter_context(_watcher(host, kind, iface, under, below.ip, folder))
             for (_, host, iface, _, _), (_, _, under, _, _) in zip(ends(path), ends(below), strict=True)
         )
         yield Watchers(initiator=near, target=far)
 
 
 @contextlib.contextmanager
-def _watcher(host: Host, kind: Kind, iface: str, below: str, folder: Path) -> Iterator[Watcher]:
-    request = msgspec.json.encode({"kind": kind, "interface": iface, "below": below}).decode()
+def _watcher(
+    host: Host, kind: Kind, iface: str, below: str, family: Family, folder: Path
+) -> Iterator[Watcher]:
+    words = {"kind": kind, "interface": iface, "below": below, "ip": family}
+    request = msgspec.json.encode(words).decode()
     source = programs.source(__package__, "overlay")
     with started(host, source, ("watch", request), folder, f"{kind}-{host.name}") as (daemon, file):
         watcher = Watcher(name=host.name, daemon=daemon, file=file)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from harness.hosts import Host
-from harness.model import ENDS, Proof
+from harness.model import ENDS, Proof, addresses
 from harness.model.beside import InterfaceUse
 from harness.network.links import LinkPath
 from harness.observe.counters import NOTHING, Traffic, traffic
@@ -47,6 +47,7 @@ SETTLE_S = 1.0
 """How long a sampled packet may wait in a queue after its state has counted it."""
 
 _SEGMENTS = re.compile(r"\bsegs_(out|in):(\d+)")
+_SNMP6 = re.compile(r"^Ip6(\w+)\s+(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,26 +140,29 @@ def _looked(look: Look, iface: str, *, begins: bool, segments: Segments | None) 
 
 
 def _snmp(proc_net_snmp: str) -> dict[str, int]:
-    """The counters of IP and TCP: a line of names, then one of figures, each after the protocol's name."""
+    """The counters of IP and TCP: a line of names, then one of figures, each after the protocol's name.
+
+    Those of IPv6, each on a line of its own (/proc/net/snmp6), have the same names and are added.
+    """
     found: dict[str, int] = {}
     lines = [line.split() for line in proc_net_snmp.splitlines() if line.startswith(("Ip:", "Tcp:"))]
     for names, numbers in zip(lines[::2], lines[1::2], strict=False):
         found |= {name: int(number) for name, number in zip(names[1:], numbers[1:], strict=True)}
+    for name, number in _SNMP6.findall(proc_net_snmp):
+        found[name] = found.get(name, 0) + int(number)
     return found
 
 
 def _segments(path: LinkPath) -> dict[str, Segments | None]:
     """The portal's connection at each end by ss(8); None where ss lists none, or several."""
-    portal = f"{path.target_address}:{path.port}"
-    words = {
-        "initiator": ["src", path.initiator_address, "dst", portal],
-        "target": ["src", portal, "dst", path.initiator_address],
-    }
+    portal = addresses.at_port(path.target_address, path.port)
+    near = addresses.bracketed(path.initiator_address)
+    words = {"initiator": ["src", near, "dst", portal], "target": ["src", portal, "dst", near]}
     found: dict[str, Segments | None] = {}
     for end, host in (("initiator", path.initiator), ("target", path.target)):
         text = host.run(["ss", "-tinH", "state", "established", *words[end]], check=False).stdout
         counts = {name: int(number) for name, number in _SEGMENTS.findall(text)}
-        ports = re.findall(rf"(?<![\d.]){re.escape(path.initiator_address)}(?:%\S+)?:(\d+)\b", text)
+        ports = re.findall(rf"(?<![\d.]){re.escape(near)}(?:%\S+)?:(\d+)\b", text)
         found[end] = None
         if len(ports) == 1 and len(counts) == 2:
             found[end] = Segments(port=int(ports[0]), sent=counts["out"], received=counts["in"])

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.hosts import Host, programs
-from harness.model import ENDS, End
+from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.barrier import Entrance
 from harness.protection.ipsec.witness import Knock
 from harness.protection.kind import Ground, Run
-from harness.protection.layer import ETHERTYPE_IPV4, HEADER_BYTES, Carried, Due, Look, Tally
+from harness.protection.layer import Carried, Due, InPlace, Look, Tally, of_ip, within_ip
 from harness.storage import nvme
 
 MODULES = ("tls", "nvme_keyring")
@@ -93,6 +93,7 @@ class Frames:
     """
 
     port: int
+    family: Family = IPV4
 
     @property
     def own(self) -> str:
@@ -102,30 +103,40 @@ class Frames:
     @property
     def clear(self) -> str:
         """The filter of what begins like a PDU in clear."""
-        data = "((tcp[12] & 0xf0) >> 2)"
+        data = self._data
         found = []
         for pdu in CLEAR:
-            words = [f"tcp[{data}] = {pdu.kind}", f"tcp[{data} + 2] = {pdu.header_bytes}"]
+            words = [f"{self._tcp(data)} = {pdu.kind}", f"{self._tcp(f'{data} + 2')} = {pdu.header_bytes}"]
             if pdu.whole_bytes is None:
-                words.append(f"tcp[{data} + 7] = 0")  # none has 16 MiB
+                words.append(f"{self._tcp(f'{data} + 7')} = 0")  # none has 16 MiB
             else:
-                words.append(f"tcp[{data} + 4:4] = {pdu.whole_bytes << 24:#x}")
+                words.append(f"{self._tcp(f'{data} + 4', 4)} = {pdu.whole_bytes << 24:#x}")
             found.append(f"({' and '.join(words)})")
         return " or ".join(found)
 
     def sample(self, one_in: int) -> str:
-        # By the identification field of the IP header, because sequence numbers grow in steps.
-        data = "((tcp[12] & 0xf0) >> 2)"
-        begins = f"tcp[{data}:4] & 0xffffff00 = {int.from_bytes(RECORD, 'big') << 8:#x}"
-        return f"(tcp port {self.port} and {begins} and ip[4:2] & {one_in - 1:#x} = 0)"
+        # By the identification field of the IP header, because sequence numbers grow in steps. IPv6 has none:
+        # there by the checksum.
+        begins = f"{self._tcp(self._data, 4)} & 0xffffff00 = {int.from_bytes(RECORD, 'big') << 8:#x}"
+        varies = self._tcp(16, 2) if self.family == IPV6 else "ip[4:2]"
+        return f"(tcp port {self.port} and {begins} and {varies} & {one_in - 1:#x} = 0)"
+
+    @property
+    def _data(self) -> str:
+        """The offset of the data in a segment."""
+        return f"(({self._tcp(12)} & 0xf0) >> 2)"
+
+    def _tcp(self, at: str | int, size: int = 1) -> str:
+        return within_ip(self.family, "tcp", at, size)
 
     def received(self, _end: End) -> str:
         return ""
 
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
-        if ethertype != ETHERTYPE_IPV4 or packet[9] != TCP_PROTOCOL:
+        found = of_ip(ethertype, packet, (self.family,))
+        if found is None or found[0] != TCP_PROTOCOL:
             return None
-        segment = packet[4 * (packet[0] & 0xF) :]
+        segment = found[1]
         source, to, sequence = struct.unpack_from("!HHI", segment)
         if self.port not in (source, to):
             return None
@@ -172,24 +183,12 @@ def sockets(text: str) -> list[Socket]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TlsLayer:
+class TlsLayer(InPlace):
     """TLS between the ends of ``below``. ``agreed`` is filled in once there are connections."""
-
-    below: LinkPath
-    agreed: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         return TITLE
-
-    @property
-    def within(self) -> LinkPath:
-        """The same path: TLS is within its connections."""
-        return self.below
-
-    @property
-    def header_bytes(self) -> int:
-        return HEADER_BYTES
 
     def look(self) -> tuple[Look, Look]:
         near, far = (self._look(end) for end in ENDS)
@@ -197,10 +196,11 @@ class TlsLayer:
 
     def _look(self, end: End) -> Look:
         path = self.below
-        portal = f"{path.target_address}:{path.port}"
-        host, words = path.initiator, ["src", path.initiator_address, "dst", portal]
+        portal = addresses.at_port(path.target_address, path.port)
+        near = addresses.bracketed(path.initiator_address)
+        host, words = path.initiator, ["src", near, "dst", portal]
         if end == "target":
-            host, words = path.target, ["src", portal, "dst", path.initiator_address]
+            host, words = path.target, ["src", portal, "dst", near]
         (before,) = host.read_files(["/proc/net/dev"])
         found = sockets(host.run(["ss", "-tinHO", "state", "established", *words]).stdout)
         after, snmp = host.read_files(["/proc/net/dev", "/proc/net/snmp"])
@@ -357,9 +357,9 @@ class Tls:
         return TITLE
 
     def frames(self, ground: Ground) -> Frames:
-        return Frames(port=ground.below.port)
+        return Frames(port=ground.below.port, family=ground.below.ip)
 
-    def framing(self, _mtu_bytes: int) -> Framing:
+    def framing(self, _mtu_bytes: int, _family: Family) -> Framing:
         return Framing()
 
     def bait(self, ground: Ground) -> Talkers:

@@ -14,14 +14,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.analysis.theory import IP_HEADER_BYTES
 from harness.hosts.journal import Journal
-from harness.model import WIREGUARD, End
+from harness.model import IPV4, WIREGUARD, End, Family
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
-from harness.protection.layer import ETHERTYPE_IPV4, Due, Tally
+from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Carried, OverlayLayer
 
 MODULES = ("wireguard",)
@@ -29,7 +30,6 @@ MODULES = ("wireguard",)
 FIRST_PORT = 0x4800
 """UDP. The path's index is added, and 256 for each overlay below. The machine's own may have 51820."""
 
-IPV4_HEADER_BYTES = 20
 UDP_HEADER_BYTES = 8
 """RFC 768."""
 
@@ -42,8 +42,11 @@ TAG_BYTES = 16
 BLOCK_BYTES = 16
 """The paper's section 5.4.6: what the packet is padded to."""
 
-AROUND_BYTES = IPV4_HEADER_BYTES + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
-"""Of each packet on the link, beside what is encrypted."""
+
+def around_bytes(family: Family) -> int:
+    """Of each packet on a link that speaks so, beside what is encrypted."""
+    return IP_HEADER_BYTES[family] + UDP_HEADER_BYTES + HEADER_BYTES + TAG_BYTES
+
 
 USUAL_OVERHEAD_BYTES = 80
 """What the kernel (``wg_setup()`` in drivers/net/wireguard/device.c) and wg-quick(8) take off a link's MTU:
@@ -65,9 +68,10 @@ class Framing:
     drivers/net/wireguard/send.c), and wrapped."""
 
     mtu_bytes: int
+    family: Family = IPV4
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
-        return self.sealed_bytes(cleartext_bytes) + AROUND_BYTES
+        return self.sealed_bytes(cleartext_bytes) + around_bytes(self.family)
 
     def sealed_bytes(self, cleartext_bytes: int) -> int:
         return min(cleartext_bytes + -cleartext_bytes % BLOCK_BYTES, self.mtu_bytes)
@@ -76,9 +80,9 @@ class Framing:
         return mtu_bytes - USUAL_OVERHEAD_BYTES
 
 
-def framing(mtu_bytes: int) -> Framing:
+def framing(mtu_bytes: int, family: Family = IPV4) -> Framing:
     """For a link of that MTU."""
-    return Framing(mtu_bytes=mtu_bytes - USUAL_OVERHEAD_BYTES)
+    return Framing(mtu_bytes=mtu_bytes - USUAL_OVERHEAD_BYTES, family=family)
 
 
 def port(path: LinkPath, level: int) -> int:
@@ -134,6 +138,7 @@ class Frames:
     """UDP between one port and the same, numbered by the receiver's index and a counter (section 5.4.6)."""
 
     port: int
+    family: Family = IPV4
 
     @property
     def own(self) -> str:
@@ -141,7 +146,8 @@ class Frames:
 
     def sample(self, one_in: int) -> str:
         # By the lowest byte of the counter, which is behind the UDP header, the type and the index.
-        return f"({self.own} and udp[8] = {DATA} and udp[16] & {one_in - 1:#x} = 0)"
+        kind, counter = (within_ip(self.family, "udp", at) for at in (8, 16))
+        return f"({self.own} and {kind} = {DATA} and {counter} & {one_in - 1:#x} = 0)"
 
     def received(self, _end: End) -> str:
         return ""
@@ -159,12 +165,12 @@ class Frames:
 
     def _datagram(self, ethertype: int, packet: bytes) -> bytes | None:
         """The payload of one of its packets, which are never split: the interface's MTU leaves them room."""
-        if ethertype != ETHERTYPE_IPV4 or packet[9] != IPPROTO_UDP:
+        found = of_ip(ethertype, packet, (self.family,))
+        if found is None or found[0] != IPPROTO_UDP or found[2]:
             return None
-        header_bytes = 4 * (packet[0] & 0xF)
-        if struct.unpack_from("!HH", packet, header_bytes) != (self.port, self.port):
+        if struct.unpack_from("!HH", found[1]) != (self.port, self.port):
             return None
-        return packet[header_bytes + UDP_HEADER_BYTES :]
+        return found[1][UDP_HEADER_BYTES:]
 
 
 # As a kind of protection
@@ -184,10 +190,10 @@ class WireGuard:
         return TITLE
 
     def frames(self, ground: Ground) -> Frames:
-        return Frames(port=port(ground.below, ground.level))
+        return Frames(port=port(ground.below, ground.level), family=ground.below.ip)
 
-    def framing(self, mtu_bytes: int) -> Framing:
-        return framing(mtu_bytes)
+    def framing(self, mtu_bytes: int, family: Family) -> Framing:
+        return framing(mtu_bytes, family)
 
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses
@@ -208,7 +214,7 @@ class WireGuard:
                 within=within,
                 watchers=watchers,
                 sealed_bytes=HEADER_BYTES + TAG_BYTES,
-                around_bytes=AROUND_BYTES,
+                around_bytes=around_bytes(below.ip),
                 # It counts messages with their padding (wg_packet_consume_data_done(), receive.c).
                 header_bytes=HEADER_BYTES + TAG_BYTES + BLOCK_BYTES - 1,
                 due_of=due,

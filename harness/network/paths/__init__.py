@@ -15,7 +15,8 @@ from pathlib import Path
 
 from harness.hosts import Host, packages
 from harness.hosts.journal import Journal
-from harness.model import HopKind, LinkProfile, PppAuth
+from harness.model import IPV6, HopKind, LinkProfile, PppAuth
+from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
 from harness.network.paths import chain, openflow, pppoe, routers, switches
 
@@ -55,6 +56,11 @@ def bring_up(
     if profile.hops is None:
         raise AssertionError(f"{profile.name} has no hops")
     kind, count = profile.hops.kind, profile.hops.count
+    if kind is HopKind.PPPOE and profile.ip == IPV6:
+        raise RequirementError(
+            f"expected IPv4 over {profile.name}, whose PPP session carries nothing else here, found --ip 6",
+            hint="leave this link out with --ip 6, or take another one",
+        )
     packages.require(kind)
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(

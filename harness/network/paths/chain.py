@@ -10,9 +10,9 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.journal import Journal
-from harness.model import LinkProfile
+from harness.model import IPV4, Family, LinkProfile, addresses
 from harness.network import links
-from harness.network.links import NETWORK, LinkPath, NetworkNamespace, VethPair
+from harness.network.links import LinkPath, NetworkNamespace, VethPair
 
 NEAR, FAR = "near", "far"
 """The interfaces of a hop: towards the initiator, and towards the target. Each hop has its own namespace."""
@@ -48,11 +48,11 @@ def build(
         target=initiator.beside("target", netns),
         initiator_iface=f"h{tag}i{index}",
         target_iface=f"h{tag}t{index}",
-        initiator_address=address(index, 0, 1),
-        target_address=address(index, len(hops), 2) if is_routed else address(index, 0, 2),
+        initiator_address=address(index, 0, 1, profile.ip),
+        target_address=address(index, len(hops) if is_routed else 0, 2, profile.ip),
         hops=hops,
     )
-    links.refuse_used_network(initiator, index)
+    links.refuse_used_network(initiator, index, profile.ip)
     with contextlib.ExitStack() as stack:
         for host in (path.target, *hops):
             stack.enter_context(journal.hold(initiator, NetworkNamespace(host.netns or "")))
@@ -63,7 +63,11 @@ def build(
             stack.enter_context(journal.hold(host, pair))
         stack.enter_context(
             links.ready(
-                journal, path, tag=tag, frame_by_frame=frame_by_frame, prefix_bits=30 if is_routed else 24
+                journal,
+                path,
+                tag=tag,
+                frame_by_frame=frame_by_frame,
+                prefix_bits=addresses.PAIR_BITS[profile.ip] if is_routed else None,
             )
         )
         segment = msgspec.structs.replace(
@@ -72,19 +76,20 @@ def build(
         parameters = links.netem(segment, frame_by_frame=frame_by_frame)
         for hop in hops:
             for iface in (NEAR, FAR):
+                links.settle(hop, iface, profile.ip)
                 hop.run(["ip", "link", "set", "dev", iface, "up"])
                 if parameters is not None:
                     links.shape(hop, iface, parameters)
         yield path
 
 
-def address(index: int, segment: int, end: int) -> str:
-    """IPv4 address of the ``end`` (1: the initiator's side, 2) of a segment; a path has up to 64 segments.
+def address(index: int, segment: int, end: int, family: Family = IPV4) -> str:
+    """Address of the ``end`` (1: the initiator's side, 2) of a segment; a path has up to 64 segments.
 
-    The networks have 30 bits, and all of a path's are in 198.18.INDEX.0/24.
+    The networks are for two, and all of a path's are in that of its link (``addresses``).
     """
-    return f"{NETWORK}.{index}.{4 * segment + end}"
+    return addresses.of(family, index, 4 * segment + end)
 
 
-def network(index: int, segment: int) -> str:
-    return f"{address(index, segment, 0)}/30"
+def network(index: int, segment: int, family: Family = IPV4) -> str:
+    return f"{address(index, segment, 0, family)}/{addresses.PAIR_BITS[family]}"

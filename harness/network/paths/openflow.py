@@ -24,7 +24,13 @@ from harness.network.links import LinkPath, NetworkNamespace, VethPair
 from harness.network.paths.chain import FAR, NEAR, address
 
 MODULES = ("tun",)
-LEAVES = (Leftover(what="the control group", names='ls -d /sys/fs/cgroup/harness-"$1"-* 2>/dev/null'),)
+LEAVES = (
+    Leftover(
+        what="the control group",
+        names='ls -d /sys/fs/cgroup/harness-"$1"-* 2>/dev/null',
+        where='/sys/fs/cgroup/harness-"$1"-*',
+    ),
+)
 
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 BRIDGE = "switch"

@@ -1,43 +1,49 @@
-"""Routers: the kernel's IPv4 forwarding in each hop, with static routes."""
+"""Routers: the kernel's forwarding of IP in each hop, with static routes."""
 
 from __future__ import annotations
 
 from harness.hosts import Host
-from harness.network.links import NETWORK, LinkPath
+from harness.model import IPV4, IPV6, Family, addresses
+from harness.network import links
+from harness.network.links import LinkPath
 from harness.network.paths.chain import FAR, NEAR, address, network
 
-FORWARD = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+FORWARD: dict[Family, str] = {
+    IPV4: "echo 1 > /proc/sys/net/ipv4/ip_forward",
+    IPV6: "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
+}
 
 
 def start(path: LinkPath) -> None:
     """Give all hops their addresses, make them forward, and give every host the routes to both ends."""
     for number, hop in enumerate(path.hops):
-        add_address(hop, NEAR, address(path.index, number, 2))
-        add_address(hop, FAR, address(path.index, number + 1, 1))
-        forward(hop)
+        add_address(hop, NEAR, address(path.index, number, 2, path.ip))
+        add_address(hop, FAR, address(path.index, number + 1, 1, path.ip))
+        forward(hop, path.ip)
     connect(path)
 
 
 def add_address(hop: Host, iface: str, own: str) -> None:
-    hop.run(["ip", "address", "add", f"{own}/30", "dev", iface])
+    bits = addresses.PAIR_BITS[addresses.family_of(own)]
+    hop.run(["ip", *links.adding(own, bits, iface).split()])
 
 
-def forward(hop: Host) -> None:
-    hop.run(["sh", "-c", FORWARD])
+def forward(hop: Host, family: Family = IPV4) -> None:
+    hop.run(["sh", "-c", FORWARD[family]])
 
 
 def connect(path: LinkPath) -> None:
     """Routes from each hop and each end to all that is not directly connected."""
-    index, last = path.index, len(path.hops)
+    index, last, family = path.index, len(path.hops), path.ip
     for number, hop in enumerate(path.hops):
         if number > 0:
-            _route(hop, network(index, 0), address(index, number, 1))
+            _route(hop, network(index, 0, family), address(index, number, 1, family))
         if number + 1 < last:
-            _route(hop, network(index, last), address(index, number + 1, 2))
+            _route(hop, network(index, last, family), address(index, number + 1, 2, family))
     # Routes to the whole path, because its routers must be able to report that a packet is too large.
-    whole = f"{NETWORK}.{index}.0/24"
-    _route(path.initiator, whole, address(index, 0, 2))
-    _route(path.target, whole, address(index, last, 1))
+    whole = addresses.network(family, index)
+    _route(path.initiator, whole, address(index, 0, 2, family))
+    _route(path.target, whole, address(index, last, 1, family))
 
 
 def _route(host: Host, to: str, via: str) -> None:

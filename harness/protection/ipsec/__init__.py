@@ -20,7 +20,7 @@ import msgspec
 
 from harness.hosts import Host
 from harness.hosts.undo import Step
-from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal
+from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal, addresses
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network.links import LinkPath
 from harness.protection.ipsec.charon import Charon
@@ -28,6 +28,8 @@ from harness.protection.ipsec.witness import REQID, Report
 from harness.storage.iscsi.target import PORT
 
 MODULES = ("xfrm_user", "esp4")
+IPV6_MODULES = ("esp6",)
+"""The further modules where a link speaks IPv6."""
 
 POLICY_PRIORITY = 10_000
 """With the path's index added. It comes before all policies of the machine's own IKE daemon, of which
@@ -41,6 +43,9 @@ BARRIER_PRIORITY = 20_000
 PORTS_COVERED = 4
 """On a path that others share, policies cover the portal's port and the three that follow, which nobody uses.
 The kernel keeps one policy for a selector, and the barrier has that of the port itself."""
+
+TCP = "6"
+"""The protocol, for ip(8) and charon. Its name would need /etc/protocols: netbase, which may be missing."""
 
 IKE_PORT = PORT + PORTS_COVERED
 """UDP, on the target. Not 500, which the machine's own IKE daemon may use. If neither end has 500, charon
@@ -66,8 +71,9 @@ class OfThePortal(msgspec.Struct, frozen=True):
 
     def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
-        there = ("src", f"{self.initiator}/32", "dst", f"{self.target}/32", "proto", "tcp")
-        back = ("src", f"{self.target}/32", "dst", f"{self.initiator}/32", "proto", "tcp")
+        near, far = addresses.alone(self.initiator), addresses.alone(self.target)
+        there = ("src", near, "dst", far, "proto", TCP)
+        back = ("src", far, "dst", near, "proto", TCP)
         return (
             (*there, "dport", str(self.port), "dir", outbound),
             (*back, "sport", str(self.port), "dir", inbound),
@@ -100,7 +106,9 @@ class Clearance(OfThePortal, frozen=True):
 
 
 DELETE_LARVAL = """
-ip xfrm state list nokeys | awk -v source="$1" -v destination="$2" '
+states=$(ip xfrm state list nokeys)
+case $states in *' reqid 0 '*) ;; *) exit 0 ;; esac
+printf '%s\\n' "$states" | awk -v source="$1" -v destination="$2" '
     function tell() { if (spi != "") print spi; spi = "" }
     $1 == "src" { tell(); between = $2 == source && $4 == destination }
     between && $1 == "proto" && $2 == "esp" && $6 == 0 { spi = $4 }
@@ -133,7 +141,7 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
     def undo(self) -> tuple[Step, ...]:
         steps: list[Step] = []
         for source, destination in ((self.local, self.remote), (self.remote, self.local)):
-            policies = ("src", f"{source}/32", "dst", f"{destination}/32")
+            policies = ("src", addresses.alone(source), "dst", addresses.alone(destination))
             states = ("src", source, "dst", destination, "proto", "esp")
             # By this run's priority and reqid: charon chooses selectors and SPIs, and other policies are
             # others'.
@@ -203,7 +211,7 @@ class Policy:
 
     def is_of(self, path: LinkPath) -> bool:
         """Whether the run made it for this path."""
-        if {self.source, self.destination} != {f"{address}/32" for address in _addresses(path)}:
+        if {self.source, self.destination} != {addresses.alone(address) for address in _addresses(path)}:
             return False
         of_the_portal = (
             (BARRIER_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
@@ -338,29 +346,29 @@ def _connection(
 ) -> Message:
     """One end's connection for a path, in the words of swanctl.conf(5)."""
     peer = ENDS[1 - ENDS.index(end)]
-    addresses = {"initiator": path.initiator_address, "target": path.target_address}
+    own = {"initiator": path.initiator_address, "target": path.target_address}
     # Where others share the addresses (an SSH connection!), only the portal's traffic is covered.
     ports = {"initiator": "", "target": ""}
     if path.is_shared:
-        ports = {"initiator": "[tcp]", "target": f"[tcp/{path.port}-{path.port + PORTS_COVERED - 1}]"}
+        ports = {"initiator": f"[{TCP}]", "target": f"[{TCP}/{path.port}-{path.port + PORTS_COVERED - 1}]"}
     local: Message = {"id": identity(end, path.index), "auth": "psk"}
     remote: Message = {"id": identity(peer, path.index), "auth": "psk"}
-    if own := credentials.certificates.get(end):
-        local |= {"auth": "pubkey", "certs": [own.certificate]}
-        remote |= {"auth": "pubkey", "cacerts": [own.authority]}
+    if shown := credentials.certificates.get(end):
+        local |= {"auth": "pubkey", "certs": [shown.certificate]}
+        remote |= {"auth": "pubkey", "cacerts": [shown.authority]}
     child = {
         "mode": mode.value,
         "esp_proposals": _words(proposal.esp),
-        "local_ts": [f"{addresses[end]}/32{ports[end]}"],
-        "remote_ts": [f"{addresses[peer]}/32{ports[peer]}"],
+        "local_ts": [f"{addresses.alone(own[end])}{ports[end]}"],
+        "remote_ts": [f"{addresses.alone(own[peer])}{ports[peer]}"],
         "reqid": REQID + path.index,
         "priority": POLICY_PRIORITY + path.index,
         "start_action": "none",
     }
     return {
         "version": 2,
-        "local_addrs": [addresses[end]],
-        "remote_addrs": [addresses[peer]],
+        "local_addrs": [own[end]],
+        "remote_addrs": [own[peer]],
         # Only the target can be called: the initiator's own port is any free one.
         **({"remote_port": IKE_PORT} if end == "initiator" else {}),
         "proposals": _words(proposal.ike),

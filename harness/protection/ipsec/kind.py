@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.analysis import theory
 from harness.hosts import Host
-from harness.model import Proposal
+from harness.model import Family, Proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
@@ -69,8 +69,8 @@ class Ipsec:
     def frames(self, ground: Ground) -> EspFrames:
         return EspFrames.between(ground.below)
 
-    def framing(self, _mtu_bytes: int) -> theory.Framing | None:
-        return theory.known_esp(self.proposal.kernel_algorithms, self.daemons.run.plan.ipsec_mode)
+    def framing(self, _mtu_bytes: int, family: Family) -> theory.Framing | None:
+        return theory.known_esp(self.proposal.kernel_algorithms, self.daemons.run.plan.ipsec_mode, family)
 
     def bait(self, ground: Ground) -> Witnesses:
         return ground.witnesses

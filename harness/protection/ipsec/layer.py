@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from dataclasses import dataclass
+from ipaddress import ip_address
 
 from harness.analysis import theory
-from harness.model import End, IpsecMode
+from harness.model import IPV4, IPV6, End, Family, IpsecMode
 from harness.network.links import LinkPath
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.witness import Report, Witnesses, received, sent
-from harness.protection.layer import ETHERTYPE_IPV4, HEADER_BYTES, Carried, Due, Look, Tally, due_by_number
+from harness.protection.layer import (
+    FRAGMENT_BYTES,
+    IPPROTO_FRAGMENT,
+    IPV6_BYTES,
+    Carried,
+    Due,
+    InPlace,
+    Look,
+    Tally,
+    due_by_number,
+    of_ip,
+    within_ip,
+)
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"
@@ -23,17 +35,24 @@ class EspFrames:
     """IP protocol 50, numbered by SPI (RFC 4303, section 2), and IKE, between two ``addresses``."""
 
     addresses: tuple[bytes, bytes]
+    family: Family = IPV4
 
     @classmethod
     def between(cls, path: LinkPath) -> EspFrames:
         near, far = path.initiator_address, path.target_address
-        return cls(addresses=(IPv4Address(near).packed, IPv4Address(far).packed))
+        return cls(addresses=(ip_address(near).packed, ip_address(far).packed), family=path.ip)
 
     @property
     def own(self) -> str:
-        return "ip proto 50"
+        # This finds it in IPv6's fragments as well.
+        return "ip6 proto 50" if self.family == IPV6 else "ip proto 50"
 
     def sample(self, one_in: int) -> str:
+        if self.family == IPV6:
+            number = within_ip(self.family, "esp", 4, 4)
+            whole = f"ip6[6] = {IPPROTO_ESP} and {number} & {one_in - 1:#x} = 0"
+            first = f"ip6[6] = {IPPROTO_FRAGMENT} and ip6[40] = {IPPROTO_ESP} and ip6[42:2] & 0xfff8 = 0"
+            return f"(({whole}) or ({first} and ip6[52:4] & {one_in - 1:#x} = 0))"
         # The sequence number is the second word of ESP, after an IP header of 20 bytes.
         return f"(ip proto 50 and ip[6:2] & 0x1fff = 0 and ip[24:4] & {one_in - 1:#x} = 0)"
 
@@ -42,42 +61,36 @@ class EspFrames:
 
     def number(self, ethertype: int, packet: bytes) -> tuple[int, int] | None:
         """SPI and sequence number; 0 and 0 for a fragment after the first."""
-        if ethertype != ETHERTYPE_IPV4 or packet[9] != IPPROTO_ESP:
+        found = of_ip(ethertype, packet, (self.family,))
+        if found is None or found[0] != IPPROTO_ESP:
             return None
-        if struct.unpack_from("!H", packet, 6)[0] & 0x1FFF:
+        _, rest, offset = found
+        if offset:
             return 0, 0
-        spi, number = struct.unpack_from("!II", packet, 4 * (packet[0] & 0xF))
+        spi, number = struct.unpack_from("!II", rest)
         return spi, number
 
     def is_control(self, ethertype: int, packet: bytes) -> bool:
-        if ethertype != ETHERTYPE_IPV4 or packet[9] != IPPROTO_UDP:
+        found = of_ip(ethertype, packet, (self.family,))
+        if found is None or found[0] != IPPROTO_UDP or found[2]:
             return False
-        ports = struct.unpack_from("!HH", packet, 4 * (packet[0] & 0xF))
-        return {packet[12:16], packet[16:20]} == set(self.addresses) and IKE_PORT in ports
+        size = len(self.addresses[0])
+        end = 12 + 2 * size if self.family == IPV4 else IPV6_BYTES
+        ends = {packet[end - 2 * size : end - size], packet[end - size : end]}
+        return ends == set(self.addresses) and IKE_PORT in struct.unpack_from("!HH", found[1])
 
 
 @dataclass(frozen=True, kw_only=True)
-class EspLayer:
+class EspLayer(InPlace):
     """A tunnel between the ends of ``below``, its proposal, and the witnesses that report what it carried."""
 
-    below: LinkPath
     algorithms: tuple[str, ...]
     mode: IpsecMode
     witnesses: Witnesses
-    agreed: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         return TITLE
-
-    @property
-    def within(self) -> LinkPath:
-        """The same path: IPsec adds no addresses of its own."""
-        return self.below
-
-    @property
-    def header_bytes(self) -> int:
-        return HEADER_BYTES
 
     def look(self) -> tuple[Look, Look]:
         near, far = self.witnesses.look()
@@ -118,15 +131,18 @@ class EspLayer:
     @property
     def framing(self) -> theory.Esp | None:
         """None if it is unknown."""
-        return theory.known_esp(self.algorithms, self.mode)
+        return theory.known_esp(self.algorithms, self.mode, self.below.ip)
 
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int) -> int | None:
         """Padding counts with the most that it can be (RFC 4303, section 2.4)."""
         framing = self.framing
         if framing is None:
             return None
-        kept = 0 if self.mode is IpsecMode.TUNNEL else theory.IPV4_HEADER_BYTES
+        ip_bytes = theory.IP_HEADER_BYTES[self.below.ip]
+        kept = 0 if self.mode is IpsecMode.TUNNEL else ip_bytes
         around = header_bytes + kept + framing.outer_bytes
         around += theory.ESP_TRAILER_BYTES + framing.block_bytes - 1
-        around_fragment = header_bytes + theory.IPV4_HEADER_BYTES
+        around_fragment = header_bytes + ip_bytes
+        if self.below.ip == IPV6:
+            around_fragment += FRAGMENT_BYTES
         return carried.bytes + carried.packets * around + fragments * around_fragment

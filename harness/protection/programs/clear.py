@@ -34,7 +34,8 @@ def receive(connection: socket.socket) -> None:
 
 
 def listen(address: str, port: str) -> None:
-    with socket.create_server((address, int(port))) as listener:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, int(port)), family=family) as listener:
         listener.settimeout(DEADLINE_S)
         sys.stdout.write("ready\n")
         sys.stdout.flush()

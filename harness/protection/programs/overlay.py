@@ -106,6 +106,10 @@ class Family:
                 data = data[(length + 3) & ~3 :]
 
 
+def family_of(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
 def number(value: bytes) -> int:
     """An unsigned integer in the machine's byte order."""
     return int.from_bytes(value, sys.byteorder)
@@ -132,13 +136,19 @@ def add_peer(request: dict[str, Any]) -> dict[str, Any]:
     """
     endpoint = b""
     if request["address"]:
-        where = struct.pack("=H", socket.AF_INET) + struct.pack("!H", request["port"])
-        endpoint = attribute(PEER_ENDPOINT, where + socket.inet_aton(request["address"]) + bytes(8))
+        family = family_of(request["address"])
+        where = struct.pack("=H", family) + struct.pack("!H", request["port"])
+        address = socket.inet_pton(family, request["address"])
+        # struct sockaddr_in ends with padding; sockaddr_in6 has a flow before the address and a scope after.
+        rest = address + bytes(8) if family == socket.AF_INET else bytes(4) + address + bytes(4)
+        endpoint = attribute(PEER_ENDPOINT, where + rest)
+    family = family_of(request["allowed"])
+    allowed_address = socket.inet_pton(family, request["allowed"])
     allowed = nested(
         0,
-        attribute(ALLOWED_FAMILY, struct.pack("=H", socket.AF_INET)),
-        attribute(ALLOWED_ADDRESS, socket.inet_aton(request["allowed"])),
-        attribute(ALLOWED_BITS, b"\x20"),
+        attribute(ALLOWED_FAMILY, struct.pack("=H", family)),
+        attribute(ALLOWED_ADDRESS, allowed_address),
+        attribute(ALLOWED_BITS, bytes([8 * len(allowed_address)])),
     )
     peer = nested(
         0,
@@ -157,7 +167,7 @@ def reach(request: dict[str, Any]) -> dict[str, Any]:
     """Try to connect to a port that nobody listens on: its refusal also comes through the interface."""
     until = time.monotonic() + REACH_S
     while True:
-        with socket.socket() as made:
+        with socket.socket(family_of(request["peer"])) as made:
             made.settimeout(REACH_S)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, request["interface"].encode())
             try:
@@ -239,7 +249,8 @@ def lines_of(path: str, beginning: str) -> str:
 
 
 def watch(request: dict[str, Any]) -> None:
-    """Answer each signal; ``kind``, ``interface`` and the one ``below`` it come with the request."""
+    """Answer each signal; ``kind``, ``interface``, the one ``below`` it and that link's ``ip`` come with the
+    request."""
     kinds: dict[str, type[WireGuard | Macsec]] = {"wireguard": WireGuard, "macsec": Macsec}
     counters = kinds[request["kind"]](request["interface"])
     below = request["below"] + ":"
@@ -253,7 +264,8 @@ def watch(request: dict[str, Any]) -> None:
             # A proof takes ``after`` where a cell begins, ``before`` where it ends (protection/proof.py).
             answer = {"before": lines_of("/proc/net/dev", below), "carried": counters.look()}
             answer["after"] = lines_of("/proc/net/dev", below)
-            answer["snmp"] = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
+            snmp = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
+            answer["snmp"] = snmp + (lines_of("/proc/net/snmp6", "Ip6") if request["ip"] == 6 else "")
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
         questions = len(os.read(asked, RECEIVE_BYTES))

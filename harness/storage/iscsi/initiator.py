@@ -22,6 +22,7 @@ from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
 from harness.hosts.undo import Step
+from harness.model import addresses
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage import iscsi
 from harness.storage.transport import NoAnswer
@@ -31,6 +32,7 @@ LEAVES = (
     Leftover(
         what="the iSCSI session to",
         names='cat /sys/class/iscsi_session/*/targetname 2>/dev/null | grep -F ":$1."',
+        where="/sys/class/iscsi_session/*",
     ),
 )
 TROUBLES: tuple[Trouble, ...] = (
@@ -175,12 +177,13 @@ class IscsiSession(msgspec.Struct, frozen=True):
 
     @property
     def _portal(self) -> str:
-        return f"{self.address}:{self.port}"
+        return addresses.at_port(self.address, self.port)
 
     @property
     def _interface(self) -> str:
         """The name of the session's own iface record: no two sessions of a host have the same portal."""
-        return f"harness-{self.address}-{self.port}"
+        # It becomes a file's name and part of others' words, where a colon would mean something.
+        return f"harness-{self.address.replace(':', '-')}-{self.port}"
 
     def _node(self, host: Host, *words: str, check: bool = True) -> Completed:
         argv = ["iscsiadm", "--mode", "node", "--targetname", self.iqn, "--portal", self._portal]
@@ -252,7 +255,7 @@ class RemoteDisk:
             )
         if self.serial not in disk_serial:
             raise CellInvalid(f"expected {self.device} to be the disk {self.serial}, found another")
-        holders = self.host.run(["ls", f"{self.sysfs}/holders"]).stdout.split()
+        holders = self.host.list_folder(f"{self.sysfs}/holders")
         if holders:
             raise CellInvalid(
                 f"expected {self.device} to be free, but {', '.join(holders)} holds it",

@@ -14,7 +14,7 @@ import msgspec
 from harness.hosts import Host, programs
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
-from harness.model import BackingKind
+from harness.model import BackingKind, addresses
 from harness.model.errors import CommandFailed
 from harness.storage import configfs
 
@@ -26,8 +26,13 @@ LEAVES = (
     Leftover(
         what="the iSCSI target",
         names='ls /sys/kernel/config/target/iscsi 2>/dev/null | grep -F ":$1."',
+        where="/sys/kernel/config/target/iscsi/*",
     ),
-    Leftover(what="the backstore", names='ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null'),
+    Leftover(
+        what="the backstore",
+        names='ls -d /sys/kernel/config/target/core/*/harness-"$1"* 2>/dev/null',
+        where='/sys/kernel/config/target/core/*/harness-"$1"*',
+    ),
 )
 TROUBLES: tuple[Trouble, ...] = ((re.compile(r"Unable to (recover from|locate) .*", re.I), "LIO error"),)
 
@@ -124,7 +129,9 @@ class IscsiTarget(msgspec.Struct, frozen=True):
         return f"IscsiTarget({self.iqn!r})"  # without the secret
 
     def acquire(self, host: Host) -> None:
-        _ask(host, _lio("create-target", **msgspec.to_builtins(self)))
+        # As LIO writes a portal's address.
+        request = {**msgspec.to_builtins(self), "address": addresses.bracketed(self.address)}
+        _ask(host, _lio("create-target", **request))
 
     def undo(self) -> tuple[Step, ...]:
         return (_lio("delete-target", iqn=self.iqn),)

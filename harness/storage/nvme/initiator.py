@@ -12,6 +12,7 @@ import msgspec
 from harness.hosts import Host
 from harness.hosts.footprint import Leftover, Trouble
 from harness.hosts.undo import Step
+from harness.model import addresses
 from harness.model.errors import CellInvalid, CommandFailed
 from harness.storage.nvme import FLAGS, NUMBERS, ask, step
 
@@ -20,6 +21,7 @@ LEAVES = (
     Leftover(
         what="the NVMe/TCP connection to",
         names='cat /sys/class/nvme/*/subsysnqn 2>/dev/null | grep -F ":$1."',
+        where="/sys/class/nvme/*",
     ),
 )
 TROUBLES: tuple[Trouble, ...] = (
@@ -97,7 +99,7 @@ class Connection(msgspec.Struct, frozen=True):
             "within_s": CONNECT_S,
             "read_only": self.read_only,
         }
-        what = f"no NVMe/TCP connection to {self.address}:{self.port}"
+        what = f"no NVMe/TCP connection to {addresses.at_port(self.address, self.port)}"
         ask(host, step("initiator", "connect", **request), what)
 
     def undo(self) -> tuple[Step, ...]:
@@ -141,7 +143,7 @@ class NvmeDisk:
                 f"{self.device} was expected to be the disk {self.serial} of {self.nqn}, "
                 f"but is {serial} of {nqn}"
             )
-        holders = self.host.run(["ls", f"{self.sysfs}/holders"]).stdout.split()
+        holders = self.host.list_folder(f"{self.sysfs}/holders")
         if holders:
             raise CellInvalid(f"{self.device} was expected to be free, but is held by {', '.join(holders)}")
 

@@ -21,10 +21,12 @@ LEAVES = (
     Leftover(
         what="the NVMe subsystem",
         names=f'ls {configfs.CONFIGFS}/nvmet/subsystems 2>/dev/null | grep -F ":$1."',
+        where=f"{configfs.CONFIGFS}/nvmet/subsystems/*",
     ),
     Leftover(
         what="the entry of the NVMe host",
         names=f'ls {configfs.CONFIGFS}/nvmet/hosts 2>/dev/null | grep -F ":$1."',
+        where=f"{configfs.CONFIGFS}/nvmet/hosts/*",
     ),
     Leftover(
         # Ports have numbers for names. One of ours that leads to nothing is some run's.

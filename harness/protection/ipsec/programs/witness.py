@@ -73,8 +73,20 @@ def attributes(data: bytes) -> dict[int, bytes]:
     return found
 
 
+def address(info: bytes, at: int) -> str:
+    """The address at an offset of a struct xfrm_usersa_info, whose family is at 212."""
+    (family,) = struct.unpack_from("=H", info, 212)
+    if family == socket.AF_INET6:
+        return socket.inet_ntop(family, info[at : at + 16])
+    return socket.inet_ntoa(info[at : at + 4])
+
+
 def key_of(info: bytes) -> Key:
-    return int.from_bytes(info[72:76], "big"), socket.inet_ntoa(info[56:60])
+    return int.from_bytes(info[72:76], "big"), address(info, 56)
+
+
+def family_of(text: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in text else socket.AF_INET
 
 
 def counters(info: bytes) -> tuple[int, int]:
@@ -84,10 +96,11 @@ def counters(info: bytes) -> tuple[int, int]:
 
 
 class Associations:
-    """All ESP associations over IPv4 with a reqid that exist or existed since the start."""
+    """All ESP associations of a family with a reqid that exist or existed since the start."""
 
-    def __init__(self, reqid: int) -> None:
+    def __init__(self, reqid: int, family: int = socket.AF_INET) -> None:
         self.reqid = reqid
+        self.family = family
         self.events = opened(GROUPS)
         self.dumps = opened(0)
         self.last: dict[Key, State] = {}
@@ -101,7 +114,7 @@ class Associations:
         if len(info) < USERSA_INFO_BYTES or not names:
             return None
         reqid, family, mode = struct.unpack_from("=IHB", info, 208)
-        if (reqid, family, info[76]) != (self.reqid, socket.AF_INET, socket.IPPROTO_ESP):
+        if (reqid, family, info[76]) != (self.reqid, self.family, socket.IPPROTO_ESP):
             return None
         sent = 0
         if XFRMA_REPLAY_ESN in more:
@@ -113,7 +126,7 @@ class Associations:
         carried, packets = counters(info)
         return {
             "spi": spi,
-            "source": socket.inet_ntoa(info[80:84]),
+            "source": address(info, 80),
             "destination": destination,
             "bytes": carried,
             "packets": packets,
@@ -208,7 +221,7 @@ def knock(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, object]:
     """Try to connect, once: the name of the error if it fails, and how many packets were blocked."""
     before = blocked()
     said = ""
-    with socket.socket() as made:
+    with socket.socket(family_of(peer[0])) as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.settimeout(KNOCK_S)
         try:
@@ -221,7 +234,7 @@ def knock(own: tuple[str, int], peer: tuple[str, int]) -> dict[str, object]:
 
 
 def main(interface: str, reqid: str, own: str, own_port: str, peer: str, peer_port: str) -> None:
-    known = Associations(int(reqid))
+    known = Associations(int(reqid), family_of(peer))
     asked, wake = os.pipe()
     os.set_blocking(asked, False)
     os.set_blocking(wake, False)
@@ -237,7 +250,10 @@ def main(interface: str, reqid: str, own: str, own_port: str, peer: str, peer_po
                 # The interface before and after: what passes between the two readings is in the associations.
                 answer = {"before": lines_of("/proc/net/dev", interface + ":"), "states": known.tell()}
                 answer["after"] = lines_of("/proc/net/dev", interface + ":")
-                answer["snmp"] = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
+                snmp = lines_of("/proc/net/snmp", "Ip:") + lines_of("/proc/net/snmp", "Tcp:")
+                if family_of(peer) == socket.AF_INET6:
+                    snmp += lines_of("/proc/net/snmp6", "Ip6")
+                answer["snmp"] = snmp
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
         select.select([asked, known.events.fileno()], [], [])

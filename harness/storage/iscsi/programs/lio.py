@@ -1,12 +1,16 @@
-"""Makes and removes LIO objects on the target host, one request on standard input (JSON).
+"""Makes and removes LIO objects on the target host, one request on standard input (JSON); or many, see serve.
 
 This program runs by itself under the distribution's Python (python3-rtslib-fb), perhaps on another machine:
 it imports nothing of the harness. Removing an absent object succeeds.
 """
 
+import contextlib
+import ctypes
 import json
+import os
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +97,59 @@ ACTIONS = {
     "delete-target": delete_target,
 }
 
-try:
-    request = json.load(sys.stdin)
+
+def told(act: Callable[[], None]) -> str:
+    """Why an act failed, "" if it did not."""
+    try:
+        act()
+    except (rtslib_fb.RTSLibError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def carry_out(text: str) -> None:
+    request = json.loads(text)
     ACTIONS[request["do"]](request)
-except (rtslib_fb.RTSLibError, OSError) as error:
-    sys.exit(f"{type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def within(netns: str | None) -> Iterator[None]:
+    """Act in a network namespace, for a portal is in that of the program that makes it."""
+    if netns is None:
+        yield
+        return
+    with Path("/proc/self/ns/net").open() as own, Path("/run/netns", netns).open() as there:
+        enter(there.fileno())
+        try:
+            yield
+        finally:
+            enter(own.fileno())
+
+
+def enter(file: int) -> None:
+    """Enter the network namespace of a file (setns(2), CLONE_NEWNET); OSError if that is refused."""
+    if ctypes.CDLL(None, use_errno=True).setns(file, 0x40000000) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def serve() -> None:
+    """Answer request after request: ``harness/hosts/kept.py``."""
+    for line in sys.stdin:
+        asked = json.loads(line)
+
+        def act(asked: dict[str, Any] = asked) -> None:
+            with within(asked["netns"]):
+                carry_out(asked["input"])
+
+        try:
+            why = told(act)
+        except Exception:
+            why = traceback.format_exc()
+        sys.stdout.write(json.dumps({"status": 1 if why else 0, "stderr": why}) + "\n")
+        sys.stdout.flush()
+
+
+if sys.argv[1:] == ["serve"]:
+    serve()
+elif why := told(lambda: carry_out(sys.stdin.read())):
+    sys.exit(why)

@@ -23,6 +23,8 @@ NOT_CONNECTED = 32
 """include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESSION_NOT_CONNECTED."""
 SESSIONS = Path("/sys/class/iscsi_session")
 CONFIGURATION = Path("/etc/iscsi")
+RECORDS = (CONFIGURATION, Path("/var/lib/iscsi"))
+"""Where iface records are; the second since Debian 13."""
 MULTIPATHS = Path("/etc/multipath/wwids")
 
 NETLINK_ISCSI = 8
@@ -157,12 +159,15 @@ def main() -> None:
     session = find_session(request["iqn"])
     # A killed run leaves no records: their folder went with it. Without its iface record, iscsiadm finds no
     # other record, not even to report that it is absent.
-    iface(request, "--op", "new")
-    iface(request, "--op", "update", "--name", "iface.initiatorname", "--value", request["initiator_iqn"])
-    if request["bound_to"]:
-        iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
+    has_records = any((folder / "ifaces" / request["interface"]).exists() for folder in RECORDS)
+    if not has_records:
+        iface(request, "--op", "new")
+        iface(request, "--op", "update", "--name", "iface.initiatorname", "--value", request["initiator_iqn"])
+        if request["bound_to"]:
+            iface(request, "--op", "update", "--name", "iface.net_ifacename", "--value", request["bound_to"])
     if session:
-        node(request, "--op", "new")
+        if not has_records:
+            node(request, "--op", "new")
         with contextlib.suppress(OSError):
             leave_multipath(session)
         end(request, session)

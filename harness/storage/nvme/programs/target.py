@@ -59,7 +59,7 @@ def make_port(request: dict[str, Any]) -> Path:
     write(
         port,
         addr_trtype="tcp",
-        addr_adrfam="ipv4",
+        addr_adrfam="ipv6" if ":" in request["address"] else "ipv4",
         addr_traddr=request["address"],
         addr_trsvcid=request["port"],
         **({"param_inline_data_size": size} if (size := request["inline_data_bytes"]) is not None else {}),

@@ -198,7 +198,12 @@ class TomlFile:
         ``given`` are fields that do not come from the file. UsageError names file, line and key.
         """
         data = self.parse()
-        fields = [field for field in cls.__struct_fields__ if field not in given]
+        # A field that is unset by default is the program's own.
+        fields = [
+            field.name
+            for field in msgspec.structs.fields(cls)
+            if field.name not in given and field.default is not msgspec.UNSET
+        ]
         for key in data:
             if key not in fields:
                 error = unknown_name("key", key, fields)

@@ -657,6 +657,14 @@ class _Figures:
         distribution, unit_ns = direction.distribution(kind) if direction and kind else (None, 1)
         if distribution is None or unit_ns != 1:
             return {}
+        # A histogram has hundreds of bins; only those that are not plain counts need a closer look.
+        plain = {
+            int(key): count
+            for key, count in distribution.bins.items()
+            if type(count) is int and 0 < count < 2**63 and _NS.fullmatch(key)
+        }
+        if len(plain) == len(distribution.bins):
+            return plain
         counts = {key: self.take(count, f"{where} bin {key}") for key, count in distribution.bins.items()}
         return {int(key): int(count) for key, count in counts.items() if count and re.fullmatch(_NS, key)}
 

@@ -351,6 +351,7 @@ def job_file(
     seed: int,
     runtime_s: float | None = None,
     clock: Clock = Clock.REAL,
+    has_tested_clock: bool = False,
     log: str | None = None,
 ) -> str:
     """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
@@ -359,8 +360,9 @@ def job_file(
     ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``). A profile's randrepeat=0 asks for fresh
     randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the job run for that
     many seconds, whatever the profile says. In virtual time fio must ask the kernel for the time: its own
-    clock is the processor's (tsc), which goes on while virtual time stands still. ``log`` is the beginning of
-    the path of a file for the bandwidth over time (``parse.fiolog``), if any.
+    clock is the processor's (tsc), which goes on while virtual time stands still. ``has_tested_clock``: fio
+    need not test that clock before it takes it. ``log`` is the beginning of the path of a file for the
+    bandwidth over time (``parse.fiolog``), if any.
 
     UsageError if the job reaches beyond the device, or if an argument is out of range.
     """
@@ -392,6 +394,8 @@ def job_file(
     settings["thread"] = None
     if clock is Clock.VIRTUAL:
         settings["clocksource"] = "clock_gettime"
+    elif has_tested_clock:
+        settings["clocksource"] = "cpu"
     if log is not None:
         # For all jobs together, in the order in which they end.
         interval_ms = max(LOG_INTERVAL_MS, round(1000 * _seconds(options, "runtime") / MOST_LOGGED))

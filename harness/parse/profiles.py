@@ -12,7 +12,20 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness.model import LINK_LOCAL, PROTECTION_OFF, Duplex, HopKind, Hops, LinkProfile, Proposal
+import msgspec
+
+from harness.model import (
+    IPV4,
+    IPV6,
+    LINK_LOCAL,
+    PROTECTION_OFF,
+    Duplex,
+    Family,
+    HopKind,
+    Hops,
+    LinkProfile,
+    Proposal,
+)
 from harness.model.errors import UsageError
 from harness.model.units import check_name, shown, unknown_name
 from harness.parse.files import TomlFile, read_text
@@ -81,13 +94,17 @@ def real_link(spec: str) -> LinkProfile:
         raise UsageError(
             f"link {shown(spec)}: '{LINK_LOCAL}' is the disk without a network", hint="choose another name"
         )
-    if match["portal"]:
+    portal = match["portal"]
+    if portal:
         try:
-            ipaddress.IPv4Address(match["portal"])
+            # In the one form that kernels print.
+            portal = str(ipaddress.ip_address(portal))
+            if "%" in portal:
+                raise ValueError("a scope")
         except ValueError as error:
             raise UsageError(
-                f"link {shown(spec)}: expected an IPv4 address of the target after @, "
-                f"found {shown(match['portal'])}",
+                f"link {shown(spec)}: expected an IPv4 or IPv6 address of the target after @, without a "
+                f"scope, found {shown(match['portal'])}",
                 hint=f"try {name}={match['interface']}@192.168.1.10",
             ) from error
     return LinkProfile(
@@ -96,7 +113,37 @@ def real_link(spec: str) -> LinkProfile:
         emulated=False,
         description="a real interface",
         interface=match["interface"],
-        portal=match["portal"],
+        portal=portal,
+    )
+
+
+IPV6_NAME, IPV6_TITLE = "-ip6", ", IPv6"
+"""The ends of a link's name and title that say so."""
+
+LEAST_IPV6_MTU = 1280
+"""RFC 8200, section 5."""
+
+
+def over_ip(profile: LinkProfile, family: Family) -> LinkProfile:
+    """A link as it is with a version of IP. With IPv6, its name and title say so."""
+    if profile.portal is not None and ipaddress.ip_address(profile.portal).version != family:
+        raise UsageError(
+            f"link {profile.name}: expected an IPv{family} address of the target after @, "
+            f"found {shown(profile.portal)}",
+            hint="--ip 6 is for IPv6, and IPv4 is the default",
+        )
+    if family == IPV4:
+        return profile
+    if profile.mtu_bytes < LEAST_IPV6_MTU:
+        raise UsageError(
+            f"link {profile.name}: IPv6 takes an MTU of {LEAST_IPV6_MTU} or more, found {profile.mtu_bytes}",
+            hint=f"give it an MTU of {LEAST_IPV6_MTU} or more (:mtu=N), or leave --ip 6 out",
+        )
+    return msgspec.structs.replace(
+        profile,
+        name=check_name("link", f"{profile.name}{IPV6_NAME}"),
+        title=f"{profile.title}{IPV6_TITLE}",
+        family=IPV6,
     )
 
 

@@ -12,6 +12,52 @@ from harness.model.errors import UsageError
 from harness.model.units import shown
 
 
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="change"):
+    """How a figure of the link ``of`` differs from that of the link ``beside``.
+
+    ``figure`` is the key of the view's column; empty for a matrix, where all rows are asked for, and where
+    ``+on`` behind a link means with IPsec.
+    """
+
+    what: str
+    of: str
+    beside: str
+    figure: str = ""
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        return self.of, self.beside
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="step"):
+    """How much a figure rises from each link of ``along`` to the next."""
+
+    what: str
+    figure: str
+    along: tuple[str, ...]
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        return self.along
+
+
+class Most(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="most"):
+    """The largest figure of a link."""
+
+    what: str
+    figure: str
+    of: str
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        return (self.of,)
+
+
+Ask = Change | Step | Most
+"""What a document's question comes down to: which figures of which links answer it. ``what`` is its subject,
+for people."""
+
+
 class ReferenceColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One column as published; ``ipsec`` is "on" if the source names no algorithm."""
 
@@ -29,16 +75,21 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     name: str
     title: str
+    subject: str
+    question: str
     source: str
+    ask: tuple[Ask, ...]
     unit: Literal["MB/s"]
     columns: tuple[ReferenceColumn, ...]
     rows: dict[str, tuple[float, ...]]
 
 
 class PublishedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One set-up as published. ``values`` are by the keys of the view's columns, in their units."""
+    """One set-up as published. ``values`` are by the keys of the view's columns, in their units. ``link`` is
+    the one of ours that is like it, if there is one."""
 
     title: str
+    link: str = ""
     values: dict[str, float]
 
 
@@ -47,7 +98,10 @@ class PathReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     name: str
     title: str
+    subject: str
+    question: str
     source: str
+    ask: tuple[Ask, ...]
     view: str
     row: tuple[PublishedRow, ...]
 

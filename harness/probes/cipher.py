@@ -26,6 +26,10 @@ from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 SIZES = (64, 1408)
 """Bytes to encrypt: a short packet, and one that almost fills a frame; both are whole cipher blocks."""
 
+BESIDE_REPEATS = 5
+"""Beside cells, it is measured in this many rounds of the matrix, once for each column. Several rounds,
+because machines vary over time; more would add little."""
+
 DURATION_S = 0.3
 DEADLINE_S = 20.0
 

@@ -9,6 +9,7 @@ import msgspec
 
 from harness.analysis.histogram import Histogram
 from harness.hosts import PRIVATE, Host, programs
+from harness.model import IPV6
 from harness.model.escape import printable
 from harness.model.probing import UdpLatency
 from harness.probes.tools import Outcome, ProbedPath, keep, require
@@ -105,7 +106,8 @@ def echo(probed: ProbedPath) -> Iterator[int]:
 
     def listens() -> bool:
         # proc(5): "sl: ADDRESS:PORT …".
-        rows = (line.split() for line in path.target.read_files(["/proc/net/udp"])[0].splitlines()[1:])
+        table = "/proc/net/udp6" if path.ip == IPV6 else "/proc/net/udp"
+        rows = (line.split() for line in path.target.read_files([table])[0].splitlines()[1:])
         return any(row[1].endswith(f":{port:04X}") for row in rows if len(row) > 1)
 
     with path.target.daemon(

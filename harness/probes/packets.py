@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.hosts.runner import Completed
+from harness.model import IPV4, IPV6, Family
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate
 from harness.network.interfaces import Sysctl
@@ -23,7 +24,10 @@ from harness.parse import ping as ping_parser
 from harness.probes.tools import Outcome, ProbedPath, keep, require
 from harness.results.probe_records import FloodStep, ForwardingFigures, HopRate, PacketRateFigures
 
-LIMITS = ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask")
+LIMITS: dict[Family, tuple[str, ...]] = {
+    IPV4: ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv4/icmp_ratemask"),
+    IPV6: ("/proc/sys/net/ipv6/icmp/ratelimit",),
+}
 
 GROWTH = 1.05
 """One more process must bring at least this factor for the sum to count as still growing."""
@@ -40,11 +44,12 @@ grow."""
 
 
 @contextlib.contextmanager
-def unlimited(journal: Journal, host: Host) -> Iterator[None]:
+def unlimited(journal: Journal, host: Host, family: Family = IPV4) -> Iterator[None]:
     """Make a host answer echo requests without a limit while the context lasts."""
-    old = host.run(["cat", *LIMITS]).stdout.split()
+    limits = LIMITS[family]
+    old = host.run(["cat", *limits]).stdout.split()
     with contextlib.ExitStack() as stack:
-        for path, value in zip(LIMITS, old, strict=True):
+        for path, value in zip(limits, old, strict=True):
             if value != "0":
                 stack.enter_context(journal.hold(host, Sysctl(path, "0", value)))
         yield
@@ -53,7 +58,9 @@ def unlimited(journal: Journal, host: Host) -> Iterator[None]:
 def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:
     """Run more and more floods at once, until their sum stops growing or ``most_at_once`` run."""
     require(probed.path.initiator, probe.tool)
-    with unlimited(probed.journal, probed.path.target):
+    if probe.tool is Flood.HPING3:
+        _require_ipv4(probed.path)
+    with unlimited(probed.journal, probed.path.target, probed.path.ip):
         return _until_saturated(probe, probed)
 
 
@@ -190,6 +197,7 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
     """Flood the target with packets that nobody answers, and count what left each hop and what arrived."""
     path = probed.path
     require(path.initiator, "hping3")
+    _require_ipv4(path)
     argv = _hping3(path, probe)
     outcome = Outcome()
     near, far = _counter(path.initiator, path.initiator_iface), _counter(path.target, path.target_iface)
@@ -221,6 +229,13 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
         ),
     )
     return outcome if arrived else outcome.refuse("no packet arrived at the target")
+
+
+def _require_ipv4(path: LinkPath) -> None:
+    if path.ip != IPV4:
+        raise RequirementError(
+            "hping3 speaks IPv4 alone, and this link speaks IPv6", hint="use the probe that floods with ping"
+        )
 
 
 def _counter(host: Host, iface: str) -> Callable[[], counters.Traffic]:

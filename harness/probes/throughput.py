@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from harness.model import IPV6
 from harness.model.errors import UsageError
 from harness.model.probing import Tcp, Udp
 from harness.network.links import LinkPath
@@ -37,7 +38,7 @@ def server(probed: ProbedPath) -> Iterator[int]:
         require(host, "iperf3")
     port = PORT + path.index
     probed.raw.mkdir(parents=True, exist_ok=True)
-    argv = ["iperf3", "-s", "-4", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"]
+    argv = ["iperf3", "-s", f"-{path.ip}", "-B", path.target_address, "-p", str(port), "-J", "--forceflush"]
     with path.target.daemon(
         argv,
         log=probed.raw / "iperf3-server.stderr",
@@ -49,7 +50,7 @@ def server(probed: ProbedPath) -> Iterator[int]:
 
 
 def _listens(path: LinkPath, port: int) -> bool:
-    (table,) = path.target.read_files(["/proc/net/tcp"])
+    (table,) = path.target.read_files(["/proc/net/tcp6" if path.ip == IPV6 else "/proc/net/tcp"])
     # proc(5): "sl: ADDRESS:PORT ADDRESS:PORT ST"; 0A is LISTEN.
     rows = (line.split() for line in table.splitlines()[1:])
     return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows if len(row) > 3)
@@ -57,7 +58,7 @@ def _listens(path: LinkPath, port: int) -> bool:
 
 def client(path: LinkPath, port: int, duration_s: int) -> list[str]:
     """The beginning of the client's command."""
-    argv = ["iperf3", "-c", path.target_address, "-4", "-B", path.initiator_address, "-p", str(port)]
+    argv = ["iperf3", "-c", path.target_address, f"-{path.ip}", "-B", path.initiator_address, "-p", str(port)]
     return [*argv, "-t", str(duration_s), "-J", "--get-server-output"]
 
 

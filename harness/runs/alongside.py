@@ -16,10 +16,6 @@ from harness.results import probe_store
 from harness.results.store import RunFolder
 from harness.runs.measure import Lane
 
-CIPHER_REPEATS = 5
-"""The cipher is measured in this many rounds of the matrix, once for each column. Several rounds, because
-machines vary over time; more would add little."""
-
 
 class Alongside:
     """The probes of one run of cells."""
@@ -38,7 +34,7 @@ class Alongside:
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)
         # In virtual time ciphers cost nothing.
         probe = cipher.of_protection(cell.column.protection, self.plan.proposals)
-        if probe is not None and cell.repeat <= CIPHER_REPEATS and not self.plan.virtual_time:
+        if probe is not None and cell.repeat <= cipher.BESIDE_REPEATS and not self.plan.virtual_time:
             self._once(cell, lane, probe, cell.repeat)
 
     def _once(self, cell: Cell, lane: Lane, probe: Probe, repeat: int) -> None:

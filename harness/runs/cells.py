@@ -29,6 +29,7 @@ from harness.model import (
     Plan,
     Record,
     Status,
+    TestbedKind,
     Workload,
 )
 from harness.model.beside import Beside
@@ -55,8 +56,9 @@ from harness.parse.jobfile import (
 from harness.probes import echo
 from harness.results import overtime
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
+from harness.results.machine import MACHINE, TOOLS
 from harness.results.store import RunFolder
-from harness.runs import calibration, leftovers, measure
+from harness.runs import calibration, lean, leftovers, measure
 from harness.runs.alongside import Alongside
 from harness.runs.columns import ColumnPath, Columns, Hosts
 from harness.runs.measure import Lane
@@ -141,6 +143,7 @@ class CellComposer:
         self._facts: dict[str, object] = {}
         self._lost: HostLost | None = None
         self._fio_env: dict[str, str] = {}
+        self._fio = lean.Fio()
         self._conditions: conditions.Watch | None = None
         self._measured_locally: dict[str, list[Record]] = {}
         self._observer = counters.Observer()
@@ -186,6 +189,7 @@ class CellComposer:
                         record.fio_ns,
                         ago_s(record.started_unix_s),
                         disturbance.told(record),
+                        sum(io.bytes_per_s for io in (record.read, record.write) if io is not None) or None,
                     )
                 )
                 if self._lost is not None:
@@ -232,13 +236,15 @@ class CellComposer:
                 self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
                 self._fio_env = calibration.shim(target, self.private)
+            elif plan.testbed is TestbedKind.LAB and not plan.kernels_apart:
+                self._fio = lean.fio(self.private)
             if plan.probes or not plan.virtual_time:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:
                 self._alongside = Alongside(
                     plan, self.folder, journal=self.journal, observer=self._observer, watch=self._watch
                 )
-            self._facts |= environment.describe(self.hosts.all, self.hosts.hops)
+            self._facts |= environment.describe(self.hosts.all, self.hosts.hops, tools=self._tools())
             for name, storage in (("device", self._storage[0]), ("local_device", self._local.storage)):
                 if storage.device is not None:
                     self._facts[name] = msgspec.to_builtins(storage.device)
@@ -247,6 +253,16 @@ class CellComposer:
                 self._start_sides(stack)
             stack.callback(self._close_columns)
             yield
+
+    def _tools(self) -> dict[str, str] | None:
+        """The versions of tools, if the machine below the lab has told them."""
+        if self.plan.testbed is not TestbedKind.LAB or self.plan.kernels_apart:
+            return None
+        tools: object = None
+        with contextlib.suppress(UsageError):  # a damaged file of a resumed run, which is written anew
+            machine = self.folder.load_environment().get(MACHINE)
+            tools = machine.get(TOOLS) if isinstance(machine, dict) else None
+        return {str(name): str(tools[name]) for name in tools} if isinstance(tools, dict) else None
 
     def _make_storage(self, stack: contextlib.ExitStack) -> list[Storage]:
         plan, target = self.plan, self.hosts.target
@@ -393,7 +409,7 @@ class CellComposer:
         try:
             session = stack.enter_context(self._transports[transport].attach(wanted))
         except NoAnswer as error:
-            what = column.title if column.protection else f"TCP port {path.port}"
+            what = " or ".join(layer.title for layer in up.layers) or f"TCP port {path.port}"
             raise CommandFailed(error.message, hint=f"does a firewall in between drop {what}?") from error
         return Lane(
             up=up,
@@ -423,7 +439,8 @@ class CellComposer:
             block_bytes=block_bytes(workload),
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
-            ipsec_mode=plan.ipsec_mode.value if column.protection else None,
+            family=profile.family if profile else msgspec.UNSET,
+            ipsec_mode=plan.ipsec_mode.value if column.ipsec != PROTECTION_OFF else None,
             encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,
@@ -516,6 +533,7 @@ class CellComposer:
                 seed=repeat_seed(plan.seed, cell.repeat, cell.workload),
                 runtime_s=plan.runtime_s,
                 clock=plan.clock,
+                has_tested_clock=self._fio.has_tested_clock,
                 log=None if log is None else str(log),
             )
 
@@ -531,13 +549,26 @@ class CellComposer:
         watched = self._observer.watch()
         if lanes:
             done = measure.over_lanes(
-                lanes, job, raw, timeout_s=timeout_s, env=self._fio_env, during=watching
+                lanes,
+                job,
+                raw,
+                timeout_s=timeout_s,
+                env=self._fio_env,
+                fio_program=self._fio.program,
+                during=watching,
             )
             self._withdraw(cell.column, done.before)
         elif local is not None:
             path = local.storage.path
             with watching:
-                done = measure.on_disk(local.host, job(path), raw, timeout_s=timeout_s, env=self._fio_env)
+                done = measure.on_disk(
+                    local.host,
+                    job(path),
+                    raw,
+                    timeout_s=timeout_s,
+                    env=self._fio_env,
+                    fio_program=self._fio.program,
+                )
         counted = watched()
         done.warnings += conditions.saturated(counted.processors)
         if self._conditions is not None:

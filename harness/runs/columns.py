@@ -16,7 +16,7 @@ from harness.model import ENDS, LINK_LOCAL, TLS, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
-from harness.protection import bait, capture, ipsec, kinds, overlay, proof
+from harness.protection import bait, barrier, capture, ipsec, kinds, overlay, proof
 from harness.protection.ipsec import witness
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Ground, Kind, Run
@@ -157,7 +157,7 @@ class Columns:
             up.append((layer, watching))
             if layer.within is not path:
                 self.made.append(layer.within)
-            framing = kind.framing(mtu_bytes)
+            framing = kind.framing(mtu_bytes, path.ip)
             path, mtu_bytes = layer.within, framing.inner_mtu_bytes(mtu_bytes) if framing else mtu_bytes
         if path is not up[-1][0].below:
             stack.enter_context(overlay.passing(self.journal, path))
@@ -246,7 +246,9 @@ class Columns:
             # it. Not the first port: the machine may have a target of its own, which listens on every
             # address.
             port = self._port(column) + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
-            return interfaces.bring_up(self.journal, host, target, profile, index=index, port=port)
+            return interfaces.bring_up(
+                self.journal, host, target, profile, index=index, port=port, tag=plan.tag
+            )
         if plan.kernels_apart:
             return trunk.bring_up(
                 self.journal,
@@ -293,8 +295,9 @@ class Columns:
             seen = bait.show(watching, shown)
         stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
         stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
-        # Checked a last time while the barrier stands: connections that end with the link may then be in
-        # clear.
+        for host, connections in barrier.Connections.at_the_ends_of(path):
+            stack.enter_context(self.journal.hold(host, connections))
+        # Checked a last time while the barrier stands.
         stack.callback(watching.finish)
         return bait.Control(seen_in_clear=seen, blocked=bait.stop(watching, witnesses))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import PRIVATE, Host, NamespaceHost, recovery, remote, runner, signals
+from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
@@ -121,13 +121,14 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
     wanted = modules.of(plan)
+    loaded = _Loaded()
     for host in taking_part.all:
-        if missing := _missing(host, wanted[_role(host, taking_part)]):
+        if missing := loaded.missing(host, wanted[_role(host, taking_part)]):
             raise _lacking(host, missing, "", plan)
     unavailable: dict[str, RequirementError] = {}
     for name, needs in modules.of_transports(plan).items():
         for host in taking_part.all:
-            if missing := _missing(host, needs[_role(host, taking_part)]):
+            if missing := loaded.missing(host, needs[_role(host, taking_part)]):
                 unavailable.setdefault(name, _lacking(host, missing, f" for {TRANSPORTS[name]}", plan))
     if unavailable and unavailable.keys() == set(plan.transports):
         raise next(iter(unavailable.values()))
@@ -138,8 +139,21 @@ def _role(host: Host, taking_part: Hosts) -> str:
     return "target" if host is taking_part.target else "initiator"
 
 
-def _missing(host: Host, names: Sequence[str]) -> list[str]:
-    return [name for name in names if not _has(host, name)]
+class _Loaded:
+    """The modules that kernels are known to have, so that none is asked twice: hosts may share a kernel."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, set[str]] = {}
+
+    def missing(self, host: Host, names: Sequence[str]) -> list[str]:
+        known = self._known.setdefault(host.kernel, set())
+        new = [name for name in names if name not in known]
+        together = [name for name in new if name not in modules.ONLY_LOOKED_FOR]
+        # One program for all, because each takes its time in the lab. It says only whether all are there.
+        if len(together) > 1 and host.run(["modprobe", "-a", *together], check=False).status == 0:
+            known.update(together)
+        known.update(name for name in new if name not in known and _has(host, name))
+        return [name for name in names if name not in known]
 
 
 def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> RequirementError:
@@ -187,6 +201,7 @@ def run(run_folder: str, journal_path: str) -> int:
             execute(folder, journal, emit)
         finally:
             signals.ignore()  # all that remains is to report the end
+            end_kept()
     except HostLost as error:
         emit(Failed(error.message, f"{error.hint}; then go on with: {go_on}", error.exit_code))
         status = error.exit_code
@@ -212,6 +227,7 @@ def recover(journal_path: str) -> int:
     error."""
     mount_private()
     removed, failed = recovery.recover(Journal(Path(journal_path)))
+    end_kept()
     for line in removed:
         sys.stdout.write(f"{line}\n")
     for line in failed:

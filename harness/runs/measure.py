@@ -18,7 +18,7 @@ from harness.network.links import LinkPath
 from harness.parse import fio
 from harness.parse.jobfile import moves_read, moves_write
 from harness.protection import proof
-from harness.runs import together
+from harness.runs import lean, together
 from harness.runs.columns import ColumnPath
 from harness.runs.together import Client
 from harness.storage.transport import Disk
@@ -83,10 +83,16 @@ class Done:
 
 
 def on_disk(
-    host: Host, job: str, raw: Path, *, timeout_s: float, env: Mapping[str, str] | None = None
+    host: Host,
+    job: str,
+    raw: Path,
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    fio_program: str = lean.FIO,
 ) -> Done:
     """Run one fio job on a host; ``raw`` is the folder for its input and output."""
-    argv = ["fio", "--output-format=json+", "-"]
+    argv = [fio_program, "--output-format=json+", "-"]
     done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=env)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
@@ -115,6 +121,7 @@ def over_lanes(
     *,
     timeout_s: float,
     env: Mapping[str, str] | None = None,
+    fio_program: str = lean.FIO,
     during: contextlib.AbstractContextManager[object] | None = None,
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
@@ -142,7 +149,14 @@ def over_lanes(
         with during or contextlib.nullcontext():
             if len(lanes) == 1:
                 (lane,) = lanes
-                done = on_disk(lane.path.initiator, job(lane.disk.device), raw, timeout_s=timeout_s, env=env)
+                done = on_disk(
+                    lane.path.initiator,
+                    job(lane.disk.device),
+                    raw,
+                    timeout_s=timeout_s,
+                    env=env,
+                    fio_program=fio_program,
+                )
             else:
                 done = _together(lanes, job, raw, timeout_s=timeout_s)
         after = [[proof.snapshot(each, begins=False) for each in lane.up.watched] for lane in lanes]

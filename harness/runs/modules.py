@@ -34,6 +34,10 @@ def of(plan: Plan) -> dict[str, list[str]]:
             shaping += links.HALF_DUPLEX_MODULES
         if any(column.protection for column in plan.columns):
             shaping += kinds.MODULES
+        if plan.speaks_ipv6:
+            shaping += links.IPV6_MODULES
+            if any(column.protection for column in plan.columns):
+                shaping += kinds.IPV6_MODULES
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping += links.SHAPING_MODULES
         shaping += [

@@ -14,6 +14,8 @@ from harness.analysis.stats import FEWEST
 from harness.hosts import runner
 from harness.hosts.remote import LOCAL, parse_address
 from harness.model import (
+    IPV4,
+    IPV6,
     ISCSI,
     LINK_LOCAL,
     NVME_TCP,
@@ -34,6 +36,7 @@ from harness.model import (
     StoppingRule,
     TestbedKind,
     Workload,
+    addresses,
     stack,
 )
 from harness.model.errors import RequirementError, UsageError
@@ -46,8 +49,16 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
-from harness.parse.jobfile import job_file, load_workloads, moves_write, wall_estimate_s
-from harness.parse.profiles import expand_ipsec, is_real, load_link, load_proposal, real_link
+from harness.parse.jobfile import job_file, load_workloads, moves_write
+from harness.parse.profiles import (
+    IPV6_TITLE,
+    expand_ipsec,
+    is_real,
+    load_link,
+    load_proposal,
+    over_ip,
+    real_link,
+)
 from harness.protection import kinds
 from harness.results.planned import (
     LARGEST_RAM_BACKING_BYTES,
@@ -70,17 +81,7 @@ from harness.runs.request import (
 )
 from harness.storage import disks, iscsi
 from harness.testbeds import testbed
-from harness.testbeds.lab import kernel
-
-START_S = 2.5
-"""Time until the first cell: boot, disk."""
-
-COLUMN_S = 1.5
-"""Time to bring up one column: link, charons, target, login."""
-
-CELL_OVERHEAD_S = 0.5
-"""Time around the measurement of one cell: the start of fio, counters, the record."""
-
+from harness.testbeds.lab import ciphers, kernel
 
 MOST_PATHS = 256
 """Columns times their initiators: each has an address of its own in the lab."""
@@ -299,16 +300,15 @@ def _lab_kernel(
     needing = [named] if is_named else []
     needing += ["--virtual-time"] if request.virtual_time else []
     needing += ["--disk"] if disk is not None and not request.virtual_time else []
-    needing += ["--cipher-driver portable"] if request.cipher_driver is Ciphers.PORTABLE else []
     if kind is not TestbedKind.LAB:
+        needing += ["--cipher-driver portable"] if request.cipher_driver is Ciphers.PORTABLE else []
         if needing or request.lab_kernel != KernelChoice.AUTO:
             what = needing[0] if needing else "--lab-kernel"
             raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
         return None
     apart = request.kernels is Kernels.APART
     has_radio = any(link.radio is not None for link in links.values())
-    possible_apart = (named, "--cipher-driver portable")
-    together = [word for word in needing if has_radio or word not in possible_apart]
+    together = [word for word in needing if has_radio or word != named]
     if apart and together:
         raise UsageError(
             f"{together[0]} needs one kernel for all, found --kernels apart",
@@ -332,6 +332,8 @@ def _lab_kernel(
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
+    if request.lab_kernel == KernelChoice.AUTO and not (apart and has_radio):
+        return kernel.usual()
     return LabKernel.DEBIAN
 
 
@@ -344,10 +346,13 @@ def _other_kernel(request: Request) -> OtherKernel | None:
 
 
 def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
-    """What the lab's own kernel encrypts with: portable code, too, if the processor lacks an instruction."""
-    if lab_kernel is not LabKernel.OWN:
+    """What the lab's kernel encrypts with: portable code, too, if the processor lacks an instruction, or if
+    nobody has built the processor's ciphers for Debian's kernel."""
+    if lab_kernel is None:
         return None
-    return Ciphers.PORTABLE if kernel.lacking_instructions() else request.cipher_driver
+    if kernel.lacking_instructions() or (lab_kernel is LabKernel.DEBIAN and ciphers.cached() is None):
+        return Ciphers.PORTABLE
+    return request.cipher_driver
 
 
 MOST_WIFI_COLUMNS = 30
@@ -369,7 +374,8 @@ def _on_the_air(
         name: msgspec.structs.replace(
             link,
             name=name if security is Security.WPA2 else check_name("link", f"{name}-{security}"),
-            title=f"WiFi (hwsim, {security.upper() if security is not Security.OPEN else security})",
+            title=f"WiFi (hwsim, {security.upper() if security is not Security.OPEN else security})"
+            + (IPV6_TITLE if link.ip == IPV6 else ""),
         )
         if link.radio is not None
         else link
@@ -479,12 +485,13 @@ def _columns(
                 "link with the other testbeds (wired)",
                 hint="with --target, name interfaces; without, leave =INTERFACE out",
             )
-        profile = real_link(spec) if is_real(spec) else load_link(spec)
-        if links.get(profile.name, profile) != profile:
-            raise UsageError(
-                f"two different links are called {profile.name}", hint="rename the file of one of them"
-            )
-        links[profile.name] = profile
+        named = real_link(spec) if is_real(spec) else load_link(spec)
+        for profile in _families(named, request.ip):
+            if links.get(profile.name, profile) != profile:
+                raise UsageError(
+                    f"two different links are called {profile.name}", hint="rename the file of one of them"
+                )
+            links[profile.name] = profile
     protections = _protections(request)
     names = dict.fromkeys(name for protection in protections for name in protection)
     proposals = {name: load_proposal(name) for name in names if name not in kinds.OTHERS}
@@ -514,6 +521,14 @@ def _columns(
         )
     used = {column.link for column in columns}
     return tuple(columns), {name: link for name, link in links.items() if name in used}, proposals
+
+
+def _families(profile: LinkProfile, asked: Sequence[str]) -> list[LinkProfile]:
+    """A link with each version of IP that is asked for. An address that is named decides between two."""
+    families = [IPV6 if version == "6" else IPV4 for version in dict.fromkeys(asked)] or [IPV4]
+    if profile.portal is not None and len(families) > 1:
+        families = [addresses.family_of(profile.portal)]
+    return [over_ip(profile, family) for family in families]
 
 
 def _transports(request: Request, links: Collection[str]) -> tuple[str, ...]:
@@ -595,26 +610,3 @@ def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: fl
 
 def _parse(jobs: str) -> runner.Completed:
     return runner.run(["fio", "--parse-only", "-"], input=jobs, check=False)
-
-
-REAL_PER_VIRTUAL = 3.0
-"""Real seconds for a virtual second, about: it depends on how much happens in it."""
-
-
-def cell_s(plan: Plan, workload: Workload) -> float:
-    """How long fio measures one cell of a workload, estimated."""
-    estimate_s = wall_estimate_s(workload, plan.runtime_s)
-    return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
-
-
-def mean_cell_s(plan: Plan) -> float:
-    """How long a cell takes from its start to its record, estimated."""
-    return sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads) / len(plan.workloads)
-
-
-def estimate_s(plan: Plan, repeats: int | None = None) -> float:
-    """How long a run of so many repeats (default: the plan's) takes: its run times, and the usual
-    overhead."""
-    block_s = sum(cell_s(plan, workload) + CELL_OVERHEAD_S for workload in plan.workloads)
-    networked = sum(column.link != LINK_LOCAL for column in plan.columns)
-    return START_S + COLUMN_S * networked + block_s * len(plan.columns) * (repeats or plan.repeats)

@@ -39,7 +39,7 @@ from harness.parse.profiles import data_folder
 from harness.probes import cipher
 from harness.results.planned import MIB
 from harness.runs import plan as plans
-from harness.runs.request import Kernels, Option, Request
+from harness.runs.request import Kernels, Option, Request, Version
 from harness.table.views import View
 
 RUN = Request()
@@ -116,6 +116,10 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
             leads_out=True,
         ),
     ] = ()
+    ip: Annotated[
+        tuple[Version, ...],
+        Option(help="The links' version of IP, 4 or 6. Repeatable.", default="4", leads_out=True),
+    ] = ()
     ipsec: Annotated[
         tuple[str, ...],
         Option(help="off, on, both, or a proposal of ipsec/. Repeatable.", default="off"),
@@ -182,6 +186,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
         paths = profile or ProbeProfile(title="", ipsec=())
         return Request(
             links=self.links or paths.links,
+            ip=self.ip,
             ipsec=self.ipsec or paths.ipsec,
             repeats=paths.repeats if self.repeats is None else self.repeats,
             target=self.target,

@@ -40,6 +40,13 @@ class Kernels(enum.StrEnum):
     APART = "apart"
 
 
+class Version(enum.StrEnum):
+    """A version of IP, as typed."""
+
+    FOUR = "4"
+    SIX = "6"
+
+
 class KernelChoice(enum.StrEnum):
     """Which kernel the lab boots, but for others that are named. ``auto``: its own for what Debian's cannot
     do, if it is built."""
@@ -105,9 +112,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             panel=WHAT,
         ),
     ] = ()
-    profile: Annotated[
-        str, Option(help="Workloads: document, modern, or a fio job file of yours.", panel=WHAT)
-    ] = "document"
+    profile: Annotated[str, Option(help="Workloads: document, modern, a fio job file.", panel=WHAT)] = (
+        "document"
+    )
     workloads: Annotated[
         tuple[str, ...], Option(flag="--workload", help="Only this workload of the profile.", panel=WHAT)
     ] = ()
@@ -249,8 +256,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = KernelChoice.AUTO.value
     cipher_driver: Annotated[
         Ciphers,
-        Option(metavar="KIND", help="machine, portable (no AES-NI); own kernel.", panel=LAB),
+        Option(metavar="KIND", help="machine, portable (no AES-NI).", panel=LAB),
     ] = Ciphers.MACHINE
+    ip: Annotated[
+        tuple[Version, ...],
+        Option(help="Version of IP; each makes columns.", default="4", panel=SETTINGS, leads_out=True),
+    ] = ()
     wifi_security: Annotated[
         Security, Option(help="Of WiFi with radios, on the own kernel.", panel=SETTINGS)
     ] = Security.WPA2

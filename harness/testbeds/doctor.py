@@ -5,25 +5,31 @@ from __future__ import annotations
 import enum
 import itertools
 import os
+import subprocess
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.hosts import Host, NamespaceHost, programs, remote
+from harness.hosts import Host, NamespaceHost, programs, releases, remote
 from harness.hosts import packages as further_packages
+from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
-from harness.model import ISCSI, TRANSPORTS
+from harness.hosts.state import lasting_folder
+from harness.model import ISCSI, TRANSPORTS, LabKernel
 from harness.model.errors import HarnessError, RequirementError
 from harness.model.escape import printable
 from harness.model.units import format_size
 from harness.network import links
 from harness.network.paths import switches
 from harness.observe import counters, hops
+from harness.parse.profiles import data_folder
 from harness.protection import ipsec
 from harness.storage import backing, transports
 from harness.testbeds import lab, trial
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import ciphers, kernel
+from harness.testbeds.lab import source as sources
 from harness.testbeds.requirements import (
     ALWAYS,
     IPSEC,
@@ -81,11 +87,45 @@ def missing_packages() -> list[Package]:
 
 
 def _missing_here(facts: MachineFacts) -> list[Package]:
-    return [package for package in packages() if _is_for_here(package) and facts.lacks(package)]
+    return [package for package in packages() if _is_for_here(package, facts) and facts.lacks(package)]
 
 
-def _is_for_here(package: Package) -> bool:
-    return not package.needed_by.keys().isdisjoint({"lab", "make"})
+def _is_for_here(package: Package, facts: MachineFacts) -> bool:
+    if package.word == KERNEL_WORD and (not _has_package(facts) or kernel.usual() is LabKernel.OWN):
+        return False  # the lab's own kernel takes its place
+    # As installed from a package there is nothing to make.
+    roles = {"lab", "make"} if (data_folder() / "Makefile").exists() else {"lab"}
+    return not package.needed_by.keys().isdisjoint(roles)
+
+
+KERNEL_WORD = f"program:{lab.KERNEL}"
+"""What shows that Debian's kernel is installed."""
+
+
+def _has_package(facts: MachineFacts) -> bool:
+    """Whether the distribution has a package of a user-mode kernel. One that is not known may have."""
+    system = releases.named(facts.families)
+    return system is None or system.names_of(("user-mode-linux",)) != ()
+
+
+def _system_finding(facts: MachineFacts) -> Finding:
+    system = releases.named(facts.families)
+    release = system.release(facts.release) if system is not None else None
+
+    def note(text: str, mend: str = "") -> Finding:
+        return Finding(where=CONTROLLER, state=State.NOTE, text=f"{facts.distribution}: {text}", mend=mend)
+
+    if system is None:
+        return note("it is not known how its packages are called", "add a file to releases/")
+    if release is None:
+        return note(f"this release is not among those of {system.title} that are known, but the names are")
+    if not release.was_tried:
+        return note(f"what is known of {release.title} are the names of its packages; it was not tried")
+    return Finding(
+        where=CONTROLLER,
+        state=State.OK,
+        text=f"{facts.distribution}: the harness was tried on {release.title}",
+    )
 
 
 def _local_facts() -> MachineFacts:
@@ -96,14 +136,16 @@ def _local_facts() -> MachineFacts:
 def findings() -> Iterator[Finding]:
     """Check everything that the testbeds need; one finding each. Nothing is changed."""
     facts = _local_facts()
+    yield _system_finding(facts)
     missing = _missing_here(facts)
     if missing:
         yield _missing_packages("both", missing, facts)
     else:
-        count = sum(_is_for_here(package) for package in packages())
+        count = sum(_is_for_here(package, facts) for package in packages())
         yield Finding(where="both", state=State.OK, text=f"all {count} packages are installed")
     yield from _lab_findings()
-    yield _kernel_finding()
+    yield _kernel_finding(facts)
+    yield from _ciphers_findings(facts)
     yield _paths_finding()
     yield _host_finding(facts)
 
@@ -129,21 +171,93 @@ def _lab_findings() -> Iterator[Finding]:
         )
 
 
-def _kernel_finding() -> Finding:
+BOOT_DEADLINE_S = 60.0
+TRIAL = (
+    f"test $(id -u) = 0 && echo it writes > {lab.RESULTS}/trial && ip link add name v0 type veth peer name v1"
+)
+"""What a run needs of a lab that has booted: root in it, its folder of results, and network interfaces."""
+
+
+def try_lab(state: Path) -> Finding:
+    """Boot the lab, and see whether it can write to its folder of results. Nothing stays of it.
+
+    Call this while holding the testbed, whose folder is ``state``.
+    """
+    journal = Journal(state / "journal-doctor.jsonl", lasting=lasting_folder())
+    console = state / "lab-doctor.log"
+    began = time.monotonic()
+    try:
+        with (
+            tempfile.TemporaryDirectory(dir=lab.roomy_folder(lab.MIB, lab.DISK_FOLDERS)) as results,
+            lab.boot(
+                ["sh", "-c", TRIAL],
+                journal=journal,
+                console=console,
+                results=Path(results),
+                kernel=kernel.own_kernel() if kernel.usual() is LabKernel.OWN else None,
+            ) as booted,
+        ):
+            booted.process.wait(BOOT_DEADLINE_S)
+            wrote = (Path(results) / "trial").exists()
+            status, words = booted.exit_status(), booted.last_words()
+    except HarnessError as error:
+        return _refused("lab", error)
+    except subprocess.TimeoutExpired:
+        return Finding(
+            where="lab",
+            state=State.MISSING,
+            text=f"it did not boot within {BOOT_DEADLINE_S:g} s",
+            mend="look for what keeps the processor busy",
+            tried=True,
+        )
+    finally:
+        journal.end()
+        console.unlink(missing_ok=True)
+    took_s = time.monotonic() - began
+    if status == 0 and wrote:
+        text = f"it boots, and writes to its folder of results ({took_s:.1f} s)"
+        return Finding(where="lab", state=State.OK, text=text, tried=True)
+    what = "it ended before its command did" if status is None else f"its command ended with status {status}"
+    text = f"expected the lab to boot and to write to its folder of results, but {what}: {words}"
+    mend = "docs/lab-kernel.md says what the kernel needs"
+    if words == lab.FORBIDS_PTRACE:
+        text = words
+        mend = f"allow it: sysctl kernel.yama.ptrace_scope=1 on the machine; {lab.CONTAINERS}"
+    return Finding(where="lab", state=State.MISSING, text=text, mend=mend, tried=True)
+
+
+def _kernel_finding(facts: MachineFacts) -> Finding:
     build = "harness kernel build"
-    absent = further_packages.missing()
-    if absent:
+    is_needed = (
+        KERNEL_WORD in facts.absent and not _has_package(facts) and kernel.usual() is not LabKernel.OWN
+    )
+    state = State.MISSING if is_needed else State.NOTE
+    why = ""
+    if is_needed:
+        why = "this system has no package user-mode-linux, so the lab needs a kernel of its own; "
+    if absent := sources.absent_packages():
         names = ", ".join(package.name for package in absent)
-        text = f"the lab's own kernel cannot be built without {names}"
+        text = f"{why}the lab's own kernel cannot be built without {names}"
         mend = f"{further_packages.install_command(absent)} && {build}"
-        return Finding(where="kernel", state=State.NOTE, text=text, mend=mend)
+        return Finding(where="kernel", state=state, text=text, mend=mend)
     found = kernel.cached(kernel.recipe())
     if found is None:
         purposes = "real WiFi, WireGuard, NVMe/TCP, modelled disks and virtual time"
-        text = f"the lab's own kernel, for {purposes}, is not built"
-        return Finding(where="kernel", state=State.NOTE, text=text, mend=build)
+        text = f"{why}the lab's own kernel, for {purposes}, is not built"
+        return Finding(where="kernel", state=state, text=text, mend=build)
     text = f"the lab's own kernel {found.built.release} is built: {found.folder}"
     return Finding(where="kernel", state=State.OK, text=text)
+
+
+def _ciphers_findings(facts: MachineFacts) -> Iterator[Finding]:
+    """A note where Debian's kernel would encrypt with portable code on a processor that could do better."""
+    if KERNEL_WORD in facts.absent or not ciphers.are_possible() or ciphers.cached() is not None:
+        return
+    mend = ciphers.COMMAND
+    if absent := further_packages.missing(ciphers.PACKAGES):
+        mend = f"{further_packages.install_command(absent)} && {mend}"
+    text = f"{ciphers.WHAT} are not built, so IPsec in the lab is portable code, which is slower"
+    yield Finding(where="kernel", state=State.NOTE, text=text, mend=mend)
 
 
 def _paths_finding() -> Finding:

@@ -101,8 +101,9 @@ class Keeper:
         """Let commands in, from the first kernel on; they wait while another boots."""
         if not (self._state / standing.SOCKET).exists():
             with standing.near(self._state) as near:
-                self._listener.bind(f"{near}/{standing.SOCKET}")
+                self._listener.bind(f"{near}/{standing.NEW_SOCKET}")
             self._listener.listen()
+            (self._state / standing.NEW_SOCKET).rename(self._state / standing.SOCKET)
 
     def _await_report(self, booted: lab.Lab, exchange: Exchange, number: int, deadline_s: float) -> Report:
         end = time.monotonic() + deadline_s

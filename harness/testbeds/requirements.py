@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.hosts import Host, programs, remote
-from harness.hosts.packages import ALL, Package, listed
+from harness.hosts import Host, programs, releases, remote
+from harness.hosts.packages import ALL, Package, command, listed
 from harness.model import BackingKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
@@ -59,7 +59,8 @@ class Listener:
 class MachineFacts:
     """What was found on a machine, with its texts made harmless.
 
-    ``families`` are os-release(5)'s ID and ID_LIKE. ``python`` is the version, "" if there is none.
+    ``families`` are os-release(5)'s ID and ID_LIKE, ``release`` its VERSION_ID and VERSION_CODENAME.
+    ``python`` is the version, "" if there is none.
     ``unshare`` is why no namespaces could be made, "" if they could. ``absent`` are words as asked.
     ``interfaces`` are an interface and an IPv4 address each. ``busy`` are the runs that use the machine, by
     role; ``journals`` is what killed runs of each role left.
@@ -70,6 +71,7 @@ class MachineFacts:
     kernel: str
     distribution: str
     families: tuple[str, ...]
+    release: tuple[str, ...]
     python: str
     unshare: str
     absent: frozenset[str]
@@ -111,6 +113,7 @@ def parse_facts(text: str) -> MachineFacts | None:
         kernel=first("kernel"),
         distribution=first("distribution") or "an unknown distribution",
         families=tuple(first("family").split()),
+        release=tuple(first("release").split()),
         python=first("python"),
         unshare=first("unshare"),
         absent=frozenset(found.get("absent", [])),
@@ -180,83 +183,10 @@ def _script() -> str:
 # How it is installed
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manager:
-    """A distribution's package manager: its command, os-release(5)'s ids, and its names for Debian's
-    packages.
-
-    A package without a known name is left to the user. None: the names are Debian's.
-    """
-
-    command: str
-    families: tuple[str, ...]
-    names: Mapping[str, str] | None
-
-
-_SAME = {name: name for name in ("util-linux", "fio", "tcpdump", "kmod", "iw", "ethtool", "python3")}
-_STRONGSWAN = dict.fromkeys(("charon-systemd", "strongswan-pki"), "strongswan")
-
-MANAGERS = (
-    Manager(command="apt-get install --no-install-recommends", families=("debian", "ubuntu"), names=None),
-    Manager(
-        command="dnf install",
-        families=("fedora", "rhel", "centos"),
-        names={
-            **_SAME,
-            **_STRONGSWAN,
-            "open-iscsi": "iscsi-initiator-utils",
-            "python3-rtslib-fb": "python3-rtslib",
-            "iproute2": "iproute",
-            "openssh-client": "openssh-clients",
-        },
-    ),
-    Manager(
-        command="pacman -S",
-        families=("arch",),
-        names={
-            **_SAME,
-            **_STRONGSWAN,
-            "python3": "python",
-            "open-iscsi": "open-iscsi",
-            "iproute2": "iproute2",
-            "openssh-client": "openssh",
-        },
-    ),
-    Manager(
-        command="zypper install",
-        families=("suse", "opensuse"),
-        names={
-            **_SAME,
-            **_STRONGSWAN,
-            "open-iscsi": "open-iscsi",
-            "python3-rtslib-fb": "python3-rtslib-fb",
-            "iproute2": "iproute2",
-            "openssh-client": "openssh-clients",
-        },
-    ),
-)
-
-
 def install_command(facts: MachineFacts, missing: Sequence[Package]) -> str:
     """The command that installs packages on a machine. A package without a known name is named by what it
     provides."""
-    manager = next((m for m in MANAGERS if set(m.families) & set(facts.families)), None)
-    known = {p.name: p.name for p in missing} if manager and manager.names is None else {}
-    if manager and manager.names is not None:
-        known = {p.name: manager.names[p.name] for p in missing if p.name in manager.names}
-    rest = [_brings(package) for package in missing if package.name not in known]
-    parts = []
-    if manager and known:
-        sudo = "" if facts.login == "root" else "sudo "
-        parts.append(f"{sudo}{manager.command} {' '.join(dict.fromkeys(known.values()))}")
-    if rest:
-        parts.append(f"install what provides {', '.join(rest)}")
-    return ", and ".join(parts)
-
-
-def _brings(package: Package) -> str:
-    kind, _, what = package.word.partition(":")
-    return f"Python's {what}" if kind == "python" else what
+    return command(releases.named(facts.families), missing, is_root=facts.login == "root")
 
 
 def wanted(role: str, needs: Collection[str]) -> list[Package]:

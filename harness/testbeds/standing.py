@@ -28,24 +28,27 @@ import msgspec
 
 from harness.hosts import recovery, runner
 from harness.hosts.journal import Journal
-from harness.hosts.state import Owner, locked
+from harness.hosts.state import Owner, is_locked
 from harness.model import LabKernel
-from harness.model.errors import BusyError, TestbedError
+from harness.model.errors import TestbedError
 from harness.model.units import format_size
 from harness.parse.profiles import data_folder
 from harness.testbeds import lab
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import ciphers, kernel
 
 LOCK = "lab.lock"
 """Held by the keeper as long as it lives; it also keeps the state folder."""
 
 SOCKET = "lab.socket"
+NEW_SOCKET = "lab.socket.new"
+"""Nobody connects to it: bind(2) makes the file, but until listen(2) who does is refused."""
+
 JOURNAL = "lab.jsonl"
 """Not named like the journals of runs: those have no living owner when the next run looks at them."""
 
 CONSOLE = "lab-console.log"
 LOG = "lab-keeper.log"
-FILES = (SOCKET, JOURNAL, CONSOLE, LOG, LOCK)
+FILES = (SOCKET, NEW_SOCKET, JOURNAL, CONSOLE, LOG, LOCK)
 
 IDLE_S = 1800.0
 START_DEADLINE_S = 120.0
@@ -59,12 +62,14 @@ POLL_S = 0.05
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What a lab is, or what a run needs. ``results``: the folder of the machine that it may write to.
+    ``words`` tell what else is the kernel's: its modules, and what is on its command line.
 
     ``code`` identifies the harness, its data and the machine's packages: the lab has the files of its start.
     """
 
     kernel: LabKernel
     program: str
+    words: str
     storage_bytes: int
     results: str
     core: int
@@ -96,15 +101,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kernel_of(name: LabKernel) -> lab.Kernel:
-    """RequirementError if that kernel is not there."""
-    return kernel.own_kernel() if name is LabKernel.OWN else lab.debian_kernel()
+    """The kernel of a lab that stays up. RequirementError if it is not there."""
+    return kernel.own_kernel() if name is LabKernel.OWN else ciphers.cached() or lab.debian_kernel()
 
 
-def terms(name: LabKernel, storage_bytes: int, results: Path) -> Terms:
+def terms(name: LabKernel, chosen: lab.Kernel, storage_bytes: int, results: Path) -> Terms:
     """What this process would boot."""
     return Terms(
         kernel=name,
-        program=str(kernel_of(name).binary),
+        program=str(chosen.binary),
+        words=" ".join((str(chosen.modules), *chosen.options)),
         storage_bytes=storage_bytes,
         results=str(results.resolve()),
         core=max(os.sched_getaffinity(0)),
@@ -113,13 +119,28 @@ def terms(name: LabKernel, storage_bytes: int, results: Path) -> Terms:
     )
 
 
+PACKAGES_INSTALLED = tuple(
+    map(
+        Path,
+        (
+            "/var/lib/dpkg/status",
+            "/usr/lib/sysimage/rpm/rpmdb.sqlite",
+            "/var/lib/rpm",
+            "/var/lib/pacman/local",
+        ),
+    )
+)
+"""What changes with each package that is installed: of dpkg, rpm, and pacman."""
+
+
 def code() -> str:
-    """A digest of names, sizes and times of the harness's files, of its data, and of dpkg's status."""
+    """A digest of names, sizes and times of the harness's files, of its data, and of the system's list of
+    packages."""
     package, data = Path(__file__).resolve().parents[1], data_folder()
     files = [*package.rglob("*.py"), *package.rglob("*.sh"), *package.rglob("*.c")]
     files += [*(data / "profiles").rglob("*.*"), *(data / "ipsec").rglob("*.*")]
     digest = hashlib.sha256()
-    for file in (*sorted(files), Path("/var/lib/dpkg/status")):
+    for file in (*sorted(files), *PACKAGES_INSTALLED):
         with contextlib.suppress(OSError):
             found = file.stat()
             digest.update(f"{file} {found.st_size} {found.st_mtime_ns}\n".encode())
@@ -130,6 +151,7 @@ def why_not(has: Terms, needs: Terms) -> str | None:
     """Why a run cannot use a lab, as the end of a sentence about the lab; None if it can."""
     for kept, wanted, words in (
         (has.program, needs.program, "the kernel is {}, not {}"),
+        (has.words, needs.words, "its kernel has {}, not {}"),
         (has.core, needs.core, "the processor is {}, not {}"),
         (has.results, needs.results, "the results folder is {}, not {}"),
         (has.python, needs.python, "the Python is {}, not {}"),
@@ -149,13 +171,7 @@ def why_not(has: Terms, needs: Terms) -> str | None:
 
 def is_up(state: Path) -> bool:
     """Whether a keeper lives."""
-    if not (state / LOCK).exists():
-        return False
-    try:
-        locked(state / LOCK).close()
-    except BusyError:
-        return True
-    return False
+    return is_locked(state / LOCK)
 
 
 def ask(state: Path) -> Answer | None:
@@ -210,9 +226,6 @@ def stop(state: Path) -> bool:
         while time.monotonic() < end:
             if not is_up(state):
                 tidy(state)
-                # Asked just as it ended, is_up() makes the lock again, and then the keeper could not do this.
-                with contextlib.suppress(OSError):
-                    state.rmdir()
                 return True
             time.sleep(POLL_S)
     raise TestbedError("expected the lab to end, but its keeper goes on", hint=f"see {state / LOCK}")

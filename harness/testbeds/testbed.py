@@ -7,6 +7,7 @@ them run the same code, which reports its progress in a file.
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import dataclasses
 import itertools
@@ -19,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import harness
 from harness.hosts import NamespaceHost, recovery, runner, signals
 from harness.hosts.journal import Journal, Unreadable, left_on_disk
 from harness.hosts.state import lasting_folder
@@ -28,12 +30,12 @@ from harness.model.units import format_size, unknown_name
 from harness.observe import environment, neighbours
 from harness.parse.files import Room
 from harness.results.events import CellEnded, CellStarted, Ended, Event, Phase, Reader
-from harness.results.machine import MACHINE
+from harness.results.machine import MACHINE, TOOLS
 from harness.results.planned import resume_command
 from harness.results.store import RunFolder
 from harness.testbeds import lab, standing
 from harness.testbeds.heartbeat import HEARTBEAT
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import ciphers, kernel
 
 AUTO = "auto"
 POLL_S = 0.05
@@ -212,9 +214,8 @@ def _standing_lab(plan: Plan, folder: Path, state: Path) -> tuple[bool, str]:
         return False, "time is real"
     if plan.kernels_apart:
         return False, "there is only one kernel"
-    if plan.ciphers is Ciphers.PORTABLE:
-        return False, "ciphers are the processor's"
-    needs = standing.terms(plan.lab_kernel or LabKernel.DEBIAN, room_bytes(plan), folder.parent)
+    name = plan.lab_kernel or LabKernel.DEBIAN
+    needs = standing.terms(name, _kernel(plan), room_bytes(plan), folder.parent)
     reason = standing.why_not(kept.terms, needs)
     return reason is None, reason or ""
 
@@ -226,9 +227,34 @@ def _in_standing_lab(
     del plan, console, journal  # its keeper has the journal
     with standing.run(journal_folder, folder) as run:
         found = {"up_s": round(run.kept.up_s, 1), "runs_before": run.kept.runs}
-        _note_machine(RunFolder(folder), {"standing_lab": found})
+        _note_machine(RunFolder(folder), {"standing_lab": found, TOOLS: _tools()})
         with neighbours.looking(folder, run.kept.pid):
             yield run
+
+
+def _kernel(plan: Plan) -> lab.Kernel:
+    """The kernel that the lab boots for a plan. RequirementError if it is gone, or its ciphers."""
+    chosen = _chosen(plan)
+    options = [word for word in chosen.options if word != lab.NO_IPV6]
+    # Links of IPv4 stay without what IPv6 sends unasked. A lab that stays up for runs of IPv4 is another one.
+    return dataclasses.replace(chosen, options=(*options, lab.IPV6)) if plan.speaks_ipv6 else chosen
+
+
+def _chosen(plan: Plan) -> lab.Kernel:
+    if plan.lab_kernel is not LabKernel.OWN:
+        if plan.ciphers is not Ciphers.MACHINE:
+            return lab.debian_kernel()
+        if (found := ciphers.cached()) is None:
+            raise RequirementError(
+                f"expected {ciphers.WHAT}, with which this run was planned, but they are not there any more",
+                hint=f"build them again: {ciphers.COMMAND}",
+            )
+        return found
+    chosen = kernel.own_kernel(plan.other_kernel.key if plan.other_kernel is not None else "")
+    options = [*chosen.options]
+    options += [kernel.PORTABLE_CIPHERS] if plan.ciphers is Ciphers.PORTABLE else []
+    options += kernel.VIRTUAL_TIME if plan.virtual_time else ()
+    return dataclasses.replace(chosen, options=tuple(options))
 
 
 @contextlib.contextmanager
@@ -238,14 +264,8 @@ def _in_lab(
     del journal_folder  # the lab's own journal ends with its kernel, like everything that it names
     lab.require_visible(Path(sys.prefix), "the Python environment")
     lab.require_visible(Path(__file__).resolve(), "the harness")
-    command = _command("/run/results", "/run/harness/journal.jsonl")
-    chosen = None
-    if plan.lab_kernel is LabKernel.OWN:
-        chosen = kernel.own_kernel(plan.other_kernel.key if plan.other_kernel is not None else "")
-        if plan.ciphers is Ciphers.PORTABLE:
-            chosen = dataclasses.replace(chosen, options=(*chosen.options, kernel.PORTABLE_CIPHERS))
-        if plan.virtual_time:
-            chosen = dataclasses.replace(chosen, options=(*chosen.options, *kernel.VIRTUAL_TIME))
+    command = _command(lab.RESULTS, "/run/harness/journal.jsonl")
+    chosen = _kernel(plan)
     storage_bytes = room_bytes(plan)
     if plan.kernels_apart:
         booting = lab.boot_apart(
@@ -267,10 +287,25 @@ def _in_lab(
             storage_bytes=storage_bytes,
             kernel=chosen,
         )
-    _note_machine(RunFolder(folder))
+    # The lab has the machine's programs, and there each would take its time to start.
+    _note_machine(RunFolder(folder), {} if plan.kernels_apart else {TOOLS: _tools()})
     watching = contextlib.nullcontext() if plan.virtual_time else neighbours.looking(folder)
     with booting as booted, watching:
+        _keep_compiled()
         yield booted.process
+
+
+def _keep_compiled() -> None:
+    """Compile those modules of the harness that are not: the lab cannot write them, and would each time."""
+    package = Path(harness.__file__).parent
+    if not sys.dont_write_bytecode and os.access(package, os.W_OK):
+        with contextlib.suppress(OSError):
+            compileall.compile_dir(package, quiet=2)
+
+
+def _tools() -> dict[str, str]:
+    """The versions of the tools that the lab finds."""
+    return environment.versions(NamespaceHost(name=MACHINE), env={"PATH": lab.PATH})
 
 
 def _note_machine(folder: RunFolder, more: Mapping[str, object] | None = None) -> None:

@@ -36,43 +36,63 @@ static void fail(const char *what)
     exit(1);
 }
 
-static struct sockaddr_in place(const char *address, const char *port)
+/* An address of either version of IP, and its port. */
+union place {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+};
+
+static union place place(const char *address, const char *port)
 {
-    struct sockaddr_in there;
+    union place there;
+    int found;
     memset(&there, 0, sizeof there);
-    there.sin_family = AF_INET;
-    there.sin_port = htons((uint16_t)atoi(port));
-    if (inet_pton(AF_INET, address, &there.sin_addr) != 1) {
+    if (strchr(address, ':')) {
+        there.six.sin6_family = AF_INET6;
+        there.six.sin6_port = htons((uint16_t)atoi(port));
+        found = inet_pton(AF_INET6, address, &there.six.sin6_addr);
+    } else {
+        there.four.sin_family = AF_INET;
+        there.four.sin_port = htons((uint16_t)atoi(port));
+        found = inet_pton(AF_INET, address, &there.four.sin_addr);
+    }
+    if (found != 1) {
         errno = EINVAL;
         fail(address);
     }
     return there;
 }
 
-static int open_socket(const struct sockaddr_in *own)
+static socklen_t length_of(const union place *there)
+{
+    return there->any.sa_family == AF_INET6 ? sizeof there->six : sizeof there->four;
+}
+
+static int open_socket(const union place *there, const union place *own)
 {
     static const struct timeval PATIENCE = {1, 0};
-    int s = socket(AF_INET, SOCK_DGRAM, 0);
+    int s = socket(there->any.sa_family, SOCK_DGRAM, 0);
     if (s < 0)
         fail("socket");
-    if (own && bind(s, (const struct sockaddr *)own, sizeof *own))
+    if (own && bind(s, &own->any, length_of(own)))
         fail("bind");
     if (setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &PATIENCE, sizeof PATIENCE))
         fail("setsockopt");
     return s;
 }
 
-static void echo(const struct sockaddr_in *own)
+static void echo(const union place *own)
 {
-    struct sockaddr_in from;
-    int s = socket(AF_INET, SOCK_DGRAM, 0);
-    if (s < 0 || bind(s, (const struct sockaddr *)own, sizeof *own))
+    union place from;
+    int s = socket(own->any.sa_family, SOCK_DGRAM, 0);
+    if (s < 0 || bind(s, &own->any, length_of(own)))
         fail("bind");
     for (;;) {
         socklen_t length = sizeof from;
-        ssize_t got = recvfrom(s, in, sizeof in, 0, (struct sockaddr *)&from, &length);
+        ssize_t got = recvfrom(s, in, sizeof in, 0, &from.any, &length);
         if (got >= 0)
-            sendto(s, in, (size_t)got, 0, (struct sockaddr *)&from, length);
+            sendto(s, in, (size_t)got, 0, &from.any, length);
     }
 }
 
@@ -85,11 +105,11 @@ static void count(uint64_t ns)
 }
 
 /* 1 if the datagram with this number came back. */
-static int go_and_return(int s, const struct sockaddr_in *there, size_t bytes, uint64_t number)
+static int go_and_return(int s, const union place *there, size_t bytes, uint64_t number)
 {
     uint64_t found;
     memcpy(out, &number, sizeof number);
-    if (sendto(s, out, bytes, 0, (const struct sockaddr *)there, sizeof *there) != (ssize_t)bytes)
+    if (sendto(s, out, bytes, 0, &there->any, length_of(there)) != (ssize_t)bytes)
         fail("sendto");
     do {
         if (recv(s, in, sizeof in, 0) != (ssize_t)bytes) {
@@ -102,12 +122,12 @@ static int go_and_return(int s, const struct sockaddr_in *there, size_t bytes, u
     return 1;
 }
 
-static int measure(const struct sockaddr_in *there, const struct sockaddr_in *own, size_t bytes, uint64_t wanted,
+static int measure(const union place *there, const union place *own, size_t bytes, uint64_t wanted,
                    int reopened, uint64_t most_ns)
 {
     uint64_t returned = 0, lost = 0, total = 0, least = UINT64_MAX, most = 0, number, begin = now_ns();
     unsigned lost_in_a_row = 0;
-    int s = reopened ? -1 : open_socket(own);
+    int s = reopened ? -1 : open_socket(there, own);
     const char *comma = "";
 
     for (number = 1; number <= wanted && lost_in_a_row < LOST_IN_A_ROW; number++) {
@@ -116,7 +136,7 @@ static int measure(const struct sockaddr_in *there, const struct sockaddr_in *ow
         if (from - begin > most_ns)
             break;
         if (reopened)
-            s = open_socket(own);
+            s = open_socket(there, own);
         back = go_and_return(s, there, bytes, number);
         if (reopened)
             close(s);
@@ -151,7 +171,7 @@ static int measure(const struct sockaddr_in *there, const struct sockaddr_in *ow
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_in there, own;
+    union place there, own;
     if (argc == 4 && !strcmp(argv[1], "echo")) {
         own = place(argv[2], argv[3]);
         echo(&own);

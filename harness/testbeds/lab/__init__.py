@@ -38,6 +38,9 @@ MODULES = Path("/usr/lib/uml/modules")
 HERE = Path(__file__).parent
 CONFINE = programs.path(__package__, "confine.py")
 EXIT_MARK = "harness-lab-exit "
+RESULTS = "/run/results"
+"""In the lab, the folder of the machine that it may write to."""
+
 EXCHANGE = "/run/exchange"
 """Where a lab that has one finds the folder that it shares with whoever booted it."""
 
@@ -46,6 +49,8 @@ BEGIN_MARK = b"harness-lab-begins\n"
 
 PANIC = re.compile("^Kernel panic.*$", re.MULTILINE)
 """What a kernel prints when it gives up. Registers and a stack follow, which tell a user nothing."""
+
+FORBIDS_PTRACE = "the lab's kernel traces its processes, but a filter or Yama forbids ptrace(2) here"
 
 MOST_INITIATORS = 16
 """A kernel's command line has 2048 bytes (COMMAND_LINE_SIZE of um), and each initiator takes 45 of the
@@ -63,6 +68,13 @@ PATH_BYTES = 32 * MIB
 
 SLOW_INITIALISERS = "raid6_select_algo,calibrate_xor_blocks,init_btrfs_fs"
 """Benchmarks that Debian's kernel runs on itself at boot: 0.9 s for code that the lab never uses."""
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where the lab finds programs (``init.sh``)."""
+
+NO_IPV6, IPV6 = "ipv6.disable=1", "ipv6.disable_ipv6=1"
+"""Words for a kernel's command line: no IPv6 at all, or on no interface that is not told to speak it
+(Documentation/networking/ipv6.rst)."""
 
 HIDDEN = ("/run", "/dev", "/proc", "/sys")
 """Folders of the machine that the lab replaces with its own."""
@@ -87,7 +99,8 @@ def debian_kernel() -> Kernel:
     if binary is None or not MODULES.is_dir():
         raise RequirementError(
             "expected the lab's kernel, linux.uml of the package user-mode-linux, but it is not installed",
-            hint="`harness doctor` lists all that is missing and the command that installs it",
+            hint="`harness doctor` lists all that is missing and the command that installs it; where there "
+            "is no such package, `harness kernel build` makes a kernel",
         )
     return Kernel(binary=Path(binary), modules=MODULES, options=(f"initcall_blacklist={SLOW_INITIALISERS}",))
 
@@ -123,9 +136,11 @@ class Lab:
 
 def last_words(console: Path, begin: int = 0) -> str:
     """The last lines on a console from byte ``begin`` on; if its kernel panicked, only up to the panic's
-    line."""
+    line. ``FORBIDS_PTRACE`` if it could not even begin."""
     said = console.read_bytes()[begin:] if console.exists() else b""
     text = said.decode("utf-8", "replace")
+    if "ptrace: Operation not permitted" in text:
+        return FORBIDS_PTRACE
     panic = PANIC.search(text)
     return runner.last_lines(text[: panic.end()] if panic else text)
 
@@ -190,32 +205,64 @@ def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
     Without it they would go on as processes of the machine. It also ends them when the harness dies. With
     ``writable``, they can write only to these folders of the machine, and gain no rights there.
     """
-    spaces = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--ipc"]
+    spaces = ["--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc"]
     mapped = ["--user", "--map-root-user", *spaces]
     # A container's root may not be allowed to make namespaces, but in a user namespace of its own it is.
-    ways = [spaces, mapped] if os.geteuid() == 0 else [mapped]
+    # Where parts of /proc are hidden, as in containers, the kernel refuses a second /proc there
+    # (mount_too_revealing() of fs/namespace.c). Then the first stays, read-only. It leads to no process
+    # outside the user namespace, because in that one alone this root has rights (ptrace_may_access()).
+    # For a root without a user namespace it would: that way has a /proc of its own, or is not taken.
+    ways = [[*mapped, "--mount-proc"], mapped]
+    if os.geteuid() == 0:
+        ways.insert(0, [*spaces, "--mount-proc"])
     inner = [] if writable is None else [sys.executable, "-I", "-S", str(CONFINE), *map(str, writable), "--"]
     for way in ways:
         tried = runner.run(["unshare", *way, *inner, "true"], check=False)
         if tried.status == 0:
             break
     else:
-        if tried.stderr.startswith(f"{CONFINE.stem}: "):
-            raise RequirementError(
-                f"expected Linux 5.12 or later to confine the lab with: {tried.stderr.strip()}",
-                hint="`uname -r` shows the kernel; a container's profile may forbid what the lab needs",
-            )
-        raise RequirementError(
-            "the lab needs user namespaces, so that nothing of it can outlive it, but this machine does not "
-            "allow them to ordinary users",
-            hint="as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000 "
-            "(and, on Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0)",
-        )
+        raise _refused(tried.stderr.strip())
     # The shell is process 1 of the namespace. The kernel must not be: it ends a panic with signals that
     # process 1 ignores, and would spin for ever. hostfs keeps a file open for each inode that it caches
     # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and then nothing can be started any more.
     script = 'ulimit -S -n "$(ulimit -H -n)"; "$@"; exit $?'
     return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, *inner, "sh", "-c", script, "sh"]
+
+
+CONTAINERS = "docs/install.md says what a container needs"
+
+
+def _refused(said: str) -> RequirementError:
+    """Why there can be no sandbox, from what the last way to it ``said``."""
+    if said.startswith(f"{CONFINE.stem}: "):
+        return RequirementError(
+            f"the lab cannot be confined: {said.removeprefix(f'{CONFINE.stem}: ')}",
+            hint=f"it takes Linux 5.12 or later, and a seccomp filter that allows it; {CONTAINERS}",
+        )
+    if runner.run(["unshare", "true"], check=False).status != 0:
+        # It asks for nothing, which only a filter refuses.
+        return RequirementError(
+            "the lab needs namespaces of its own, so that nothing of it can outlive it, but a seccomp filter "
+            "forbids unshare(2) here, as that of a container does",
+            hint=f"start the container with tools/container-seccomp.json; {CONTAINERS}",
+        )
+    if runner.run(["unshare", "--user", "--map-root-user", "true"], check=False).status == 0:
+        return RequirementError(
+            f"the lab needs mounts of its own, but in a user namespace this machine refuses them: {said}",
+            hint=f"AppArmor or a seccomp filter may forbid them; {CONTAINERS}",
+        )
+    if os.geteuid() == 0 and "uid_map" in said:
+        return RequirementError(
+            "the lab needs a user namespace, into which root may be mapped only by CAP_SETFCAP, "
+            "which is missing",
+            hint=f"start it as another user, who needs no capability (--user 1000:1000); {CONTAINERS}",
+        )
+    return RequirementError(
+        "the lab needs user namespaces, so that nothing of it can outlive it, but they are refused here: "
+        f"{said}",
+        hint="as root: sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000 (and, on "
+        f"Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0); not in a chroot(1); {CONTAINERS}",
+    )
 
 
 def require_visible(path: Path, what: str) -> None:

@@ -8,14 +8,13 @@ folder, under a key of everything that went into it. So it is built once, and ne
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,37 +22,34 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import packages, runner
-from harness.model.errors import BusyError, CommandFailed, RequirementError
+from harness.model import LabKernel
+from harness.model.errors import RequirementError
 from harness.testbeds import lab
 from harness.testbeds.lab import source as sources
+from harness.testbeds.lab.building import (
+    ENVIRONMENT,
+    SILENCE_S,
+    Report,
+    Steps,
+    cache_folder,
+    compiler,
+    file_sha256,
+    locked,
+    work_folder,
+)
 from harness.testbeds.lab.source import Source
+from harness.testbeds.lab.upstream import Upstream
+
+WHAT = "the lab's own kernel"
 
 CONFIG = lab.HERE / "kernel.config"
 PATCHES = tuple(sorted(lab.HERE.glob("*.patch")))
-
-TIMESTAMP = "Thu Jan  1 00:00:00 UTC 1970"
-"""The build date of every kernel: a true date would make each kernel different."""
-
-ENVIRONMENT = {
-    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-    "LC_ALL": "C.UTF-8",
-    "ARCH": "um",
-    "KBUILD_BUILD_USER": "harness",
-    "KBUILD_BUILD_HOST": "lab",
-    "KBUILD_BUILD_TIMESTAMP": TIMESTAMP,
-}
-"""The whole environment of the build: CFLAGS, MAKEFLAGS and clocks would leave traces in it."""
 
 BUILD_BYTES = 2200 * lab.MIB
 """The size of source and objects during the build; the kernel that is kept takes 12 MiB."""
 
 COMPILE_LINES = 1600
 """How many lines make prints while it compiles this configuration; only for the progress bar."""
-
-SILENCE_S = 3600
-"""How long a step may print nothing: a machine that is busy builds slowly."""
-
-POLL_S = 0.2
 
 VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1700000000000000000", "norandmaps")
 """Words for the kernel's command line: its clock stands still except while everything waits for a timer.
@@ -69,9 +65,6 @@ PORTABLE_CIPHERS = (
     "clearcpuid=aes,pclmulqdq,ssse3,avx,avx2,avx512f,avx512vl,avx512bw,vaes,vpclmulqdq,gfni,sha_ni"
 )
 """A word for the kernel's command line: it does not use these instructions (``ciphers.patch``)."""
-
-Report = Callable[[str, float], None]
-"""Gets what is being done, and which part of the whole build is done (0 to 1)."""
 
 
 class Recipe(msgspec.Struct, frozen=True):
@@ -114,27 +107,19 @@ class Cached:
         return lab.Kernel(
             binary=self.folder / "linux",
             modules=self.folder / "modules",
-            # Its links carry only what a run sends, and no solicitations of routers or neighbours.
-            options=("ipv6.disable=1",),
+            # Its links carry only what a run sends, and no solicitations of routers or neighbours, unless a
+            # run asks for IPv6.
+            options=(lab.NO_IPV6,),
             sets_any_xstate=True,
         )
 
 
-def cache_folder() -> Path:
-    """Where kernels are kept: ``$XDG_CACHE_HOME/harness/kernel``, or below ~/.cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "harness", "kernel").absolute()
-
-
 def recipe(source: Source | None = None) -> Recipe:
-    """The inputs of a kernel built now, by default from Debian's source that is installed.
+    """The inputs of a kernel built now, by default from Debian's source that is installed, or kernel.org's.
 
     RequirementError if there is none, or no compiler.
     """
     source = source or sources.of(None)
-    compiler = shutil.which("cc", path=ENVIRONMENT["PATH"])
-    if compiler is None:
-        raise sources.lacking(packages.missing())
     files = [CONFIG, *(patch for patch in PATCHES if sources.is_for(patch.name, source.version))]
     texts = {file.name: file.read_text(encoding="utf-8") for file in files}
     lines = texts[CONFIG.name].splitlines(keepends=True)
@@ -143,7 +128,7 @@ def recipe(source: Source | None = None) -> Recipe:
     )
     return Recipe(
         source_version=source.identity,
-        compiler=runner.run([compiler, "--version"]).stdout.partition("\n")[0],
+        compiler=compiler(),
         files=texts,
     )
 
@@ -214,6 +199,18 @@ def own_kernel(key: str = "") -> lab.Kernel:
     return found.kernel
 
 
+def usual() -> LabKernel:
+    """What the lab boots if nobody asks: Debian's kernel, or where that is not installed its own, if it is
+    built."""
+    try:
+        lab.debian_kernel()
+    except RequirementError:
+        with contextlib.suppress(RequirementError):
+            own_kernel()
+            return LabKernel.OWN
+    return LabKernel.DEBIAN
+
+
 def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     """The kernel of a source, built if it is not in the cache; and whether it had to be built.
 
@@ -223,11 +220,8 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     Everything that the build needs is checked first: RequirementError names all that is missing. BusyError if
     another build is running. A build that ends early, in whatever way, leaves nothing that counts as built.
     """
-    absent = packages.missing()
-    if source is not None:  # which takes the place of Debian's
-        absent = [package for package in absent if not set(package.names) & set(sources.PACKAGES)]
-    if absent:
-        raise sources.lacking(absent)
+    if absent := sources.absent_packages(is_given=source is not None):
+        raise packages.lacking(absent)
     wanted = recipe() if source is None else recipe(source)
     if found := cached(wanted):
         return found, False
@@ -240,7 +234,7 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
             f"found {free // lab.MIB}",
             hint="make room, or set XDG_CACHE_HOME to a folder that has more",
         )
-    with _locked(cache / "lock"), _work_folder(cache / "building") as work:
+    with locked(cache / "lock", WHAT), work_folder(cache / "building") as work:
         if found := cached(wanted):  # whoever held the lock before built it
             return found, False
         result = _build(wanted, source, work, cache / "build.log", report)
@@ -252,79 +246,12 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     return made, True
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with this process, however the process ends."""
-    with path.open("a+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BusyError(
-                f"another process is building the lab's own kernel, in {path.parent}",
-                hint="wait for that build; its output is in build.log there",
-            ) from None
-        yield
-
-
-@contextlib.contextmanager
-def _work_folder(path: Path) -> Iterator[Path]:
-    """A folder while the context lasts; what a killed build left in it is removed first."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """Runs the programs of a build. Their output goes to ``log``, and the progress to ``report``.
-
-    Their own temporary files go to the folder ``temporary``.
-    """
-
-    wrapper: tuple[str, ...]
-    temporary: Path
-    log: Path
-    report: Report
-
-    def run(
-        self, doing: str, *argv: str, until: tuple[float, float], lines: int = 1, env: Mapping[str, str] = {}
-    ) -> None:
-        """Run one to its end. It takes the build from the first to the second part of ``until``.
-
-        ``lines`` is about how much it prints in all. CommandFailed if it fails, or prints nothing for an
-        hour.
-        """
-        begin, end = until
-        self.report(doing, begin)
-        before = printed = _lines(self.log)
-        heard_s = time.monotonic()
-        fault = "failed"
-        # The compiler's temporary files leave no trace in the kernel, and must leave none in /tmp.
-        around = {**ENVIRONMENT, "TMPDIR": str(self.temporary), **env}
-        words = [f"{name}={value}" for name, value in around.items()]
-        with runner.piped([*self.wrapper, "env", "-i", *words, *argv], output=self.log) as process:
-            while process.poll() is None:
-                if (now := _lines(self.log)) != printed:
-                    printed, heard_s = now, time.monotonic()
-                elif time.monotonic() - heard_s > SILENCE_S:
-                    fault = f"printed nothing for {SILENCE_S:g} s"
-                    break
-                self.report(doing, begin + (end - begin) * min(1, (printed - before) / lines))
-                time.sleep(POLL_S)
-        if process.returncode != 0:
-            raise CommandFailed(
-                f"the lab's own kernel could not be built: {doing} {fault}: {runner.tail(self.log)}",
-                hint=f"see {self.log} for all output",
-            )
-
-
 def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: Report) -> Path:
     """Build in ``work``; returns the folder in it that is to be kept. ``given`` is not Debian's default."""
     started = time.monotonic()
     origin = given or sources.of(None)
+    if isinstance(origin, Upstream):
+        origin.fetch(report)
     source, objects, result, temporary = (
         work / name for name in ("source", "objects", "result", "temporary")
     )
@@ -334,7 +261,7 @@ def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: 
     config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
     log.write_bytes(b"")
     # Programs started here end with this process, and have no network.
-    steps = _Steps(wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
+    steps = Steps(what=WHAT, wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
     unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
     origin.unpack(unpacking, source)
     for patch in (patch for patch in PATCHES if patch.name in wanted.files):
@@ -362,16 +289,12 @@ def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: 
         release=release,
         source_version=wanted.source_version,
         compiler=wanted.compiler,
-        sha256=hashlib.sha256((result / "linux").read_bytes()).hexdigest(),
+        sha256=file_sha256(result / "linux"),
         seconds=round(time.monotonic() - started, 1),
         lacks=lacks,
     )
     (result / "build.json").write_bytes(msgspec.json.format(msgspec.json.encode(built)))
     return result
-
-
-def _lines(file: Path) -> int:
-    return file.read_bytes().count(b"\n")
 
 
 def dropped(asked: str, taken: str) -> tuple[str, ...]:

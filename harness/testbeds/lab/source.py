@@ -1,5 +1,7 @@
 """What the lab's own kernel is built from: Debian's package of Linux, a tarball, or a tree of the user's.
 
+Where the system has no such package (releases/), it is the tarball of kernel.org in ``upstream``.
+
 A tree is only read: the build copies it. ``LIMITS`` says which lines of ``kernel.config`` and which patches
 are for which versions of Linux, and why. Whatever else a source does not take is found out as it is built.
 """
@@ -11,13 +13,15 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.hosts import packages, runner
-from harness.model.errors import CommandFailed, RequirementError, UsageError
+from harness.hosts import packages, releases, runner
+from harness.model.errors import CommandFailed, UsageError
+from harness.testbeds.lab import building, upstream
+from harness.testbeds.lab.upstream import STRIPPED
 
 Version = tuple[int, int]
 """Of Linux: 6.12."""
@@ -32,7 +36,6 @@ PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
 READ_DEADLINE_S = 300
 """The Makefile is near the beginning of a tarball, but behind a gigabyte of another one."""
 
-BLOCK_BYTES = 1 << 20
 
 Copied = Callable[[float], None]
 """Gets which part of a tree has been copied (0 to 1)."""
@@ -90,6 +93,11 @@ LIMITS = (
         why="until Linux 6.17 the tables of iptables-legacy were always there",
     ),
     Limit(
+        what="rip.patch",
+        before=(6, 4),
+        why="Linux 6.4 addresses the tables of these ciphers relative to the instruction",
+    ),
+    Limit(
         what="xstate.patch",
         before=(6, 13),
         why="Linux 6.13 asks the machine how large the state is (3f17fed21491)",
@@ -133,11 +141,11 @@ class Tarball:
     identity: str
     path: Path
 
-    def unpack(self, run: Callable[..., object], folder: Path) -> None:
-        run("tar", "--extract", f"--file={self.path}", f"--directory={folder}", *STRIPPED)
-
-
-STRIPPED = ("--strip-components=1", "--no-same-owner")
+    def unpack(self, run: Callable[..., object], folder: Path, without: Sequence[str] = ()) -> None:
+        """``without`` are patterns of files (tar(1)) that may be left out."""
+        left_out = (f"--exclude=*/{pattern}" for pattern in without)
+        words = ("--extract", f"--file={self.path}", f"--directory={folder}", *STRIPPED)
+        run("tar", "--anchored", *left_out, *words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,13 +167,30 @@ class Tree:
         run("make", "-C", str(folder), "mrproper")
 
 
+def is_upstream() -> bool:
+    """Whether this system has none of ``PACKAGES``, so that the source is that of kernel.org."""
+    if packages.installed_version(PACKAGES) is not None:
+        return False
+    system = releases.here()
+    has_none = system is not None and system.names_of(PACKAGES) == ()
+    return has_none or not packages.are_offered(PACKAGES)
+
+
+def absent_packages(*, is_given: bool = False) -> list[packages.Package]:
+    """The missing packages that a build needs. ``is_given``: of another source than the default one."""
+    absent = packages.missing()
+    if is_given or is_upstream():
+        absent = [package for package in absent if not set(package.names) & set(PACKAGES)]
+    return absent
+
+
 def of(asked: str | None) -> Source:
-    """A source by what a user calls it; None is Debian's, as installed.
+    """A source by what a user calls it; None is Debian's, as installed, or where there is none kernel.org's.
 
     UsageError if it is none, RequirementError if it is not installed.
     """
     if asked is None:
-        return _installed(PACKAGES)
+        return upstream.LINUX if is_upstream() else _installed(PACKAGES)
     path = Path(asked).expanduser()
     if path.is_dir():
         return _tree(path.absolute())
@@ -182,9 +207,11 @@ def _installed(names: Sequence[str]) -> Tarball:
     if found is None:
         absent = [package for package in packages.missing() if set(package.names) & set(names)]
         if absent or len(names) > 1:
-            raise lacking(absent or packages.missing())
+            raise packages.lacking(absent or packages.missing())
         # Of a name that is in no list.
-        raise lacking([packages.Package(names=tuple(names), shown_by="-", purpose="the kernel: its source")])
+        raise packages.lacking(
+            [packages.Package(names=tuple(names), shown_by="-", purpose="the kernel: its source")]
+        )
     name, identity = found
     match = PACKAGE.fullmatch(name)
     assert match is not None, "only such names are asked for"  # noqa: S101
@@ -197,27 +224,14 @@ def _installed(names: Sequence[str]) -> Tarball:
     )
 
 
-def lacking(absent: Iterable[packages.Package]) -> RequirementError:
-    absent = list(absent)
-    return RequirementError(
-        f"the lab's own kernel needs packages that are missing: {', '.join(map(str, absent))}",
-        hint=packages.install_command(absent),
-    )
-
-
 def _tarball(path: Path) -> Tarball:
     # Its own Makefile, and no other one in it; the rest is not looked at.
     reading = ["tar", "--extract", "--to-stdout", "--occurrence=1", f"--file={path}"]
     matching = ["--wildcards", "--no-wildcards-match-slash", "*/Makefile"]
     done = runner.run([*reading, *matching], check=False, timeout_s=READ_DEADLINE_S)
     release, version = _version(done.stdout, str(path))
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-    return Tarball(
-        title=path.name, version=version, identity=f"{release} sha256:{digest.hexdigest()}", path=path
-    )
+    identity = f"{release} sha256:{building.file_sha256(path)}"
+    return Tarball(title=path.name, version=version, identity=identity, path=path)
 
 
 def _tree(path: Path) -> Tree:

@@ -20,6 +20,7 @@ main() {
         . /etc/os-release
         echo "distribution $PRETTY_NAME"
         echo "family ${ID:-} ${ID_LIKE:-}"
+        echo "release ${VERSION_ID:-} ${VERSION_CODENAME:-}"
     )
     "$python" -I -c 'import sys; print("python %d.%d" % sys.version_info[:2])' 2>/dev/null
     # The same way as the agent is started.

@@ -1,0 +1,88 @@
+"""How long a run takes, estimated before it begins: its run times, and what goes on around them.
+
+The figures are of runs on the lab's own kernel, on a quiet machine with two processors
+(``tests/data/durations``). A busy machine takes longer, and so do machines that are reached over SSH. A run
+that waits for other programs to end takes up to a minute more; nobody knows that before.
+"""
+
+from __future__ import annotations
+
+from harness.model import ISCSI, LINK_LOCAL, Column, LabKernel, Plan, Workload
+from harness.parse.jobfile import wall_estimate_s
+from harness.probes import cipher, throughput
+
+START_S = 6.0
+"""Until the first column: the lab's boot, the disk."""
+
+LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.7, 0.95, 1.5
+"""Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
+
+COLUMN_S = {ISCSI: 1.6}
+OTHER_COLUMN_S = 0.5
+"""To bring up a column, by its transport: link, target, login."""
+
+PROTECTION_S = 1.8
+"""More for one with protection: charon or keys, the barrier, the capture's bait."""
+
+WIFI_COLUMN_S = 2.5
+"""More for one over 802.11: access point and station."""
+
+TCP_S, CIPHER_S = throughput.BESIDE_S + 0.5, 0.65
+"""A probe of a column beside its cells: TCP once, the cipher in each of the first rounds."""
+
+REAL_PER_VIRTUAL = 3.0
+"""Real seconds for a virtual second, about: it depends on how much happens in it."""
+
+
+def run_s(plan: Plan, repeats: int | None = None) -> float:
+    """How long a run of so many repeats (default: the plan's) takes."""
+    repeats = repeats or plan.repeats
+    return left_s(plan, len(plan.columns) * len(plan.workloads) * repeats, repeats)
+
+
+def left_s(plan: Plan, cells: int, repeats: int | None = None) -> float:
+    """How long a run takes that has so many cells left to measure; 0 for none."""
+    columns_s = mean_column_s(plan, repeats) * len(plan.columns)
+    return START_S + columns_s + mean_cell_s(plan) * cells if cells else 0.0
+
+
+def mean_cell_s(plan: Plan) -> float:
+    """How long a cell takes from its start to its record."""
+    around_s = sum(_around_s(plan, column) for column in plan.columns) / len(plan.columns)
+    return around_s + sum(_fio_s(plan, workload) for workload in plan.workloads) / len(plan.workloads)
+
+
+def mean_column_s(plan: Plan, repeats: int | None = None) -> float:
+    """What comes once for a column: to bring it up, and its probes."""
+    found = [_column_s(plan, column, repeats or plan.repeats) for column in plan.columns]
+    return sum(found) / len(found)
+
+
+def _fio_s(plan: Plan, workload: Workload) -> float:
+    estimate_s = wall_estimate_s(workload, plan.runtime_s)
+    return REAL_PER_VIRTUAL * estimate_s if plan.virtual_time else estimate_s
+
+
+def _around_s(plan: Plan, column: Column) -> float:
+    if column.link == LINK_LOCAL:
+        return LOCAL_CELL_S
+    return WIFI_CELL_S if _is_wifi(plan, column) else CELL_S
+
+
+def _is_wifi(plan: Plan, column: Column) -> bool:
+    """Over simulated radios, which only the lab's own kernel has."""
+    link = plan.links.get(column.link)
+    return link is not None and link.radio is not None and plan.lab_kernel is LabKernel.OWN
+
+
+def _column_s(plan: Plan, column: Column, repeats: int) -> float:
+    if column.link == LINK_LOCAL:
+        return 0.0
+    found_s = COLUMN_S.get(column.transport or "", OTHER_COLUMN_S)
+    found_s += WIFI_COLUMN_S if _is_wifi(plan, column) else 0.0
+    found_s += PROTECTION_S if column.protection else 0.0
+    if plan.probes:
+        found_s += TCP_S
+        if not plan.virtual_time and cipher.of_protection(column.protection, plan.proposals) is not None:
+            found_s += CIPHER_S * min(repeats, cipher.BESIDE_REPEATS)
+    return found_s

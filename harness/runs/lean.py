@@ -1,0 +1,191 @@
+"""A copy of fio that loads only the libraries that its jobs here can need.
+
+Debian's fio loads some sixty libraries at each start, most of them for the I/O engines of Ceph, GlusterFS,
+RDMA, NBD and persistent memory, which no job of a run may name (``harness.parse.jobfile``). That makes 2,165
+page faults (fio 3.33, `fio --version`), each of which takes its time in the lab; without these libraries it
+is 490. Code and data of the copy are those of the original. Only its list of libraries is shorter, and what
+only those define is marked as not necessary (``STB_WEAK``).
+
+Source: elf(5), and ``elf_get_dynamic_info()`` and ``_dl_check_map_versions()`` of glibc's ``elf/``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.hosts import runner
+from harness.model.errors import HarnessError
+
+DISPENSABLE = re.compile(
+    r"lib(gfapi|nbd|ibverbs|rdmacm|rados|rbd|pmem|pmem2|pmemblk|daxctl|ndctl|iscsi|nfs|curl|curl-gnutls|hdfs)\.so\b"
+)
+"""Libraries of I/O engines that a job may not name."""
+
+FIO = "fio"
+RELIABLE, UNRELIABLE = "cs: reliable_tsc: yes", "cs: reliable_tsc: no"
+"""What ``fio --cpuclock-test`` prints (fio_monotonic_clocktest() in fio's gettime.c)."""
+
+IDENT = b"\x7fELF\x02\x01\x01"
+"""64 bits, little-endian."""
+
+DT_NULL, DT_NEEDED, DT_STRTAB, DT_SYMTAB = 0, 1, 5, 6
+DT_GNU_HASH, DT_VERSYM, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFE, 0x6FFFFFFF
+DT_IGNORED = 0x6000_0F00
+"""A tag of the range for operating systems that means nothing to glibc."""
+
+PT_LOAD, PT_DYNAMIC = 1, 2
+SHN_UNDEF, STB_GLOBAL, STB_WEAK, VER_NDX_GLOBAL = 0, 1, 2, 1
+SYMBOL_BYTES = 24
+
+
+class NotUnderstood(Exception):
+    """It is not a program of the expected kind."""
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A program's bytes, and where its segments are: file offset, address and length of each."""
+
+    data: bytearray
+    segments: tuple[tuple[int, int, int], ...]
+    dynamic: int
+
+    def at(self, address: int) -> int:
+        """Where in the file an address is."""
+        for offset, start, length in self.segments:
+            if start <= address < start + length:
+                return offset + address - start
+        raise NotUnderstood(f"no segment has the address {address:#x}")
+
+    def text(self, place: int) -> str:
+        return self.data[place : self.data.index(0, place)].decode("ascii", "replace")
+
+    def entries(self) -> Iterator[tuple[int, int, int]]:
+        """Where each entry of the dynamic section is, its tag and its value."""
+        place = self.dynamic
+        while True:
+            tag, value = struct.unpack_from("<QQ", self.data, place)
+            if tag == DT_NULL:
+                return
+            yield place, tag, value
+            place += 16
+
+
+def _read(data: bytearray) -> _Program:
+    if not data.startswith(IDENT):
+        raise NotUnderstood("it is no 64-bit ELF file")
+    (table,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    segments, dynamic = [], None
+    for number in range(count):
+        kind, _, offset, address, _, length, _, _ = struct.unpack_from(
+            "<IIQQQQQQ", data, table + number * size
+        )
+        if kind == PT_LOAD:
+            segments.append((offset, address, length))
+        elif kind == PT_DYNAMIC:
+            dynamic = offset
+    if dynamic is None:
+        raise NotUnderstood("it has no dynamic section")
+    return _Program(data, tuple(segments), dynamic)
+
+
+def without_libraries(program: bytes, dispensable: re.Pattern[str] = DISPENSABLE) -> bytes:
+    """The program without the libraries whose names match. NotUnderstood if it is of another kind."""
+    try:
+        return _without(_read(bytearray(program)), dispensable)
+    except (struct.error, ValueError, IndexError) as error:
+        raise NotUnderstood(str(error)) from error
+
+
+def _without(elf: _Program, dispensable: re.Pattern[str]) -> bytes:
+    data = elf.data
+    values = {tag: value for _, tag, value in elf.entries()}
+    if not values.keys() >= {DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERNEED, DT_VERNEEDNUM}:
+        raise NotUnderstood("its dynamic section lacks something")
+    names, symbols, versions = (elf.at(values[tag]) for tag in (DT_STRTAB, DT_SYMTAB, DT_VERSYM))
+    for place, tag, value in elf.entries():
+        if tag == DT_NEEDED and dispensable.match(elf.text(names + value)):
+            struct.pack_into("<Q", data, place, DT_IGNORED)
+    gone = _drop_versions(elf, values, names, dispensable)
+    # In a GNU hash table symbols that are looked up elsewhere come first.
+    (hashed,) = struct.unpack_from("<I", data, elf.at(values[DT_GNU_HASH]) + 4)
+    for number in range(1, hashed):
+        symbol, version = symbols + number * SYMBOL_BYTES, versions + 2 * number
+        (info, _, section) = struct.unpack_from("<BBH", data, symbol + 4)
+        if section != SHN_UNDEF:
+            continue
+        if info >> 4 == STB_GLOBAL:
+            data[symbol + 4] = STB_WEAK << 4 | info & 0xF
+        if struct.unpack_from("<H", data, version)[0] in gone:
+            struct.pack_into("<H", data, version, VER_NDX_GLOBAL)
+    return bytes(data)
+
+
+def _drop_versions(
+    elf: _Program, values: dict[int, int], names: int, dispensable: re.Pattern[str]
+) -> set[int]:
+    """Take the versions that are asked of these libraries out of their list; returns their numbers."""
+    data, kept, gone = elf.data, [], set()
+    place = elf.at(values[DT_VERNEED])
+    while True:
+        _, count, file, first, following = struct.unpack_from("<HHIII", data, place)
+        if dispensable.match(elf.text(names + file)):
+            each = place + first
+            for _ in range(count):
+                _, _, number, _, step = struct.unpack_from("<IHHII", data, each)
+                gone.add(number)
+                each += step
+        else:
+            kept.append(place)
+        if not following:
+            break
+        place += following
+    if not kept:
+        raise NotUnderstood("nothing of its list of versions would be left")
+    for here, there in zip(kept, [*kept[1:], None], strict=True):
+        struct.pack_into("<I", data, here + 12, 0 if there is None else there - here)
+    moved = kept[0] - elf.at(values[DT_VERNEED])
+    for entry, tag, value in elf.entries():
+        if tag == DT_VERNEED:
+            struct.pack_into("<Q", data, entry + 8, value + moved)
+        elif tag == DT_VERNEEDNUM:
+            struct.pack_into("<Q", data, entry + 8, len(kept))
+    return gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fio:
+    """What is started as fio on a kernel.
+
+    ``has_tested_clock``: there fio has tested the processor's clock and would choose it, so it need not be
+    tested at each start, which takes some 0.1 s.
+    """
+
+    program: str = FIO
+    has_tested_clock: bool = False
+
+
+def fio(folder: Path) -> Fio:
+    """fio on this kernel: a copy in ``folder``, or fio itself if there can be none."""
+    programs = [FIO]
+    if (found := shutil.which(FIO)) is not None:
+        copy = folder / FIO
+        with contextlib.suppress(NotUnderstood, OSError):
+            copy.write_bytes(without_libraries(Path(found).read_bytes()))
+            copy.chmod(0o700)
+            programs.insert(0, str(copy))
+    for program in programs:
+        # It also shows that the program starts. A missing fio is reported by whoever starts it.
+        with contextlib.suppress(HarnessError, OSError):
+            done = runner.run([program, "--cpuclock-test"], check=False)
+            if RELIABLE in done.stdout or UNRELIABLE in done.stdout:
+                is_good = done.status == 0 and RELIABLE in done.stdout
+                return Fio(program=program, has_tested_clock=is_good)
+    return Fio()

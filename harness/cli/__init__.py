@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from harness import __version__
 from harness.cli.streams import (
@@ -30,31 +30,38 @@ INTERRUPTED = 130
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
+
+class Group(TyperGroup):
+    """Commands, with a help like theirs."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        does = {name: command.help or "" for name, command in commands.items() if command is not None}
+        of_group = import_module(f"{__package__}.help").of_group
+        told = of_group(ctx.command_path, self.help or "", does, self.epilog or "")
+        formatter.write("\n".join(told) + "\n")
+
+
 app = typer.Typer(
     name="harness",
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="""What a volume loses on iSCSI, over which link, with IPsec on, and which layer causes it.
 
     All figures are measured on the real kernel stack: LIO, open-iscsi, strongSwan with ESP, fio. The default
     testbed is the lab, a user-mode kernel that needs no root and cannot touch this machine's disks.""",
-    epilog="""[bold]Examples[/]
+    epilog="""harness run                                (the whole matrix)
+harness run --ipsec on --link wifi         (one column)
+harness run --protect off --protect on --protect wireguard --link wired
+harness table results/ --ratio local       (as ratios to the local disk)
+harness explain results/ --summary         (what each column costs, and why)
+harness report results/ -o report.html     (a page to look at)
 
-    harness run [dim](the whole matrix: local, wired, wifi, without and with IPsec)[/]
-
-    harness run --ipsec on --link wifi [dim](one column)[/]
-
-    harness run --link wired --ipsec null-sha256 --ipsec on --profile modern
-
-    harness table results/
-
-    harness table results/ --ratio local [dim](each figure as a ratio to the local one)[/]
-
-    harness table results/ --reference document-003
-
-    [bold]Exit status[/]: 0 all cells ok; 1 some cell is not; 2 wrong usage or a missing requirement.""",
+Exit status: 0 all cells ok; 1 some cell is not; 2 wrong usage, or something
+is missing. `harness --version` tells the version, and `harness COMMAND
+--help` the options of a command.""",
 )
 
 
@@ -79,11 +86,15 @@ def _add(name: str, place: str, summary: str) -> None:
     @app.command(name, cls=Later, help=summary)
     def load() -> object:
         found = getattr(import_module(f"{__package__}.{module}"), member)
+        readable = import_module(f"{__package__}.help").Readable
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            readable = import_module(f"{__package__}.help").Readable
-            alone.command(name, cls=readable, epilog=EXAMPLES.get(name))(found)
+            alone.command(name, epilog=EXAMPLES.get(name))(found)
             found = alone
+        else:
+            found.info.cls = Group
+        for command in found.registered_commands:
+            command.cls = readable
         return typer.main.get_command(found)
 
 
@@ -113,7 +124,15 @@ COMMANDS = {
         "explained:report_command",
         "Write one page to look at: matrix, distributions, roofline, environment. It needs no network.",
     ),
-    "plot": ("explained:plot", "Draw one of the report's pictures as SVG or PNG."),
+    "plot": (
+        "explained:plot",
+        "Draw one of the report's pictures as SVG or PNG. It says where its figures come from.",
+    ),
+    "documents": (
+        "documents:documents_command",
+        "Write one page on five published measurements: what they asked, their figures beside ours, and the "
+        "answers.",
+    ),
     "export": (
         "results:export_command",
         "Print all records, a row for each direction, for other programs to draw or store.",
@@ -141,8 +160,12 @@ harness table results/RUN --format github""",
     "compare": "harness compare results/A results/B --fail-if-slower 5%",
     "explain": """harness explain results/RUN --summary
 harness explain --reference document-003""",
-    "report": "harness report results/RUN -o report.html",
+    "report": """harness report results/RUN -o report.html
+harness report results/ --watch            (beside a run that goes on)""",
     "plot": "harness plot roofline results/RUN -o roofline.svg",
+    "documents": """harness documents --run
+harness documents --run --quick --document document-000
+harness documents results/documents -o documents.html""",
     "export": "harness export results/ --to parquet -o results.parquet",
     "doctor": "harness doctor --target ssh://root@nas --initiator local",
 }

@@ -11,21 +11,25 @@ from pathlib import Path
 from rich.text import Text
 
 from harness.analysis.stats import FEWEST
-from harness.cli.progress import Outcome, follow
+from harness.cli.progress import Left, Outcome, follow
 from harness.cli.streams import err, say, tell
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
 from harness.model import Ciphers, LabKernel, Machines, Plan
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
+from harness.model.lines import wrapped
 from harness.model.units import format_duration, format_size
 from harness.parse.files import Room
 from harness.results.store import RunFolder
-from harness.runs import plan
+from harness.runs import duration
 from harness.testbeds import testbed
 from harness.testbeds.lab import kernel
 
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
+
+NARROW = 80
+"""The width of a terminal, in characters, where there is none."""
 
 LEAST_FREE_BYTES = 64 << 20
 """The space that the results folder must have before a run starts: a matrix needs about 10 MB."""
@@ -123,7 +127,8 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         f"testbed {made.testbed}{kernel_name}{clock}, storage {storage} "
         f"of {format_size(made.backing.size_bytes)}, seed {made.seed}",
     )
-    to("columns:   " + ", ".join(map(made.shown, made.columns)))
+    for line in wrapped("columns:   " + ", ".join(map(made.shown, made.columns)), NARROW, " " * 11):
+        to(line)
     if made.machines is not None:
         to("machines:  " + machines_of(made.machines))
     for what, backing in (("storage:   ", made.backing), ("local:     ", made.local_device)):
@@ -131,15 +136,16 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
             to(f"{what}{backing.kind} {backing.path}")
     if made.hops:
         to("hops:      " + ", ".join(made.hops))
-    to("workloads: " + ", ".join(workload.name for workload in made.workloads))
+    for line in wrapped("workloads: " + ", ".join(each.name for each in made.workloads), NARROW, " " * 11):
+        to(line)
     block, rule = len(made.columns) * len(made.workloads), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]
-    times = [plan.estimate_s(made, repeats) for repeats in counts]
+    times = [duration.run_s(made, repeats) for repeats in counts]
     if rule is not None and rule.max_s is not None:
         # No cell begins after that time, and each cell is measured at least once.
-        least = plan.estimate_s(made, 1)
-        times = [max(least, min(time_s, rule.max_s + plan.START_S)) for time_s in times]
+        least = duration.run_s(made, 1)
+        times = [max(least, min(time_s, rule.max_s + duration.START_S)) for time_s in times]
     to(
         f"cells:     {len(made.columns)} columns x {len(made.workloads)} workloads x "
         f"{' to '.join(map(str, counts))} repeats = {' to '.join(str(block * count) for count in counts)}, "
@@ -152,7 +158,14 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
 
 
 def carry_out(
-    made: Plan, folder: RunFolder, state: Path, started_s: float, *, cells: int, cell_estimate_s: float
+    made: Plan,
+    folder: RunFolder,
+    state: Path,
+    started_s: float,
+    *,
+    cells: int,
+    cell_estimate_s: float,
+    column_estimate_s: float = 0.0,
 ) -> Outcome:
     """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on."""
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
@@ -162,8 +175,8 @@ def carry_out(
             outcome = follow(
                 events,
                 cells=cells,
-                cell_estimate_s=cell_estimate_s,
-                console=err,
+                left=Left(cell_estimate_s, column_estimate_s, len(made.columns)),
+                console=err(),
                 started_s=started_s,
                 virtual_time=made.virtual_time,
             )
@@ -198,4 +211,4 @@ def holding(run_id: str) -> Iterator[Path]:
 
 def _tell_leaks(leaks: Sequence[str]) -> None:
     for leak in leaks:
-        err.print(Text.assemble(("left behind", "red"), f": {printable(leak)}"), soft_wrap=True)
+        err().print(Text.assemble(("left behind", "red"), f": {printable(leak)}"), soft_wrap=True)

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from harness import explain, report
 from harness.analysis.schedule import Schedule
 from harness.cli.console import (
+    NARROW,
     carry_out,
     holding,
     prepare_results,
@@ -19,8 +21,9 @@ from harness.cli.console import (
     tell_recovery,
 )
 from harness.cli.progress import process_started_s
-from harness.cli.results import METRIC_HELP, RESULTS_HELP, write
+from harness.cli.results import METRIC_HELP, RESULTS_ARGUMENT, write
 from harness.cli.streams import tell
+from harness.cli.watch import watch
 from harness.explain import answer, published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
@@ -31,16 +34,13 @@ from harness.parse.files import shown_path
 from harness.parse.profiles import load_link
 from harness.results import planned, probe_store
 from harness.results.store import RESULTS, RunFolder, open_runs
-from harness.runs import plan
+from harness.runs import duration
 from harness.table import Metric
 from harness.testbeds import testbed
 
-NARROW = 80
-"""The width of a terminal, in characters, where there is none."""
-
 
 def explain_command(
-    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
     format: Annotated[str, typer.Option(help="text or json.")] = "text",
     summary: Annotated[bool, typer.Option("--summary", help="What each column costs, and why.")] = False,
     with_twin: Annotated[
@@ -69,18 +69,18 @@ def explain_command(
             _measure_twin(run)
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(explain.as_json(results.explained()).decode() + "\n")
+        sys.stdout.write(explain.as_json(results.explained).decode() + "\n")
     elif summary:
         print_answers(results)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(explain.text(results.explained(), width) + "\n")
+        sys.stdout.write(explain.text(results.explained, width) + "\n")
 
 
 def print_answers(results: report.Results) -> None:
     """What each column costs, and why; to standard error if nothing can be compared."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    if found := results.answers():
+    if found := results.answers:
         sys.stdout.write(answer.in_words(found, width) + "\n")
     else:
         tell("nothing to compare: add --link local, or protected columns with --protect off beside them")
@@ -104,7 +104,7 @@ def _measure_twin(run: RunFolder) -> None:
         folder.save_plan(made)
         cells = Schedule(made, folder.load_records()).expected
         outcome = carry_out(
-            made, folder, state, process_started_s(), cells=cells, cell_estimate_s=plan.mean_cell_s(made)
+            made, folder, state, process_started_s(), cells=cells, cell_estimate_s=duration.mean_cell_s(made)
         )
     for line in outcome.summary():
         tell(line)
@@ -122,29 +122,65 @@ def _concluded(name: str, shape: explain.ExplainFormat) -> str:
     return published.as_json(found).decode() if shape is explain.ExplainFormat.JSON else published.text(found)
 
 
+TitleOption = Annotated[
+    str | None,
+    typer.Option(help="What stands above it.", show_default=False, rich_help_panel="In your words"),
+]
+AuthorOption = Annotated[str, typer.Option(help="Who made it.", rich_help_panel="In your words")]
+NotesOption = Annotated[
+    list[str] | None,
+    typer.Option("--note", help="A sentence of yours about it.", rich_help_panel="In your words"),
+]
+
+
 def report_command(
-    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page.")] = Path(
         "report.html"
     ),
+    title: TitleOption = None,
+    author: AuthorOption = "",
+    notes: NotesOption = None,
+    watched: Annotated[
+        bool, typer.Option("--watch", help="Write it again for each new record, until the run has ended.")
+    ] = False,
 ) -> None:
     """Write one page to look at: matrix, distributions, roofline, environment. It needs no network."""
-    page = report.render(report.load(paths or [Path(RESULTS)]))
-    write(output, page.encode())
+    words = report.Words(author=author, notes=notes or ())
+    words = words if title is None else msgspec.structs.replace(words, title=title)
+    taken = paths or [Path(RESULTS)]
+
+    def write_page(going: str) -> None:
+        write(output, report.render(report.load(taken), words, going=going).encode())
+
+    if watched:
+        tell(f"the report, until the run has ended or Ctrl-C: {shown_path(output)}")
+        watch(taken, write_page)
+    else:
+        write_page("")
     tell(f"the report: {shown_path(output)}")
 
 
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{', '.join(report.Kind)}.")],
-    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.svg or FILE.png.")
     ] = None,
     metric: Annotated[str, typer.Option(help=f"Of matrix and bars: {METRIC_HELP}")] = "MB/s",
+    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    scale: Annotated[float, typer.Option(help="Pixels of a PNG for each px.", min=0.5, max=8)] = 2.0,
+    title: TitleOption = None,
+    author: AuthorOption = "",
+    notes: NotesOption = None,
 ) -> None:
-    """Draw one of the report's pictures as SVG or PNG."""
+    """Draw one of the report's pictures as SVG or PNG. It says where its figures come from."""
     chosen = report.Kind(kind)
     file = output or Path(f"{chosen}.svg")
     results = report.load(paths or [Path(RESULTS)])
-    write(file, report.picture(chosen, results, Metric(metric), file))
+    words = report.Words(title=title or "", author=author, notes=notes or ())
+    drawn = report.picture(
+        chosen, results, Metric(metric), file, words=words, theme=report.Theme(theme), scale=scale
+    )
+    write(file, drawn)
     tell(f"the picture: {shown_path(file)}")

@@ -11,7 +11,7 @@ import inspect
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -24,6 +24,9 @@ WIDEST = 100
 
 _BESIDE = 24
 """Where the words of an option begin; a longer one has a line of its own."""
+
+_COMMANDS = 13
+"""The same for a command."""
 
 _OTHERS = "Options"
 _REPEATED = "…"
@@ -38,14 +41,14 @@ class Readable(TyperCommand):
         if self.callback is None:
             raise AssertionError(f"{self.name} does nothing")
         # Its function, without Typer's wrapper: that one takes whatever was typed.
-        told = [*lines(inspect.unwrap(self.callback), ctx.command_path, width)]
+        told = [*lines(inspect.unwrap(self.callback), ctx.command_path, width, self.help or "")]
         if self.epilog:
             told += ["", "Examples:", *(f"  {line}" for line in self.epilog.splitlines())]
         formatter.write("\n".join(told) + "\n")
 
 
 @dataclass(frozen=True)
-class _Parameter:
+class Parameter:
     """``left`` is what is typed, ``words`` what it does."""
 
     left: str
@@ -53,14 +56,29 @@ class _Parameter:
     group: str
     is_repeatable: bool
 
+    @property
+    def flags(self) -> list[str]:
+        """All that an option is typed as."""
+        typed = (word.rstrip(",") for word in self.left.split())
+        return [flag for word in typed if word.startswith("-") for flag in word.split("/")]
 
-def lines(command: Callable[..., object], name: str, width: int) -> Iterator[str]:
-    """The help of a command's function, in lines of ``width`` characters where its options allow it."""
-    arguments, options = _parameters(command)
+    @property
+    def value(self) -> str:
+        """What follows an option, as it is shown; empty for a switch."""
+        last = self.left.split()[-1]
+        return "" if last.startswith("-") else last.removesuffix(_REPEATED)
+
+
+def lines(command: Callable[..., object], name: str, width: int, words: str) -> Iterator[str]:
+    """The help of a command's function, in lines of ``width`` characters where its options allow it.
+
+    ``words`` are what it does.
+    """
+    arguments, options = parameters(command)
     yield " ".join(("Usage:", name, *(["[OPTIONS]"] if options else []), *(each.left for each in arguments)))
-    for paragraph in inspect.cleandoc(command.__doc__ or "").split("\n\n"):
+    for paragraph in inspect.cleandoc(words).split("\n\n"):
         yield ""
-        yield from textwrap.wrap(_plain(paragraph), width)
+        yield from textwrap.wrap(plain(paragraph), width)
     if arguments:
         yield ""
     for each in arguments:
@@ -75,10 +93,27 @@ def lines(command: Callable[..., object], name: str, width: int) -> Iterator[str
                 yield from _beside(each, width)
 
 
-def _parameters(command: Callable[..., object]) -> tuple[list[_Parameter], list[_Parameter]]:
+def of_group(name: str, words: str, commands: Mapping[str, str], epilog: str) -> Iterator[str]:
+    """The help of a group: what it is for, and its commands with what they do."""
+    width = min(shutil.get_terminal_size().columns, WIDEST)
+    yield f"Usage: {name} COMMAND [OPTIONS]"
+    for paragraph in inspect.cleandoc(words).split("\n\n"):
+        yield ""
+        yield from textwrap.wrap(plain(paragraph), width)
+    yield from ("", "Commands:")
+    for command, does in commands.items():
+        yield from _beside(Parameter(command, plain(does.partition("\n\n")[0]), "", False), width, _COMMANDS)
+    if epilog:
+        examples, _, rest = epilog.partition("\n\n")
+        yield from ("", "Examples:", *(f"  {line}" for line in examples.splitlines()))
+        yield from ("", *rest.splitlines())
+
+
+def parameters(command: Callable[..., object]) -> tuple[list[Parameter], list[Parameter]]:
     """The arguments and the options of a command's function."""
-    arguments: list[_Parameter] = []
-    options: list[_Parameter] = []
+    command = inspect.unwrap(command)
+    arguments: list[Parameter] = []
+    options: list[Parameter] = []
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
         if get_origin(hints.get(name)) is not Annotated:
@@ -97,11 +132,9 @@ def _kind(hint: Any) -> tuple[Any, bool]:
     return (get_args(hint)[0] if several else hint), several
 
 
-def _made(
-    name: str, kind: Any, several: bool, info: OptionInfo | ArgumentInfo, default: object
-) -> _Parameter:
+def _made(name: str, kind: Any, several: bool, info: OptionInfo | ArgumentInfo, default: object) -> Parameter:
     value = info.metavar or _value(name, kind)
-    words = _plain(info.help or "")
+    words = plain(info.help or "")
     shown = info.show_default
     if shown is True and default not in (None, False, inspect.Parameter.empty):
         shown = str(getattr(default, "value", default))
@@ -109,12 +142,12 @@ def _made(
         words += f" [{shown}]"
     if isinstance(info, ArgumentInfo):
         left = value if default is inspect.Parameter.empty else f"[{value}]"
-        return _Parameter(f"{left}{_REPEATED if several else ''}", words, "", several)
+        return Parameter(f"{left}{_REPEATED if several else ''}", words, "", several)
     # In Annotated the first flag is where a default would be.
     typed = [flag for flag in (info.default, *(info.param_decls or ())) if isinstance(flag, str)]
     flags = ", ".join(sorted(typed or [f"--{name.replace('_', '-')}"], key=len))
     left = flags if kind is bool else f"{flags} {value}{_REPEATED if several else ''}"
-    return _Parameter(left, words, info.rich_help_panel or _OTHERS, several)
+    return Parameter(left, words, info.rich_help_panel or _OTHERS, several)
 
 
 def _value(name: str, kind: Any) -> str:
@@ -123,15 +156,16 @@ def _value(name: str, kind: Any) -> str:
     return "N" if kind is int else name.upper().replace("_", "-").removesuffix("S")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """On one line, without markup."""
     return " ".join(_MARKUP.sub("", text).split())
 
 
-def _beside(each: _Parameter, width: int) -> Iterator[str]:
-    words = textwrap.wrap(each.words, max(20, width - _BESIDE), break_on_hyphens=False)
+def _beside(each: Parameter, width: int, beside: int = _BESIDE) -> Iterator[str]:
+    words = textwrap.wrap(each.words, max(20, width - beside), break_on_hyphens=False)
     left = f"  {each.left}"
-    if len(left) > _BESIDE - 2 or not words:
+    if len(left) > beside - 2 or not words:
         yield left
     else:
-        yield f"{left:<{_BESIDE}}{words.pop(0)}"
-    yield from (" " * _BESIDE + line for line in words)
+        yield f"{left:<{beside}}{words.pop(0)}"
+    yield from (" " * beside + line for line in words)

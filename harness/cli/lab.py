@@ -10,12 +10,14 @@ import typer
 
 from harness.cli import machine
 from harness.cli.console import holding
+from harness.cli.machine import USUAL
 from harness.cli.streams import say
 from harness.hosts.state import state_folder
 from harness.model import LabKernel
 from harness.model.units import format_duration, format_size, parse_duration_s
 from harness.results.store import RESULTS
 from harness.testbeds import lab, standing, testbed
+from harness.testbeds.lab import kernel as kernels
 
 lab_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Use the lab's kernel by hand, or keep one up."
@@ -30,8 +32,9 @@ def start(
     ] = Path(RESULTS),
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
     kernel: Annotated[
-        LabKernel, typer.Option(help="debian, or own (made by `harness kernel build`).")
-    ] = LabKernel.DEBIAN,
+        LabKernel | None,
+        typer.Option(help="debian, or own (made by `harness kernel build`).", show_default=USUAL),
+    ] = None,
     idle: Annotated[str, typer.Option(help="It ends by itself when it was unused for so long.")] = "30m",
 ) -> None:
     """Keep a lab up, in which `harness run` and `harness probe` begin at once.
@@ -48,7 +51,10 @@ def start(
             raise typer.Exit(1)
         results.mkdir(parents=True, exist_ok=True)
         lab.require_visible(results.resolve(), "the results folder")
-        kept = standing.start(state, standing.terms(kernel, memory << 20, results), idle_s)
+        name = kernel or kernels.usual()
+        kept = standing.start(
+            state, standing.terms(name, standing.kernel_of(name), memory << 20, results), idle_s
+        )
     say(f"the lab is up: {_described(kept)}")
     say(f"it ends with harness lab stop, or when it was unused for {format_duration(round(idle_s))}")
 

@@ -21,12 +21,12 @@ from harness.hosts import remote
 from harness.hosts.journal import Journal
 from harness.hosts.state import lasting_folder
 from harness.model import LabKernel
-from harness.model.errors import HarnessError, TestbedError, UsageError
+from harness.model.errors import BusyError, HarnessError, TestbedError, UsageError
 from harness.model.escape import printable
 from harness.model.units import format_duration
 from harness.storage import transports
 from harness.testbeds import doctor, lab, standing, testbed
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import ciphers, kernel
 from harness.testbeds.lab import source as sources
 
 kernel_app = typer.Typer(
@@ -41,14 +41,15 @@ InitiatorsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--initiator",
-        help="A run's initiator: local, ssh://… Repeatable. [dim]default: local, if there is a target[/]",
-        show_default=False,
+        help="A run's initiator: local, ssh://[USER@]HOST[:PORT].",
+        show_default="local, if there is a target",
     ),
 ]
 HopsOption = Annotated[
     list[str] | None,
-    typer.Option("--hop", help="A run's hop: ssh://… Repeatable.", show_default=False),
+    typer.Option("--hop", help="A run's hop: ssh://[USER@]HOST[:PORT].", show_default=False),
 ]
+USUAL = "debian, or own where that is not installed"
 MARKS = {
     doctor.State.OK: ("ok     ", "green"),
     doctor.State.NOTE: ("note   ", "yellow"),
@@ -67,6 +68,8 @@ def doctor_command(
 ) -> None:
     """Say what each testbed can do here, what is missing, and which command installs it.
 
+    If nothing is missing, the lab is booted, which takes some seconds.
+
     With --target, --initiator and --hop, say so for those machines. A machine that lacks nothing is tried
     with a target, a session, IPsec and a capture, which takes seconds. Doctor undoes all of it.
     """
@@ -79,13 +82,14 @@ def doctor_command(
     healthy = True
     untried = {machine.name for machine in taking_part}
     for finding in found:
-        line = f" {finding.where:{width}} {printable(finding.text)}"
-        out.print(Text.assemble(MARKS[finding.state], line), soft_wrap=True)
-        if finding.mend:
-            say(f"{'':{width + 9}}fix: {finding.mend}")
+        _tell(finding, width)
         healthy = healthy and (finding.ok or finding.where == "host")
         if finding.tried:
             untried.discard(finding.where)
+    if healthy and not (taking_part or between):
+        tried = _try_lab()
+        _tell(tried, width)
+        healthy = tried.ok
     if healthy and untried:
         say(f"nothing is missing, but doctor could not try the {' and the '.join(sorted(untried))}")
     elif taking_part or between:
@@ -94,6 +98,22 @@ def doctor_command(
         say("the lab is ready: harness run" if healthy else "the lab is not ready")
     if not healthy:
         raise typer.Exit(2)
+
+
+def _tell(finding: doctor.Finding, width: int) -> None:
+    line = f" {finding.where:{width}} {printable(finding.text)}"
+    out().print(Text.assemble(MARKS[finding.state], line), soft_wrap=True)
+    if finding.mend:
+        say(f"{'':{width + 9}}fix: {finding.mend}")
+
+
+def _try_lab() -> doctor.Finding:
+    """Boot the lab, unless a run is at work in it, which is proof enough."""
+    try:
+        with holding("harness doctor") as state:
+            return doctor.try_lab(state)
+    except BusyError as error:
+        return doctor.Finding(where="lab", state=doctor.State.NOTE, text=f"not booted: {error.message}")
 
 
 def clean(target: TargetOption = None, initiators: InitiatorsOption = None) -> None:
@@ -162,16 +182,18 @@ def build_kernel(
         str | None,
         typer.Option(
             help=f"Another source of Linux: {sources.FORMS}. It is not changed.",
-            show_default="Debian's, as installed",
+            show_default="Debian's, as installed, or kernel.org's",
         ),
     ] = None,
 ) -> None:
     """Build the lab's own kernel from Debian's source of Linux, unless it is there already.
 
+    Where the system has no such source, it comes from kernel.org.
+
     The kernel is kept in ~/.cache/harness/kernel (or below $XDG_CACHE_HOME), under a key made of all build
     inputs.
     """
-    with bar("checking what the build needs", err) as report:
+    with bar("checking what the build needs", err()) as report:
         origin = sources.of(source)
         found, new = kernel.build(report, None if source is None else origin)
     built = found.built
@@ -184,6 +206,18 @@ def build_kernel(
         say(f"to use it: harness run --lab-kernel {built.key}")
 
 
+@kernel_app.command("ciphers")
+def build_ciphers() -> None:
+    """Build the processor's ciphers (AES-NI and the like) as modules of Debian's user-mode kernel.
+
+    Without them the lab encrypts with portable code, on Debian's kernel. It takes a minute, once. The source
+    of that kernel comes from where apt gets packages; what is built stays in ~/.cache/harness/kernel/ciphers.
+    """
+    with bar("checking what the build needs", err()) as report:
+        new = ciphers.build(report)
+    say(f"{ciphers.WHAT}: {'built' if new else 'were built before'}; runs in the lab use them")
+
+
 def lab_exec(
     command: Annotated[list[str], typer.Argument(help="A program and its arguments, after --.")],
     writable: Annotated[
@@ -191,13 +225,14 @@ def lab_exec(
     ] = None,
     memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
     kernel_name: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--kernel",
             metavar="KERNEL",
             help="debian, own (made by `harness kernel build`), or the key or --source of another one.",
+            show_default=USUAL,
         ),
-    ] = LabKernel.DEBIAN.value,
+    ] = None,
     virtual_time: Annotated[
         bool,
         typer.Option("--virtual-time", help="The lab in virtual time; needs --kernel own."),
@@ -215,13 +250,13 @@ def lab_exec(
     ] = 0,
 ) -> None:
     """Boot the lab's kernel, run a command in it as root, and print its output."""
-    chosen = None
-    if kernel_name == LabKernel.OWN:
-        chosen = kernel.own_kernel()
-    elif kernel_name != LabKernel.DEBIAN:
+    kernel_name = kernel_name or kernel.usual()
+    if kernel_name in set(LabKernel):
+        chosen = standing.kernel_of(LabKernel(kernel_name))
+    else:
         chosen = kernel.own_kernel(kernel.named(kernel_name).built.key)
     if virtual_time:
-        if chosen is None:
+        if kernel_name == LabKernel.DEBIAN:
             raise UsageError(
                 "expected the lab's own kernel for virtual time, found Debian's", hint="add --kernel own"
             )

@@ -7,19 +7,22 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.disturbance import Disturbed
@@ -31,9 +34,15 @@ from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended,
 STYLES = {Status.OK: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.INVALID: "magenta"}
 
 
+BEGUN_S: ContextVar[float | None] = ContextVar("BEGUN_S", default=None)
+"""When a command began that is one of several in this process; monotonic. None: with the process."""
+
+
 def process_started_s() -> float:
     """When this process started (proc(5), stat, field 22), so that Python's own start counts too;
-    monotonic."""
+    monotonic. Of one of several commands: when it began."""
+    if (begun_s := BEGUN_S.get()) is not None:
+        return begun_s
     ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - age_s
@@ -136,26 +145,75 @@ def bar(first: str, console: Console) -> Iterator[Callable[[str, float], None]]:
         yield report
 
 
+_TRUST = 4
+"""A run's estimate of a cell weighs as much as so many cells that were measured."""
+
+
+class _Shown(Progress):
+    """A bar, and below it the last figure of each column."""
+
+    def __init__(self, *columns: ProgressColumn, console: Console) -> None:
+        self.last: dict[str, tuple[str, str]] = {}
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        grid = Table.grid(padding=(0, 2))
+        for column, (cell, figure) in self.last.items():
+            grid.add_row(
+                Text(printable(column), style="dim"), Text(figure, justify="right"), Text(cell, "dim")
+            )
+        if self.last:
+            yield grid
+
+
+@dataclass
+class Left:
+    """How long the rest of a run takes: by its estimate at first, and then more and more by how it goes.
+
+    ``column_s`` comes once for each of the ``columns``: early cells bring theirs up, and take longer.
+    """
+
+    cell_s: float
+    column_s: float = 0.0
+    columns: int = 0
+    began_s: float = 0.0
+    done: int = 0
+    seen: set[str] = field(default_factory=set)
+
+    def after(self, cells: int) -> float:
+        """For so many cells."""
+        self.began_s = self.began_s or time.monotonic()
+        took_s = time.monotonic() - self.began_s
+        trusted_s = _TRUST * self.cell_s
+        expected_s = self.done * self.cell_s + len(self.seen) * self.column_s
+        left_s = cells * self.cell_s + max(0, self.columns - len(self.seen)) * self.column_s
+        return left_s * (trusted_s + took_s) / (trusted_s + expected_s)
+
+    def take(self, key: str) -> None:
+        """Note a cell that ended."""
+        self.done += 1
+        self.seen.add(key.rsplit(".", 2)[0])
+
+
 def follow(
     events: Iterable[Event],
     *,
     cells: int,
-    cell_estimate_s: float,
+    left: Left,
     console: Console,
     started_s: float,
     virtual_time: bool = False,
 ) -> Outcome:
     """Show the events as they come; returns their result."""
     outcome = Outcome(started_s=started_s, virtual_time=virtual_time)
-    progress = Progress(
+    progress = _Shown(
         TextColumn("{task.fields[now]}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
         console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )
     with progress:
         task = progress.add_task("", total=cells, now="starting the testbed", left="")
@@ -163,11 +221,11 @@ def follow(
             outcome.take(event)
             match event:
                 case Phase():
-                    progress.update(task, now=printable(event.text))
+                    progress.update(task, now=printable(event.text), left="")
                     if not console.is_terminal:
                         console.print(printable(event.text), markup=False, highlight=False)
                 case CellStarted():
-                    left_s = (event.of - event.number + 1) * cell_estimate_s
+                    left_s = left.after(event.of - event.number + 1)
                     # With a stopping rule, the number of cells is known only at the end.
                     progress.update(
                         task,
@@ -177,6 +235,10 @@ def follow(
                     )
                 case CellEnded():
                     progress.advance(task)
+                    left.take(event.key)
+                    if event.rate_bytes_s is not None:
+                        column, workload, repeat = event.key.rsplit(".", 2)
+                        progress.last[column] = (f"{workload}.{repeat}", _mb_s(event.rate_bytes_s))
                     _tell_cell(event, progress.console, console.is_terminal)
                 case CellWithdrawn():
                     _tell(event.key, Status.INVALID, progress.console, f": {printable(event.reason)}")
@@ -189,9 +251,15 @@ def _tell_cell(event: CellEnded, console: Console, is_terminal: bool) -> None:
     if event.status is Status.OK and event.disturbed is None and is_terminal:
         return
     words: list[str | tuple[str, str]] = [f": {printable(event.reason)}"] if event.reason else []
+    if event.status is Status.OK and event.rate_bytes_s is not None:
+        words.append(f": {_mb_s(event.rate_bytes_s)}")
     if event.disturbed is not None:
         words += [", but ", ("disturbed", "yellow"), f": {printable(event.disturbed.cause)}"]
     _tell(event.key, event.status, console, *words)
+
+
+def _mb_s(rate_bytes_s: float) -> str:
+    return f"{rate_bytes_s / 1e6:.2f} MB/s"
 
 
 def _tell(key: str, status: Status, console: Console, *words: str | tuple[str, str]) -> None:

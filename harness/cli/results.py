@@ -30,16 +30,18 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 )
 """The probes that a view shows, as options."""
 
-RESULTS_HELP = "Run folders, folders of runs, records, or plain fio JSON outputs."
+RESULTS_ARGUMENT = typer.Argument(
+    help="Run folders, folders of runs, records, or plain fio JSON outputs.",
+    show_default="results/",
+    readable=False,  # who reads them says what to try, click does not
+)
 METRIC_HELP = "MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency)."
 
 
 def table(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="Run folders, folders of runs, records, or plain fio JSON outputs.", show_default="results/"
-        ),
+        RESULTS_ARGUMENT,
     ] = None,
     metric: Annotated[
         str, typer.Option(help="MB/s, MiB/s, IOPS, mean, p50, p99 or p99.9 (latency).")
@@ -78,8 +80,10 @@ def table(
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Results: what `harness table` takes.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Results to compare with A.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Results: what `harness table` takes.", readable=False)
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Results to compare with A.", readable=False)],
     fail_if_slower: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +115,7 @@ def compare(
 
 
 def export_command(
-    paths: Annotated[list[Path] | None, typer.Argument(help=RESULTS_HELP, show_default="results/")] = None,
+    paths: Annotated[list[Path] | None, RESULTS_ARGUMENT] = None,
     to: Annotated[str, typer.Option(help=f"{', '.join(export.ExportFormat)}.")] = "csv",
     output: Annotated[
         Path | None,
@@ -123,7 +127,7 @@ def export_command(
     if output is None and format is export.ExportFormat.PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet cannot go to a terminal", hint="name a file with -o")
     files = paths or [Path(RESULTS)]
-    data = export.encode(open_results(files), format, open_environments(files))
+    data = export.encode(open_results(files), format, open_environments(files), open_plans(files))
     if output is None:
         sys.stdout.buffer.write(data)
     else:

@@ -24,15 +24,15 @@ from harness.cli.console import (
 from harness.cli.explained import print_answers
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
-from harness.cli.streams import tell
+from harness.cli.streams import say, tell
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, Interrupted, UsageError
-from harness.model.units import check_name
+from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
-from harness.runs import plan
+from harness.runs import duration, plan
 from harness.runs.request import THE_RUN, Request, load_request
 from harness.storage.backing import require_device
 from harness.table import Options, TableFormat
@@ -98,6 +98,8 @@ def run(
     if plan_only:
         _require_device(made)
         print_plan(made)
+        if resume is not None:
+            _print_left(made, folder)
         return
     with holding(made.run_id) as state:
         tell_recovery(*testbed.recover(state))
@@ -124,6 +126,14 @@ def _resumed(name: str, request: Request) -> tuple[RunFolder, Plan]:
     return folder, made
 
 
+def _print_left(made: Plan, folder: RunFolder) -> None:
+    """Say how much of a plan the run has not measured yet, or has to measure again."""
+    cells = Schedule(made, folder.load_records()).expected
+    about = "about " if made.stop else ""
+    time = f", about {format_duration(round(duration.left_s(made, cells)))}" if cells else ""
+    say(f"left:      {about}{cells}{time}")
+
+
 def _require_device(made: Plan) -> None:
     """Ask the guard here too: from inside, the machine's other mount namespaces cannot be seen."""
     if made.backing.kind is BackingKind.BLOCK and made.testbed is TestbedKind.HOST:
@@ -138,7 +148,15 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
         tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    outcome = carry_out(made, folder, state, started_s, cells=cells, cell_estimate_s=plan.mean_cell_s(made))
+    outcome = carry_out(
+        made,
+        folder,
+        state,
+        started_s,
+        cells=cells,
+        cell_estimate_s=duration.mean_cell_s(made),
+        column_estimate_s=duration.mean_column_s(made),
+    )
     print_table([folder.path], Options(), TableFormat.PLAIN)
     page = _answer(folder)
     for line in outcome.summary():
@@ -174,6 +192,8 @@ def _answer(folder: RunFolder) -> str:
 
 
 @config_app.command("check")
-def check_config(file: Annotated[Path, typer.Argument(help="A configuration file (TOML).")]) -> None:
+def check_config(
+    file: Annotated[Path, typer.Argument(help="A configuration file (TOML).", readable=False)],
+) -> None:
     """Check a configuration file as `harness run --config` would, and print what it would run."""
     print_plan(plan.make_plan(load_request(file)))

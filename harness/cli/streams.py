@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TextIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING, TextIO
 
 from harness.model.errors import HarnessError, Interrupted
 from harness.model.escape import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class _Watched(io.TextIOWrapper):
@@ -33,19 +34,37 @@ class _Watched(io.TextIOWrapper):
             silence(self)
 
 
-# Most of what is printed has names that others chose: no markup, and no emoji for `:x:`.
-out = Console(markup=False, highlight=False, emoji=False)
-err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+def out() -> Console:
+    """Standard output, for what has colours."""
+    return _console(sys.stdout)
+
+
+def err() -> Console:
+    """Standard error, for what has colours or moves."""
+    return _console(sys.stderr)
+
+
+def _console(file: TextIO) -> Console:
+    from rich.console import Console
+
+    # Most of what is printed has names that others chose: no markup, and no emoji for `:x:`. With a name,
+    # rich knows the file's encoding.
+    return Console(file=file, markup=False, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
     """Print a line of the answer to standard output."""
-    out.print(printable(text), soft_wrap=True)
+    _print(text, sys.stdout)
 
 
 def tell(text: str) -> None:
     """Print a line for people to standard error."""
-    err.print(printable(text), soft_wrap=True)
+    _print(text, sys.stderr)
+
+
+def _print(text: str, file: TextIO) -> None:
+    file.write(f"{printable(text)}\n")
+    file.flush()
 
 
 def hint(text: str) -> None:
@@ -61,8 +80,6 @@ def prepare_streams() -> None:
     sys.stderr = _Watched(
         io.BufferedWriter(raw), sys.stderr.encoding, errors="backslashreplace", line_buffering=True
     )
-    # With a name, so that rich knows its encoding.
-    err.file = sys.stderr
 
 
 def silence(stream: TextIO) -> None:

@@ -2,12 +2,12 @@
 
 A column with protection is compared with the same link and transport without it, any other column over a
 network with the local disk. A loss is what a column lacks of the other one's throughput (1 - ratio), where
-the ratio is the table's: the median of the ratios within blocks.
+the ratio is the table's: the median of the ratios within blocks. Of disturbed figures only bounds are told:
+between which two the loss would be if no other program had taken anything (``disturbance.undisturbed``).
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import msgspec
@@ -17,20 +17,23 @@ from harness.explain.text import Explained
 from harness.explain.verdict import Confidence, Limit
 from harness.model import ISCSI, LINK_LOCAL, TRANSPORTS
 from harness.model.escape import printable
+from harness.model.lines import wrapped
 from harness.table.options import Table, TableCell, TableColumn
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """The cells of a column that have blocks of one size (None: of several).
 
-    ``kept`` are their ratios to the baseline, in the table's order. ``is_shown``: at least one of them is
-    shown to differ from 1; without repeats, or beside the local disk, nothing is tested.
+    ``kept`` are their ratios to the baseline, in the table's order, or the bounds of all of them if
+    ``is_disturbed``. ``is_shown``: at least one of them is shown to differ from 1; without repeats, or beside
+    the local disk, nothing is tested.
     """
 
     block_bytes: int | None
     kept: tuple[float, ...]
     is_shown: bool
     cells: tuple[Explained, ...]
+    is_disturbed: bool = False
 
     @property
     def size(self) -> str:
@@ -41,9 +44,13 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """``-78 to -80 % at 256K``."""
-        ends = sorted((min(self.kept), max(self.kept)), key=lambda kept: abs(kept - 1))
-        changes = dict.fromkeys(map(_percent, ends))
+        """``-78 to -80 % at 256K``, ``between -52 and -31 % at 256K (disturbed)``."""
+        least, most = _percent(min(self.kept)), _percent(max(self.kept))
+        if self.is_disturbed:
+            between = f"about {least}" if least == most else f"between {least} and {most}"
+            return f"{between} % at {self.size} (disturbed)"
+        nearest = (most, least) if abs(max(self.kept) - 1) <= abs(min(self.kept) - 1) else (least, most)
+        changes = dict.fromkeys(nearest)
         doubt = "" if self.is_shown else " (no difference shown)"
         return f"{' to '.join(changes)} % at {self.size}{doubt}"
 
@@ -73,9 +80,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cause(self) -> str:
         """What limits it, and how sure that is, as a sentence; empty without figures."""
-        if not self.losses:
-            return ""
-        found = [(loss.size, _limits(loss.cells)) for loss in self.losses]
+        found = [(loss.size, limits(loss.cells)) for loss in self.losses if not loss.is_disturbed]
+        if not found:
+            return "What limits it is not told, because the figures are disturbed." if self.losses else ""
         if len({words for _, words in found}) == 1:
             return f"{_capital(found[0][1])}."
         return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}."
@@ -83,7 +90,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def help(self) -> str:
         """What would help where the loss is largest, as a sentence; empty if that is not known."""
-        cells = [pair for loss in self.losses for pair in zip(loss.kept, loss.cells, strict=True)]
+        sure = [loss for loss in self.losses if not loss.is_disturbed]
+        cells = [pair for loss in sure for pair in zip(loss.kept, loss.cells, strict=True)]
         for _, cell in sorted(cells, key=lambda pair: pair[0]):
             change = cell.verdict.change
             if change is None or cell.mb_s is None or cell.changed_mb_s is None:
@@ -105,6 +113,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
         if column.setting is None or column.link == LINK_LOCAL:
             continue
         losses: dict[int | None, list[tuple[float, TableCell, Explained]]] = {}
+        bounds: dict[int | None, list[tuple[tuple[float, float], Explained]]] = {}
         disturbed = False
         for row, line in zip(table.rows, table.cells, strict=True):
             cell, explained = line[place], of.get((column.label, row.workload))
@@ -112,17 +121,23 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
                 continue
             kept = cell.ratio_to_no_ipsec if column.protection else cell.ratio_to_local
             disturbed |= any(beside is not None and beside.is_disturbed for beside in line)
+            between = cell.bounds_to_no_ipsec if column.protection else cell.bounds_to_local
+            size = explained.evidence.block_bytes
             if kept is not None and not cell.is_disturbed:
-                losses.setdefault(explained.evidence.block_bytes, []).append((kept, cell, explained))
+                losses.setdefault(size, []).append((kept, cell, explained))
+            elif between is not None and disturbed:
+                bounds.setdefault(size, []).append((between, explained))
         # Without the local disk there is nothing to compare an unprotected column with.
-        if not (losses or column.protection):
+        if not (losses or bounds or column.protection):
             continue
+        told = [_bounded(size, bounds[size]) for size in bounds if size not in losses]
+        told += [_loss(size, losses[size]) for size in losses]
         found.append(
             Answer(
                 column=column,
                 subject=_subject(column, with_setting=several),
                 baseline=_baseline(column),
-                losses=tuple(_loss(size, losses[size]) for size in sorted(losses, key=lambda s: -(s or 0))),
+                losses=tuple(sorted(told, key=lambda loss: -(loss.block_bytes or 0))),
                 is_disturbed=disturbed,
             )
         )
@@ -132,10 +147,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
 def in_words(found: Sequence[Answer], width: int) -> str:
     """Each answer's sentences, for people, in lines of ``width`` characters at most."""
     told = [" ".join(filter(None, (answer.cost, answer.cause, answer.help))) for answer in found]
-    return "\n".join(
-        textwrap.fill(printable(words), width, subsequent_indent="  ", break_on_hyphens=False)
-        for words in told
-    )
+    return "\n".join(line for words in told for line in wrapped(printable(words), width, "  "))
 
 
 def _loss(size: int | None, found: Sequence[tuple[float, TableCell, Explained]]) -> Loss:
@@ -145,6 +157,16 @@ def _loss(size: int | None, found: Sequence[tuple[float, TableCell, Explained]])
         kept=tuple(kept for kept, _, _ in found),
         is_shown=bool(tested & {Difference.SHOWN, None}),
         cells=tuple(cell for _, _, cell in found),
+    )
+
+
+def _bounded(size: int | None, found: Sequence[tuple[tuple[float, float], Explained]]) -> Loss:
+    return Loss(
+        block_bytes=size,
+        kept=(min(low for (low, _), _ in found), max(high for (_, high), _ in found)),
+        is_shown=True,
+        cells=tuple(cell for _, cell in found),
+        is_disturbed=True,
     )
 
 
@@ -164,7 +186,7 @@ def _baseline(column: TableColumn) -> str:
     return "the same link without it" if column.protection else "the local disk"
 
 
-def _limits(cells: Sequence[Explained]) -> str:
+def limits(cells: Sequence[Explained]) -> str:
     """What limits these cells, the most frequent first: ``limited by crypto work (confidence high)``."""
     known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
     if not known:

@@ -31,6 +31,7 @@ from harness.model import (
 )
 from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord, TcpFigures
+from harness.results.store import FIO_SOURCE
 from harness.storage import transports
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
@@ -60,7 +61,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link beside the cells. ``ipsec_itself_ns``
     is how much longer the twin takes with IPsec.
 
-    ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known.
+    ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
+    but the size of the blocks.
     """
 
     workload: str
@@ -184,8 +186,10 @@ class _ColumnOf:
         )
         if not good:
             disturbed = disturbance.summary(self.samples[key][name])
+            counted = disturbance.counting(self.samples[key][name])
             return msgspec.structs.replace(
                 bare,
+                block_bytes=counted[0].block_bytes if counted else None,
                 missing=(disturbed or "no repeat of this cell gave a figure",),
                 is_disturbed=bool(disturbed),
             )
@@ -197,7 +201,8 @@ class _ColumnOf:
         missing += words
         block_bytes = good[0].block_bytes
         if block_bytes is None:
-            missing.append("its blocks have several sizes")
+            of_fio = good[0].source == FIO_SOURCE
+            missing.append("the size of its blocks is unknown" if of_fio else "its blocks have several sizes")
         rtt_ns = self._round_trip(good)
         demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
         missing += words
@@ -235,7 +240,12 @@ class _ColumnOf:
         workload, words = self.workloads.get(name), []
         depth = depth_of(workload, record) if workload else None
         if depth is None:
-            words.append("the run's plan is missing, so the number of I/Os in flight is unknown")
+            lacks = (
+                "a plain fio output has no plan"
+                if record.source == FIO_SOURCE
+                else "the run's plan is missing"
+            )
+            words.append(f"{lacks}, so the number of I/Os in flight is unknown")
         if self.key.initiators > 1:
             return None, [*words, "several initiators share the cell's time"]
         return depth, words
@@ -280,7 +290,7 @@ class _ColumnOf:
         framing, words = None, []
         if key.protection:
             mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
-            framing = kinds.framing(key.protection, self.proposals, mode, self.link.mtu_bytes)
+            framing = kinds.framing(key.protection, self.proposals, mode, self.link.mtu_bytes, self.link.ip)
             if framing is None:
                 words = [f"the framing of {'+'.join(key.protection)} is unknown"]
         limit_kib = record.session.get("max_sectors_kb", "")

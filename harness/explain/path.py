@@ -151,13 +151,13 @@ def demands(
         r2ts=longest // 2 - 1,
         mss_bytes=wire.mss_bytes,
         window_bytes=window_bytes,
-        sealed=tuple(_sealed(framing, end, within) for end in ENDS) if framing is not None else (),
+        sealed=tuple(_sealed(wire, framing, end, within) for end in ENDS) if framing is not None else (),
     )
 
 
-def _sealed(framing: Framing, end: End, dialogues: list[list[Burst]]) -> Sealed:
+def _sealed(wire: Wire, framing: Framing, end: End, dialogues: list[list[Burst]]) -> Sealed:
     lengths = [
-        theory.IPV4_HEADER_BYTES + theory.TCP_HEADER_BYTES + data_bytes
+        wire.headers_bytes + data_bytes
         for dialogue in dialogues
         for burst in dialogue
         if burst.by == end

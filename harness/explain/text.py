@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
 import msgspec
-from tabulate import tabulate
 
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
@@ -15,6 +13,7 @@ from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
 from harness.model.escape import printable
+from harness.model.lines import wrapped
 from harness.table.options import Choice
 
 _SHORT = {"round_trip": "round trip"}
@@ -88,7 +87,7 @@ def text(cells: Sequence[Explained], width: int | None = None) -> str:
 
     ``width`` is that of the terminal in characters; None: lines are as long as their sentences.
     """
-    blocks = [_column(found) for _, found in _columns(cells)]
+    blocks = [_column(found, width) for _, found in _columns(cells)]
     return "\n\n".join("\n".join(_wrapped(printable(line), width) for line in lines) for lines in blocks)
 
 
@@ -97,7 +96,7 @@ def _wrapped(line: str, width: int | None) -> str:
     if width is None or len(line) <= width or ": " not in line:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.fill(line, width, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
+    return "\n".join(wrapped(line, width, f"{indent}  "))
 
 
 def _columns(cells: Sequence[Explained]) -> list[tuple[str, list[Explained]]]:
@@ -163,30 +162,52 @@ def _shares(cells: Sequence[Explained]) -> str:
     return f"{low} of the time, " if low == high else f"{low} to {high} of the time, "
 
 
-def _column(cells: Sequence[Explained]) -> list[str]:
+def _column(cells: Sequence[Explained], width: int | None) -> list[str]:
     shown = [cell for cell in cells if cell.verdict.waterfall_ns]
     lines = [_headline(cells[0].evidence.column, cells)]
     if shown:
-        lines += ["", *_table(shown)]
+        lines += ["", *_table(shown, width)]
     return lines + ["", *(f"  {cell.evidence.workload}: {sentence(cell)}" for cell in cells)]
 
 
-def _table(cells: Sequence[Explained]) -> list[str]:
+def _table(cells: Sequence[Explained], width: int | None) -> list[str]:
+    """The parts of the time. If that is too wide, headings have a word a line, large figures no decimal, and
+    columns smaller gaps; seven or eight parts then fit into 80 characters."""
     names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
     heading = ["us for one I/O", "depth", "all", *(short(name, cells) for name in names)]
+    lines = _in_columns([[each] for each in heading], _rows(cells, names, most_us=None), gap=2)
+    if width is not None and max(map(len, lines)) > width - 2:
+        stacked = [[heading[0]], *(each.split() for each in heading[1:])]
+        lines = _in_columns(stacked, _rows(cells, names, most_us=1000), gap=1)
+    return [f"  {line}" for line in lines]
+
+
+def _rows(cells: Sequence[Explained], names: Sequence[str], *, most_us: float | None) -> list[list[str]]:
+    """The cells of the table; figures above ``most_us`` have no decimal."""
     rows = []
     for cell in cells:
         parts = cell.verdict.waterfall_ns
-        row = [cell.evidence.workload, str(cell.evidence.depth), _us(cell.verdict.whole_ns or 0)]
-        rows.append(row + [_us(parts[name]) if name in parts else "-" for name in names])
-    alignment = ("left", *("right",) * (len(heading) - 1))
-    drawn = tabulate(rows, heading, tablefmt="simple", disable_numparse=True, colalign=alignment)
-    return [f"  {line}" for line in drawn.splitlines()]
+        times = [cell.verdict.whole_ns or 0, *(parts.get(name) for name in names)]
+        row = [cell.evidence.workload, str(cell.evidence.depth)]
+        rows.append(row + ["-" if time_ns is None else _us(time_ns, most_us) for time_ns in times])
+    return rows
 
 
-def _us(time_ns: int) -> str:
+def _in_columns(headings: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], gap: int) -> list[str]:
+    """The lines of a table; headings of several lines end at the rule below them."""
+    height = max(map(len, headings))
+    above = list(zip(*([""] * (height - len(words)) + [*words] for words in headings), strict=True))
+    widths = [max(map(len, column)) for column in zip(*above, *rows, strict=True)]
+    return [
+        (" " * gap).join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
+        for line in [*above, ["-" * each for each in widths], *rows]
+    ]
+
+
+def _us(time_ns: int, most_us: float | None) -> str:
     # Added to zero, minus zero is zero.
-    return f"{round(time_ns / 1000, 1) + 0:.1f}"
+    us = round(time_ns / 1000, 1) + 0
+    return f"{us:.0f}" if most_us is not None and us >= most_us else f"{us:.1f}"
 
 
 def as_json(cells: Sequence[Explained]) -> bytes:

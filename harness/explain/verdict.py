@@ -127,10 +127,12 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict(limited_by=Limit.UNKNOWN, confidence=Confidence.NONE, reason=reason)
     if evidence.is_local:
         return _of_device(evidence, guess)
-    parts, bounds = waterfall.parts(guess), _bounds(guess)
+    parts = waterfall.parts(guess)
+    bounds = _bounds(guess, parts)
     limit, share = _limit(guess)
-    draws = _draws(evidence)
-    said = _weigh(draws)
+    # Where nothing is known but the time, all draws would say so.
+    draws = [] if _is_bare(guess) else _draws(evidence)
+    said = [(Limit.UNKNOWN, 1.0)] if _is_bare(guess) else _weigh(draws)
     holds, rivals = said[0][1], [limit for limit, _ in said]
     either = _either(said, draws)
     told = limit if rivals[0] is limit and holds >= SURE else Limit.UNKNOWN
@@ -150,6 +152,11 @@ def judge(evidence: Evidence) -> Verdict:
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
     return msgspec.structs.replace(verdict, change=_change(guess, parts, told, evidence.transport))
+
+
+def _is_bare(reading: Reading) -> bool:
+    known = (reading.device_ns, reading.path, reading.above_plain_ns, reading.core_ns)
+    return all(part is None for part in (*known, reading.implementation_ns))
 
 
 def _of_device(evidence: Evidence, guess: Reading) -> Verdict:
@@ -207,7 +214,7 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     parts = waterfall.parts(reading)
     if reading.depth == 1:
         return _largest(parts, reading.whole_ns)
-    bounds = _bounds(reading)
+    bounds = _bounds(reading, parts)
     first = _tightest(reading, bounds)
     if first is None:
         return Limit.UNKNOWN, 0.0
@@ -223,17 +230,18 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
 
 def _largest(parts: Mapping[str, float], whole_ns: float) -> tuple[Limit, float]:
     """The limit with the largest sum of parts."""
-    added: Counter[Limit] = Counter()
+    added: dict[Limit, float] = {}
     for name, part in parts.items():
-        added[CATEGORY[name]] += part  # type: ignore[assignment]
-    if added[Limit.UNKNOWN] < (1 - IMPOSSIBLE) * whole_ns:
+        added[CATEGORY[name]] = added.get(CATEGORY[name], 0.0) + part
+    if added.get(Limit.UNKNOWN, 0.0) < (1 - IMPOSSIBLE) * whole_ns:
         return Limit.UNKNOWN, 0.0
     limit = max(added, key=added.__getitem__)
     return limit, added[limit] / whole_ns
 
 
-def _bounds(reading: Reading) -> dict[str, float]:
-    """The least time per I/O that each resource allows, as far as known; none at depth 1."""
+def _bounds(reading: Reading, parts: Mapping[str, float]) -> dict[str, float]:
+    """The least time per I/O that each resource allows, as far as known; none at depth 1. ``parts`` are those
+    of the reading."""
     if reading.depth == 1:
         return {}
     bounds = {}
@@ -250,8 +258,7 @@ def _bounds(reading: Reading) -> dict[str, float]:
         # is most of the cell, the processors are full.
         bounds[CORE] = reading.time_ns
     if reading.path is not None and reading.device_alone_ns is not None:
-        known = waterfall.parts(reading)
-        bounds[ALONE] = sum(part for name, part in known.items() if name != "rest") / reading.depth
+        bounds[ALONE] = sum(part for name, part in parts.items() if name != "rest") / reading.depth
     return bounds
 
 
@@ -275,7 +282,7 @@ def _reason(
     if told is not Limit.UNKNOWN:
         if guess.depth == 1:
             return f"{share:.0%} of the time of one I/O"
-        if _tightest(guess, _bounds(guess)) == ALONE:
+        if _tightest(guess, _bounds(guess, waterfall.parts(guess))) == ALONE:
             return f"{guess.depth} I/Os in flight are too few to hide it"
         return f"busy for {share:.0%} of the time"
     found = rivals[0]
@@ -292,7 +299,7 @@ def _reason(
         else:
             words = f"nothing known explains {left:.0%} of the time of one I/O"
     else:
-        bounds = _bounds(guess)
+        bounds = _bounds(guess, waterfall.parts(guess))
         first = max(bounds, key=bounds.__getitem__, default=None)
         words = "no bound is known"
         if first is not None:

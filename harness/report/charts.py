@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from harness.analysis import bounds, disturbance
 from harness.analysis.histogram import Histogram
-from harness.model import ISCSI, LINK_LOCAL, PROTECTION_OFF, UNENCRYPTED, LinkProfile, Status
+from harness.model import ISCSI, LINK_LOCAL, LinkProfile, Status
 from harness.report import draw
 from harness.report.content import ColumnFacts, Origin
 from harness.results import distributions
 from harness.results.distributions import Distribution
 from harness.storage import transports
 from harness.table import Metric
-from harness.table.options import Choice, Direction, Table, TableCell, TableColumn, TableRow
+from harness.table.options import Choice, Direction, Table, TableCell, TableRow
 from harness.table.text import marked_value, number
 
-WIDTH = 440
-"""Width of every picture, in px: as much as a telephone shows."""
+WIDTH = 352
+"""Width of every picture, in px: what a telephone of 375 px shows beside the margins, so that text
+is as large there as it is drawn."""
 
-LEFT = 58
-_LABELS = 164
-_VALUES = 74
+LEFT = 64
 TOP = 12
-_BAR = 21
+_EDGE = 4
+_BAR = 34
+"""Height of a column's name with its figure, and of its bar below them."""
 LINEAR_UP_TO = 20
 """Up to this ratio of highest to lowest bar, a linear axis shows both."""
 
@@ -44,13 +48,14 @@ class Kind(Choice):
     OVER_TIME = "over-time"
     ROOFLINE = "roofline"
     WATERFALL = "waterfall"
+    TRENDS = "trends"
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """``body`` is SVG without its root, ``description`` says in words what the picture shows.
 
     ``headings`` and ``lines`` are the figures behind it. ``row`` names the row of the matrix that it belongs
-    to, or is empty.
+    to, or is empty. ``says`` are a column's name and a sentence about it each, to stand below the picture.
     """
 
     title: str
@@ -60,12 +65,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     headings: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     row: str = ""
+    says: tuple[tuple[str, str], ...] = ()
     width: float = WIDTH
-
-
-def row_name(row: TableRow) -> str:
-    """A row's name in one line."""
-    return f"{row.group}: {row.operation}" if row.group and row.group != "Other" else row.operation
 
 
 def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | None]:
@@ -85,23 +86,24 @@ def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | 
 
 
 def describe(cell: TableCell | None, metric: Metric) -> str:
-    """All that a table knows of a cell, for the tooltip."""
+    """What a table knows of a cell beside its value, for the tooltip."""
     if cell is None:
         return "not measured"
-    parts = [marked_value(cell, metric) + (f" {metric.unit}" if cell.value is not None else "")]
+    parts = []
     if cell.is_disturbed:
         taken = disturbance.percent(cell.disturbed)
         parts.append(f"disturbed, do not use: other programs took {taken} of the time ({cell.cause})")
     if cell.low is not None and cell.high is not None and cell.n > 1:
-        kind = "95 % interval of the median" if cell.n >= 6 else "lowest and highest"
-        parts.append(f"{kind}: {number(cell.low, metric)} to {number(cell.high, metric)}")
-    parts.append(f"{cell.n} of {cell.repeats} repeats count")
+        kind = "95 % interval of the median: " if cell.n >= 6 else ""
+        parts.append(f"{kind}{number(cell.low, metric)} to {number(cell.high, metric)}")
+    parts.append(
+        f"{cell.n} repeats" if cell.n == cell.repeats else f"{cell.n} of {cell.repeats} repeats count"
+    )
     if cell.ratio_to_local is not None:
         parts.append(f"{cell.ratio_to_local:.3g} times local")
     if cell.ratio_to_no_ipsec is not None:
-        parts.append(f"{cell.ratio_to_no_ipsec:.3g} times the same link without IPsec")
-    if cell.difference_from_no_ipsec is not None:
-        parts.append(f"difference from the same link without IPsec: {cell.difference_from_no_ipsec}")
+        shown = f" ({cell.difference_from_no_ipsec})" if cell.difference_from_no_ipsec is not None else ""
+        parts.append(f"{cell.ratio_to_no_ipsec:.3g} times without IPsec{shown}")
     if cell.proof and cell.proof["protected_bytes"]:
         seen = cell.proof["cleartext_segments"]
         parts.append(f"proof: {cell.proof['protected_bytes']} protected bytes, {seen} segments in the clear")
@@ -109,9 +111,9 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
     return "; ".join(parts)
 
 
-def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
+def matrix(table: Table, facts: Sequence[ColumnFacts], colours: Mapping[str, str]) -> list[Chart]:
     """The matrix as a heat map, in one picture whose width depends on its columns."""
-    room = max((len(row_name(row)) for row in table.rows), default=0)
+    room = max((len(row.name) for row in table.rows), default=0)
     labels, wide, high, head = min(330.0, 20 + room * 6.9), 122.0, 24.0, 76.0
     metric = table.options.metric
     parts = []
@@ -123,17 +125,14 @@ def matrix(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
             parts.append(draw.text(x, head - 58 + 15 * place, short, "m" + (" mu" if not place else "")))
     for number_of_row, (row, cells) in enumerate(zip(table.rows, table.cells, strict=True)):
         y = head + number_of_row * high
-        parts.append(draw.text(0, y + 16, draw.shortened(row_name(row), draw.fits(labels - 8))))
+        parts.append(draw.text(0, y + 16, draw.shortened(row.name, draw.fits(labels - 8))))
         shades = goodness(cells, metric)
         for index, fact in enumerate(facts):
             cell, shade = cells[index], shades[index]
             x = labels + index * wide
-            name = f"{row_name(row)}, {fact.name}: {describe(cell, metric)}"
-            fill = draw.mixed(draw.LIGHT, shade) if shade is not None else "none"
-            parts.append(
-                f'<rect class="gr" style="fill:{fill}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" '
-                f'height="{high:.1f}">{draw.title(name)}</rect>'
-            )
+            name = f"{row.name}, {fact.name}: {describe(cell, metric)}"
+            fill = draw.mixed(colours, shade) if shade is not None else "none"
+            parts.append(draw.rect(x, y, wide, high, f'gr" style="fill:{fill}', name))
             parts.append(
                 draw.text(x + wide - 6, y + 16, "—" if cell is None else marked_value(cell, metric), "e")
             )
@@ -170,52 +169,68 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
         if value is not None
     ]
     above = [value for value in values if value > 0]
-    start, end = _LABELS, WIDTH - _VALUES
-    spread_out = max(above) / min(above) > LINEAR_UP_TO
-    scale = draw.logarithmic(above, start, end, room=1.6) if spread_out else draw.linear(above, start, end)
-    colours = _colours([fact for fact, _ in cells])
+    start, end = _EDGE, WIDTH - _EDGE
+    scale = scale_of(above, start, end, room=1.6)
     bottom = TOP + _BAR * len(cells)
-    parts = []
-    for tick in scale.ticks(5):
-        x = scale.at(tick)
-        parts.append(draw.line(x, TOP - 4, x, bottom, "gr"))
-        parts.append(draw.text(x, bottom + 14, draw.amount(tick), "m mu"))
-    lines = []
+    parts = vertical([(scale.at(tick), draw.amount(tick)) for tick in _inner(scale)], TOP - 4, bottom)
+    lines, names, figures, whiskers = [], [], [], []
     for place, (fact, cell) in enumerate(cells):
         y = TOP + _BAR * place
-        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits(_LABELS - 6))
-        parts.append(draw.text(_LABELS - 6, y + 14, label, "e"))
+        if cell is None:
+            told = "not measured"
+        else:
+            told = marked_value(cell, metric) if cell.value is not None else cell.status.upper()
+        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits(WIDTH - 4 * _EDGE) - len(told))
+        names.append((start, y + 10, label))
         lines.append((fact.name, str(fact.origin), *_figures(cell, metric)))
         if cell is None or cell.value is None:
-            why = "not measured" if cell is None else cell.status.upper()
-            parts.append(draw.text(_LABELS + 4, y + 14, why, "mu"))
+            parts.append(draw.text(end, y + 10, told, "e mu"))
             continue
-        tip = draw.title(f"{fact.name}: {describe(cell, metric)}")
+        figures.append((end, y + 10, told))
         x = scale.at(cell.value) if cell.value else start
-        parts.append(
-            f'<rect class="f{colours[fact.column.protection]} {fact.origin}" x="{start}" y="{y + 3}" '
-            f'width="{max(0.5, x - start):.1f}" height="{_BAR - 7}">{tip}</rect>'
-        )
+        colour = f"{draw.series(fact.place)} {fact.origin.value[:2]}"
+        # A whole name and the figure stand above the bar.
+        tip = f"{fact.name}: {told} {metric.unit}" if fact.name not in label else ""
+        parts.append(draw.rect(start, y + 15, max(0.5, x - start), 13, colour, tip))
         if cell.low and cell.high and cell.n > 1:
-            parts += _whisker(scale.at(cell.low), scale.at(cell.high), y + _BAR / 2 - 0.5)
-        parts.append(draw.text(WIDTH - 4, y + 14, marked_value(cell, metric), "e b"))
-    axis = f"{metric.unit}{', logarithmic axis' if spread_out else ''}"
+            whiskers += _whisker(scale.at(cell.low), scale.at(cell.high), y + 21.5)
+    # A halo of the page's colour lets an interval stand out from its bar.
+    parts += [draw.lines(whiskers, classes) for classes in ("ha", "wh") if whiskers]
+    parts += [draw.texts(names, ""), draw.texts(figures, "e b")]
+    axis = f"{metric.unit}{remark(scale)}"
     parts.append(draw.text((start + end) / 2, bottom + 30, axis, "m mu"))
     return Chart(
-        title=row_name(row),
-        description=f"bars of {metric.meaning} by column, with intervals; the table below has the figures",
+        title=row.name,
+        description=f"bars of {metric.meaning} by column, with intervals",
         height=bottom + 36,
         body="".join(parts),
         headings=("column", "origin", f"median [{metric.unit}]", "low", "high", "samples", "remarks"),
         lines=tuple(lines),
-        row=row_name(row),
+        row=row.name,
     )
 
 
-def _whisker(low: float, high: float, y: float) -> list[str]:
-    """An interval across a bar, with a halo of the page's colour to stand out from the bar's."""
-    strokes = [(low, y, high, y), *((x, y - 4, x, y + 4) for x in (low, high))]
-    return [draw.line(*stroke, classes) for classes in ("ha", "wh") for stroke in strokes]
+def scale_of(values: Sequence[float], start: float, end: float, *, room: float = draw.ROOM) -> draw.Scale:
+    """The scale that shows all of ``values``, which are above 0; ``room`` is a logarithmic one's."""
+    if max(values, default=1.0) / min(values, default=1.0) > LINEAR_UP_TO:
+        return draw.logarithmic(values, start, end, room=room)
+    return draw.linear(values, start, end)
+
+
+def remark(scale: draw.Scale) -> str:
+    """What the axis of a scale says beside its unit."""
+    return ", logarithmic axis" if scale.log else ""
+
+
+def _inner(scale: draw.Scale) -> list[float]:
+    """Ticks whose labels are wholly within the picture."""
+    room = draw.width(draw.amount(scale.high)) / 2
+    return [tick for tick in scale.ticks(5) if room < scale.at(tick) < WIDTH - room]
+
+
+def _whisker(low: float, high: float, y: float) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """The strokes of an interval across a bar."""
+    return [((low, y), (high, y)), *(((x, y - 4), (x, y + 4)) for x in (low, high))]
 
 
 def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
@@ -226,17 +241,44 @@ def _figures(cell: TableCell | None, metric: Metric) -> tuple[str, ...]:
     return (*figures, str(cell.n), "; ".join([*cell.reasons, *cell.warnings]))
 
 
-def _protection(column: TableColumn) -> str:
-    """What protects a column, for a legend."""
-    if column.is_unencrypted:
-        return f"{UNENCRYPTED} {'+'.join(column.protection)}"
-    return column.column.title or f"IPsec {PROTECTION_OFF}"
+Known = TypeVar("Known")
 
 
-def _colours(facts: Sequence[ColumnFacts]) -> dict[tuple[str, ...], int]:
-    """The number of a series for each protection, and for none."""
-    protections = dict.fromkeys(fact.column.protection for fact in facts)
-    return {protection: number % draw.SERIES for number, protection in enumerate(protections)}
+def together(
+    curves: Sequence[tuple[ColumnFacts, Known]],
+) -> Iterator[tuple[str, list[tuple[ColumnFacts, Known]]]]:
+    """Curves by picture, so that no two in one have the same colour, and what follows the picture's title."""
+    groups = [
+        list(group) for _, group in itertools.groupby(curves, lambda pair: pair[0].place // draw.SERIES)
+    ]
+    for number_of, group in enumerate(groups, 1):
+        yield f", {number_of} of {len(groups)}" if len(groups) > 1 else "", group
+
+
+def legend(facts: Sequence[ColumnFacts], top: float) -> tuple[list[str], float]:
+    """The columns of a picture with their marks (``keys``), in two columns below ``top``; and the height of
+    that."""
+    parts = []
+    for number_of, fact in enumerate(facts):
+        x, y = 16 + (number_of % 2) * (WIDTH - 30) / 2, top + 16 * (number_of // 2)
+        parts.append(draw.use(_key(fact), x, y))
+    return parts, 16.0 * -(-len(facts) // 2)
+
+
+def keys(facts: Sequence[ColumnFacts]) -> str:
+    """Each column's mark and name, for the legends of all pictures of a document."""
+    parts = []
+    for fact in facts:
+        label = draw.shortened(f"{fact.origin.sign} {fact.name}", draw.fits((WIDTH - 30) / 2 - 24))
+        mark = draw.group(
+            f"{draw.series(fact.place)} {fact.origin.value[:2]}", "", draw.marks(fact.place, [(0, -4, "")], 4)
+        )
+        parts.append(draw.define(_key(fact), mark, draw.text(10, 0, label)))
+    return f"<defs>{''.join(parts)}</defs>"
+
+
+def _key(fact: ColumnFacts) -> str:
+    return f"k{fact.place}"
 
 
 def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Path]) -> list[Chart]:
@@ -251,7 +293,7 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
             continue
         writes = row.direction is Direction.WRITE
         curves = [
-            (fact, distribution)
+            (fact, (distribution, _curve(distribution.histogram)))
             for fact in facts
             if (
                 distribution := distributions.of_cell(
@@ -261,11 +303,9 @@ def percentiles(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str
         ]
         if not curves:
             continue
-        values = [us for _, curve in curves for _, us in _curve(curve.histogram)]
-        groups = [curves[first : first + draw.SERIES] for first in range(0, len(curves), draw.SERIES)]
-        for number_of, group in enumerate(groups, 1):
-            part = f", {number_of} of {len(groups)}" if len(groups) > 1 else ""
-            found.append(_curves_of(row, group, values, title=f"{row_name(row)}{part}"))
+        values = [us for _, (_, curve) in curves for _, us in curve]
+        for part, group in together(curves):
+            found.append(_curves_of(row, group, values, title=f"{row.name}{part}"))
     return found
 
 
@@ -283,35 +323,27 @@ def _nines(q: float) -> float:
 
 def _curves_of(
     row: TableRow,
-    curves: Sequence[tuple[ColumnFacts, Distribution]],
+    curves: Sequence[tuple[ColumnFacts, tuple[Distribution, Sequence[tuple[float, float]]]]],
     values: Sequence[float],
     title: str,
 ) -> Chart:
-    legend = 16 * -(-len(curves) // 2)
     bottom = 230.0
-    points = [_curve(distribution.histogram) for _, distribution in curves]
-    last = max(q for curve in points for q, _ in curve)
+    last = max(q for _, (_, curve) in curves for q, _ in curve)
     x = draw.Scale(low=0.0, high=_nines(last) * 1.03, start=LEFT, end=WIDTH - 12)
     y = draw.logarithmic(values, bottom, TOP)
     parts = horizontal(y, [(tick, draw.microseconds(tick)) for tick in y.ticks()])
-    for q in _MARKED:
-        if q <= last:
-            at = x.at(_nines(q))
-            parts.append(draw.line(at, TOP, at, bottom, "gr"))
-            parts.append(draw.text(at, bottom + 14, f"{q:g}", "m mu"))
+    parts += vertical([(x.at(_nines(q)), f"{q:g}") for q in _MARKED if q <= last], TOP, bottom)
     parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, "percentile of I/Os", "m mu"))
     lines = []
-    for index, ((fact, distribution), curve) in enumerate(zip(curves, points, strict=True)):
+    for fact, (distribution, curve) in curves:
         name = fact.name
         places = [(x.at(_nines(q)), y.at(us)) for q, us in curve]
-        dashed = " da" if fact.origin is Origin.VIRTUAL else ""
-        parts.append(draw.path(places, f"li s{index}{dashed}", name))
-        for (q, us), (px, py) in zip(curve, places, strict=True):
-            tip = f"{name}: {q:g} % of I/Os within {draw.microseconds(us)}"
-            parts.append(draw.marker(index, px, py, f"f{index} {fact.origin}", tip, 2.8))
-        lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
-        parts.append(draw.marker(index, lx, ly - 4, f"f{index} {fact.origin}"))
-        parts.append(draw.text(lx + 10, ly, draw.shortened(f"{fact.origin.sign} {name}", 30)))
+        marked = [
+            (*place, f"{q:g} %: {draw.microseconds(us)}")
+            for (q, us), place in zip(curve, places, strict=True)
+            if q in _MARKED or q == curve[-1][0]
+        ]
+        parts.append(series(fact, draw.path(places, line_of(fact)), draw.marks(fact.place, marked)))
         known = dict(curve)
         lines.append(
             (
@@ -321,23 +353,43 @@ def _curves_of(
                 *(draw.microseconds(known[q]) if q in known else "" for q in PERCENTILES),
             )
         )
+    marks, high = legend([fact for fact, _ in curves], bottom + 50)
     return Chart(
         title=title,
-        description="latency by percentile, one curve for each column; the table below has the figures",
-        height=bottom + 44 + legend,
-        body="".join(parts),
+        description="latency by percentile, one curve for each column",
+        height=bottom + 44 + high,
+        body="".join([*parts, *marks]),
         headings=("column", "I/Os", "repeats merged", *(f"{q:g} %" for q in PERCENTILES)),
         lines=tuple(lines),
-        row=row_name(row),
+        row=row.name,
     )
 
 
+def series(fact: ColumnFacts, *drawn: str) -> str:
+    """What is drawn of a column, in its colour."""
+    return draw.group(f"{draw.series(fact.place)} {fact.origin.value[:2]}", fact.name, *drawn)
+
+
+def line_of(fact: ColumnFacts) -> str:
+    """The classes of a column's curve."""
+    return "li da" if fact.origin is Origin.VIRTUAL else "li"
+
+
 def horizontal(y: draw.Scale, ticks: Sequence[tuple[float, str]]) -> list[str]:
-    parts = []
-    for tick, label in ticks:
-        parts.append(draw.line(LEFT, y.at(tick), WIDTH - 12, y.at(tick), "gr"))
-        parts.append(draw.text(LEFT - 5, y.at(tick) + 4, label, "e mu"))
-    return parts
+    """Grid lines with their labels."""
+    places = [(y.at(tick), label) for tick, label in ticks]
+    return [
+        draw.lines([((LEFT, at), (WIDTH - 12, at)) for at, _ in places], "gr"),
+        draw.texts([(LEFT - 5, at + 4, label) for at, label in places], "e mu"),
+    ]
+
+
+def vertical(ticks: Sequence[tuple[float, str]], top: float, bottom: float) -> list[str]:
+    """Grid lines at places in px, with their labels."""
+    return [
+        draw.lines([((at, top), (at, bottom)) for at, _ in ticks], "gr"),
+        draw.texts([(at, bottom + 14, label) for at, label in ticks], "m mu"),
+    ]
 
 
 class _Dot(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,7 +415,16 @@ def roofline(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
         dots = list(_dots(table, fact, index))
         if dots and any(dot.bound.bytes_per_s for dot in dots):
             by_link.setdefault((fact.column.setting, fact.link), []).extend(dots)
-    return [_roof_of(link, dots) for (_, link), dots in by_link.items()]
+    alike = Counter((link.title, link.name) for _, link in by_link)
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    for (_, link), dots in by_link.items():
+        name = link.title, link.name
+        seen[name] += 1
+        # A link may have been another one in another run or setting.
+        part = f", {seen[name]} of {alike[name]}" if alike[name] > 1 else ""
+        found.append(_roof_of(link, dots, title=f"{link.title} ({link.name}){part}"))
+    return found
 
 
 def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
@@ -388,11 +449,11 @@ def _dots(table: Table, fact: ColumnFacts, index: int) -> Iterator[_Dot]:
             writes=row.direction is Direction.WRITE,
         )
         yield _Dot(
-            fact=fact, name=row_name(row), bound=bound, depth=depth, block_bytes=block, rate=cell.value * 1e6
+            fact=fact, name=row.name, bound=bound, depth=depth, block_bytes=block, rate=cell.value * 1e6
         )
 
 
-def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
+def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     bottom = 240.0
     flying = [float(dot.bound.in_flight_bytes) for dot in dots]
     rtt_s, rate = bounds.round_trip_s(link), bounds.goodput_bytes_per_s(link)
@@ -400,36 +461,23 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot]) -> Chart:
     tops = [dot.rate for dot in dots] + ([rate] if rate else [])
     y = draw.logarithmic([min(dot.rate for dot in dots), max(tops)], bottom, TOP, room=1.8)
     parts = horizontal(y, [(tick, f"{draw.amount(tick / 1e6)} MB/s") for tick in y.ticks(7)])
-    for kib in (2**n for n in range(0, 21, 2)):
-        if x.low <= kib * 1024 <= x.high:
-            at = x.at(kib * 1024)
-            parts.append(draw.line(at, TOP, at, bottom, "gr"))
-            parts.append(draw.text(at, bottom + 14, f"{kib}K" if kib < 1024 else f"{kib // 1024}M", "m mu"))
+    blocks = [kib for kib in (2**n for n in range(0, 21, 2)) if x.low <= kib * 1024 <= x.high]
+    ticks = [(x.at(kib * 1024), f"{kib}K" if kib < 1024 else f"{kib // 1024}M") for kib in blocks]
+    parts += vertical(ticks, TOP, bottom)
     axis = "bytes in flight: queue depth \N{MULTIPLICATION SIGN} block"
     parts.append(draw.text((LEFT + WIDTH) / 2, bottom + 30, axis, "m mu"))
     parts += _roofs(x, y, rtt_s, rate)
-    colours = _colours([dot.fact for dot in dots])
-    for dot in dots:
-        most = dot.bound.bytes_per_s
-        tip = f"{dot.fact.name}, {dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
-            f", {_reached(dot)} of the link's bound of {draw.amount(most / 1e6)} MB/s" if most else ""
-        )
-        number_of = colours[dot.fact.column.protection]
-        px, py = x.at(dot.bound.in_flight_bytes), y.at(dot.rate)
-        parts.append(draw.marker(number_of, px, py, f"f{number_of} {dot.fact.origin}", tip, 4.2))
-    names = {dot.fact.column.protection: _protection(dot.fact.column) for dot in dots}
-    for index, (protection, number_of) in enumerate(colours.items()):
-        lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, bottom + 50 + 16 * (index // 2)
-        parts.append(draw.marker(number_of, lx, ly - 4, f"f{number_of} measured"))
-        parts.append(draw.text(lx + 10, ly, draw.shortened(names.get(protection, ""), 30)))
+    for place, group in itertools.groupby(dots, lambda dot: dot.fact.place):
+        of_column = list(group)
+        fact = of_column[0].fact
+        marked = [(x.at(dot.bound.in_flight_bytes), y.at(dot.rate), _told(dot)) for dot in of_column]
+        parts.append(series(fact, draw.marks(place, marked, 4.2)))
+    marks, high = legend(list({dot.fact.place: dot.fact for dot in dots}.values()), bottom + 50)
     return Chart(
-        title=f"{link.title} ({link.name})",
-        description=(
-            "each cell's rate by its bytes in flight, below the bounds by round trip and by rate; "
-            "the table below has the figures"
-        ),
-        height=bottom + 44 + 16 * -(-len(colours) // 2),
-        body="".join(parts),
+        title=title,
+        description="each cell's rate by its bytes in flight, below the bounds by round trip and by rate",
+        height=bottom + 44 + high,
+        body="".join([*parts, *marks]),
         headings=ROOF_HEADINGS,
         lines=tuple(map(_roof_line, dots)),
     )
@@ -461,6 +509,13 @@ def _roof_line(dot: _Dot) -> tuple[str, ...]:
         _mb_s(dot.bound.by_rate),
         _mb_s(dot.bound.bytes_per_s),
         _reached(dot),
+    )
+
+
+def _told(dot: _Dot) -> str:
+    most = dot.bound.bytes_per_s
+    return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
+        f", {_reached(dot)} of the link's {draw.amount(most / 1e6)} MB/s" if most else ""
     )
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from harness import __version__
 from harness.analysis import theory
 from harness.explain import Answer, Explained, answers, explain, twin
-from harness.model import IpsecMode, LinkProfile, Plan, Record, Workload
+from harness.model import IPV4, IpsecMode, LinkProfile, Plan, Record, Workload
 from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord
 from harness.results.probe_store import open_probes
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
 from harness.table import Metric, Options, build
 from harness.table.matrix import by_column, in_order
-from harness.table.options import Table, TableColumn
+from harness.table.notes import machines
+from harness.table.options import Choice, Table, TableColumn
 
 
 class Origin(enum.StrEnum):
@@ -44,8 +48,23 @@ class Origin(enum.StrEnum):
                 return "in simulated time"
 
 
-class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """Records with what belongs to them, by run id."""
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What the one who shows results says of them: unescaped text."""
+
+    title: str = "Storage over network"
+    author: str = ""
+    notes: Sequence[str] = ()
+
+
+class Theme(Choice):
+    """theme"""
+
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Records with what belongs to them, by run id; what is concluded from them is so only once."""
 
     records: Sequence[Record]
     plans: Mapping[str, Plan] = {}
@@ -57,26 +76,51 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         """The matrix; UsageError if there are no records."""
         return build(self.records, Options(metric=metric), self.plans, self.environments)
 
+    @property
+    def source(self) -> str:
+        """Where the figures come from, in a line: runs, when they were planned, machines, version."""
+        runs = list(dict.fromkeys(record.run_id for record in self.records))
+        named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+        plans = [self.plans[run] for run in runs if run in self.plans]
+        days = sorted({f"{datetime.fromtimestamp(s, UTC):%Y-%m-%d}" for s in map(planned_s, plans) if s})
+        told = " ".join(dict.fromkeys(machines(self.environments.values()))).removesuffix(".")
+        versions = dict.fromkeys(plan.harness_version for plan in plans if plan.harness_version)
+        parts = (named, " to ".join(dict.fromkeys((*days[:1], *days[-1:]))), told)
+        return "; ".join(filter(None, (*parts, f"harness {', '.join(versions) or __version__}")))
+
+    @functools.cached_property
+    def throughput(self) -> Table:
+        """The matrix of MB/s, as ``table``."""
+        return self.table(Metric.MB_S)
+
+    @functools.cached_property
     def explained(self) -> list[Explained]:
         """What limits each cell, using the digital twins that exist."""
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
         return explain(self.records, self.plans, self.probes, twins)
 
+    @functools.cached_property
     def answers(self) -> list[Answer]:
         """What each column costs, and why."""
-        return answers(self.table(Metric.MB_S), self.explained())
+        return answers(self.throughput, self.explained)
+
+
+def planned_s(plan: Plan | None) -> float:
+    """When a run was planned, as Unix time; 0 if that is not known, or no date."""
+    return plan.created_unix_s if plan is not None and 0 < plan.created_unix_s < 1e11 else 0.0
 
 
 class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the matrix with its records by workload; ``link`` is as planned, and
-    ``framing`` that of its protection, if
-    known.
+    """A column of the matrix with its records by workload; ``link`` is as planned, and ``framing`` that of
+    its protection, if known.
 
-    ``name`` is the column's label, without the setting if that is the same for all columns.
+    ``name`` is the column's label, without the setting if that is the same for all columns. ``place`` is its
+    place in the matrix, which gives it the same colour in all pictures.
     """
 
     column: TableColumn
+    place: int
     name: str
     origin: Origin
     samples: Mapping[str, Sequence[Record]]
@@ -104,7 +148,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
     measured = [column for column in table.columns if column.setting is not None]
     alike = len({column.setting for column in measured}) == 1
     facts = []
-    for key, column in zip(keys, measured, strict=True):
+    for place, (key, column) in enumerate(zip(keys, measured, strict=True)):
         found = [record for cell in samples[key].values() for record in cell]
         plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
         link = next((plan.links[key.link] for plan in plans if key.link in plan.links), None)
@@ -113,6 +157,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
         facts.append(
             ColumnFacts(
                 column=column,
+                place=place,
                 name=column.label.removeprefix(column.heading[0]).strip() if alike else column.label,
                 origin=Origin.VIRTUAL if virtual else Origin.EMULATED if emulated else Origin.MEASURED,
                 samples=samples[key],
@@ -122,6 +167,7 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
                     {name: proposal for plan in plans for name, proposal in plan.proposals.items()},
                     IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT),
                     link.mtu_bytes if link is not None else 0,
+                    link.ip if link is not None else IPV4,
                 ),
                 workloads={workload.name: workload for plan in plans for workload in plan.workloads},
             )

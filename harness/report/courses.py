@@ -6,14 +6,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.report import draw
-from harness.report.charts import LEFT, LINEAR_UP_TO, TOP, WIDTH, Chart, horizontal, row_name
-from harness.report.content import ColumnFacts, Origin
+from harness.report.charts import (
+    LEFT,
+    TOP,
+    WIDTH,
+    Chart,
+    horizontal,
+    legend,
+    line_of,
+    remark,
+    scale_of,
+    series,
+    together,
+    vertical,
+)
+from harness.report.content import ColumnFacts
 from harness.results import overtime
 from harness.results.overtime import Course
 from harness.table.options import Table, TableRow
 
 _BOTTOM = 230.0
-_MARKS = 8
+_POINTS = 40
+"""The most that a curve has; where there are more, neighbours are drawn as one."""
+
+_MARKS = 5
 """Marks along a curve, so that it can be identified without colour."""
 
 
@@ -25,14 +41,12 @@ def courses(table: Table, facts: Sequence[ColumnFacts], folders: Mapping[str, Pa
     found = []
     for row in table.rows:
         curves = [
-            (fact, course)
+            (fact, course.coarser(_POINTS))
             for fact in facts
             if (course := overtime.of_cell(fact.samples.get(row.workload, ()), folders)) is not None
         ]
-        groups = [curves[first : first + draw.SERIES] for first in range(0, len(curves), draw.SERIES)]
-        for number, group in enumerate(groups, 1):
-            part = f", {number} of {len(groups)}" if len(groups) > 1 else ""
-            found.append(_over_time(row, group, [course for _, course in curves], f"{row_name(row)}{part}"))
+        for part, group in together(curves):
+            found.append(_over_time(row, group, [course for _, course in curves], f"{row.name}{part}"))
     return found
 
 
@@ -41,40 +55,34 @@ def _over_time(
 ) -> Chart:
     rates = [rate for course in all_curves for rate in (*course.low, *course.high) if rate > 0]
     x = draw.linear([_end_s(course) for course in all_curves], LEFT, WIDTH - 12)
-    spread_out = max(rates, default=1.0) / min(rates, default=1.0) > LINEAR_UP_TO
-    y = draw.logarithmic(rates, _BOTTOM, TOP) if spread_out else draw.linear(rates, _BOTTOM, TOP)
+    y = scale_of(rates, _BOTTOM, TOP)
     parts = horizontal(y, [(tick, draw.amount(tick / 1e6)) for tick in y.ticks()])
-    for tick in x.ticks():
-        parts.append(draw.line(x.at(tick), TOP, x.at(tick), _BOTTOM, "gr"))
-        parts.append(draw.text(x.at(tick), _BOTTOM + 14, f"{tick:g}", "m mu"))
-    axis = f"s since the start; MB/s{', logarithmic axis' if spread_out else ''}"
+    parts += vertical([(x.at(tick), f"{tick:g}") for tick in x.ticks()], TOP, _BOTTOM)
+    axis = f"s since the start; MB/s{remark(y)}"
     parts.append(draw.text((LEFT + WIDTH) / 2, _BOTTOM + 30, axis, "m mu"))
     lines = []
-    for index, (fact, course) in enumerate(curves):
-        name = fact.name
+    for fact, course in curves:
+        drawn = []
         middles = [x.at(course.interval_s * (place + 0.5)) for place in range(len(course.median))]
         if course.repeats > 1:
             outline = [*zip(middles, map(y.at, course.high), strict=True)]
             outline += [*zip(reversed(middles), map(y.at, reversed(course.low)), strict=True)]
-            parts.append(draw.area(outline, f"f{index}"))
+            drawn.append(draw.area(outline))
         places = [(at, y.at(rate)) for at, rate in zip(middles, course.median, strict=True)]
-        dashed = " da" if fact.origin is Origin.VIRTUAL else ""
-        parts.append(draw.path(places, f"li s{index}{dashed}", name))
+        drawn.append(draw.path(places, line_of(fact)))
         step = -(-len(places) // _MARKS)
+        marked = []
         for place in range(step // 2, len(places), step):
-            after = f"{course.interval_s * (place + 0.5):.2f} s after the start"
-            tip = f"{name}: {_mb_s(course.median[place])} MB/s {after}"
-            parts.append(draw.marker(index, *places[place], f"f{index} {fact.origin}", tip, 2.8))
-        lx, ly = LEFT - 40 + (index % 2) * (WIDTH - 30) / 2, _BOTTOM + 50 + 16 * (index // 2)
-        parts.append(draw.marker(index, lx, ly - 4, f"f{index} {fact.origin}"))
-        parts.append(draw.text(lx + 10, ly, draw.shortened(f"{fact.origin.sign} {name}", 30)))
-        lines.append((name, *_figures(course)))
+            after = f"{course.interval_s * (place + 0.5):.1f} s"
+            marked.append((*places[place], f"{after}: {draw.amount(course.median[place] / 1e6)} MB/s"))
+        parts.append(series(fact, *drawn, draw.marks(fact.place, marked)))
+        lines.append((fact.name, *_figures(course)))
+    marks, high = legend([fact for fact, _ in curves], _BOTTOM + 50)
     return Chart(
         title=title,
-        description="bandwidth over the time of a measurement, a curve for each column; the table below has "
-        "the figures",
-        height=_BOTTOM + 44 + 16 * -(-len(curves) // 2),
-        body="".join(parts),
+        description="bandwidth over the time of a measurement, a curve for each column",
+        height=_BOTTOM + 44 + high,
+        body="".join([*parts, *marks]),
         headings=(
             "column",
             "repeats",
@@ -85,7 +93,7 @@ def _over_time(
             "steady after",
         ),
         lines=tuple(lines),
-        row=row_name(row),
+        row=row.name,
     )
 
 

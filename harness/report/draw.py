@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from harness.model.escape import for_html, printable
+from harness.model.escape import for_page, printable
 
 LIGHT: Mapping[str, str] = {
     "page": "#ffffff",
@@ -43,6 +44,22 @@ DARK: Mapping[str, str] = {
 }
 """Okabe and Ito's hues in their order, dark or light enough for text on the page's colour."""
 
+PARTS: Mapping[str, str] = {
+    "device": "#808080",
+    "link": "#6699dd",
+    "round_trip": "#99ddff",
+    "window": "#bbbb11",
+    "transport": "#22bb88",
+    "framing": "#eedd88",
+    "crypto": "#ee7744",
+    "cpu": "#ffaabb",
+}
+"""The parts of an I/O's time, after Paul Tol's scheme "light", which black text can be read on: no two are
+nearer than 15 (CIE 1976) for protanopes, deuteranopes and tritanopes. No series has these colours."""
+
+INK = "#111111"
+"""Of text on a part."""
+
 SERIES = 8
 """How many series one picture can show, each with a colour and a shape of its own."""
 
@@ -57,26 +74,43 @@ _CORNERS: Mapping[int, Sequence[tuple[float, float]]] = {
 }
 """Shapes of marks, by series; series 0 has a circle."""
 
-_CHARACTER = 6.7  # width of a character at 11 px, of the wider ones
+_CHARACTER = 7.3  # width of a character at 12 px, of the wider ones
+
+FINE = 2
+"""Units of a picture's SVG to a px: so its coordinates are whole numbers, which are short, and as exact as an
+eye can see. Functions here take px, and what they write is in these units."""
 
 
 def style(colours: Mapping[str, str]) -> str:
     """The style sheet of all charts; ``colours`` are CSS colours or references to some."""
-    series = "".join(
-        f".s{n}{{stroke:{colours[f'c{n}']}}}.f{n}{{fill:{colours[f'c{n}']};stroke:{colours[f'c{n}']}}}"
-        for n in range(SERIES)
-    )
+    series = "".join(f".f{n}{{fill:{colours[f'c{n}']};stroke:{colours[f'c{n}']}}}" for n in range(SERIES))
+
+    def wide(*px: float) -> str:
+        return " ".join(f"{FINE * each:g}" for each in px)
+
     return (
-        f".tx{{fill:{colours['text']};font:11px system-ui,'DejaVu Sans',sans-serif}}"
+        f"svg{{fill:{colours['text']};stroke-width:{wide(1)};"
+        f"font:{wide(12)}px system-ui,'DejaVu Sans',sans-serif}}"
         f".mu{{fill:{colours['muted']}}}.e{{text-anchor:end}}.m{{text-anchor:middle}}.b{{font-weight:600}}"
         f".gr{{stroke:{colours['grid']};fill:none}}"
-        f".li{{fill:none;stroke-width:1.8}}.wh{{stroke:{colours['text']};fill:none;stroke-width:1.2}}"
-        f".ha{{stroke:{colours['page']};fill:none;stroke-width:3.6}}"
-        f".bo{{stroke:{colours['muted']};fill:none;stroke-width:1.4}}.da{{stroke-dasharray:5 3}}"
-        f".do{{stroke-dasharray:1.5 2.5}}{series}.ra{{fill-opacity:.14;stroke:none}}"
-        ".measured{fill-opacity:1;stroke-width:1.2}.emulated{fill-opacity:.3;stroke-width:1.2}"
-        ".virtual{fill-opacity:0;stroke-width:1.4;stroke-dasharray:3 2}"
+        f"{series}.li{{fill:none;stroke-width:{wide(1.8)}}}"
+        f".wh{{stroke:{colours['text']};fill:none;stroke-width:{wide(1.2)}}}"
+        f".ha{{stroke:{colours['page']};fill:none;stroke-width:{wide(3.6)}}}"
+        f".bo{{stroke:{colours['muted']};fill:none;stroke-width:{wide(1.4)}}}"
+        f".da{{stroke-dasharray:{wide(5, 3)}}}"
+        ".ra{fill-opacity:.14;stroke:none}"
+        f".me{{fill-opacity:1;stroke-width:{wide(1.2)}}}"
+        f".em{{fill-opacity:.3;stroke-width:{wide(1.2)}}}"
+        f".vi{{fill-opacity:0;stroke-width:{wide(1.4)};stroke-dasharray:{wide(3, 2)}}}"
+        f".pa{{stroke:{colours['text']};stroke-width:{wide(0.6)}}}.in{{fill:{INK}}}"
+        + "".join(f".{part}{{fill:{colour}}}" for part, colour in PARTS.items())
+        + ".of100{display:none}"
     )
+
+
+def series(place: int) -> str:
+    """The class of a column's colour."""
+    return f"f{place % SERIES}"
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +151,11 @@ def linear(values: Sequence[float], start: float, end: float) -> Scale:
     return Scale(low=0.0, high=max(values, default=0.0) * 1.02 or 1.0, start=start, end=end)
 
 
-def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = 1.15) -> Scale:
+ROOM = 1.15
+"""A logarithmic scale goes so far beyond its values, as a factor."""
+
+
+def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = ROOM) -> Scale:
     """A scale from below the lowest of ``values`` above 0 to beyond the highest."""
     above = [value for value in values if value > 0] or [1.0]
     return Scale(low=min(above) / room, high=max(above) * room, start=start, end=end, log=True)
@@ -153,42 +191,92 @@ def shortened(label: str, most: int) -> str:
     return f"{label[: most - 1 - tail]}…{label[-tail:]}"
 
 
+def width(words: str) -> float:
+    """The most px that a text takes."""
+    return len(words) * _CHARACTER
+
+
 def fits(width: float) -> int:
     """How many characters of text fit into ``width`` px."""
     return max(4, int(width / _CHARACTER))
 
 
 def text(x: float, y: float, content: str, classes: str = "") -> str:
-    return f'<text class="{f"tx {classes}".strip()}" x="{x:.1f}" y="{y:.1f}">{for_html(content)}</text>'
+    kind = f' class="{classes}"' if classes else ""
+    return f'<text{kind} x="{round(FINE * x)}" y="{round(FINE * y)}">{for_page(content)}</text>'
 
 
-def line(x1: float, y1: float, x2: float, y2: float, classes: str) -> str:
-    return f'<line class="{classes}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+def use(name: str, x: float, y: float) -> str:
+    """What is defined once, by ``define``, at another place."""
+    return f'<use href="#{name}" x="{round(FINE * x)}" y="{round(FINE * y)}"/>'
+
+
+def define(name: str, *drawn: str) -> str:
+    return f'<g id="{name}">{"".join(drawn)}</g>'
+
+
+def texts(found: Iterable[tuple[float, float, str]], classes: str) -> str:
+    """Several texts with the same classes."""
+    return group(classes, "", *itertools.starmap(text, found))
+
+
+def lines(ends: Sequence[tuple[tuple[float, float], tuple[float, float]]], classes: str) -> str:
+    """Straight lines, each between two points."""
+    return f'<path class="{classes}" d="{"".join(map(_through, ends))}"/>'
 
 
 def path(points: Sequence[tuple[float, float]], classes: str, tip: str = "") -> str:
-    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline class="{classes}" points="{places}">{title(tip)}</polyline>'
+    end = f">{title(tip)}</path>" if tip else "/>"
+    return f'<path class="{classes}" d="{_through(points)}"{end}'
 
 
-def area(points: Sequence[tuple[float, float]], classes: str) -> str:
-    """A closed shape without a mark of its own."""
-    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polygon class="ra {classes}" points="{places}"/>'
+def area(points: Sequence[tuple[float, float]]) -> str:
+    """A closed shape in the colour of its group."""
+    return f'<path class="ra" d="{_through(points)}z"/>'
+
+
+def rect(x: float, y: float, width: float, height: float, classes: str, tip: str = "") -> str:
+    at, down, wide, high = (round(FINE * px) for px in (x, y, width, height))
+    drawn = f'<rect class="{classes}" x="{at}" y="{down}" width="{wide}" height="{high}"'
+    return f"{drawn}>{title(tip)}</rect>" if tip else f"{drawn}/>"
+
+
+def _through(points: Sequence[tuple[float, float]]) -> str:
+    """Lines through points: the first, and then each step, which has fewer digits."""
+    places = [(round(FINE * x), round(FINE * y)) for x, y in points]
+    if not places:
+        return ""
+    steps = [(x - u, y - v) for (u, v), (x, y) in itertools.pairwise(places)]
+    if all(not x or not y for x, y in steps):
+        drawn = "".join([f"h{x}" if x else f"v{y}" for x, y in steps])
+    else:
+        # A minus separates as well as a space.
+        drawn = f"l{' '.join([f'{x} {y}' for x, y in steps])}".replace(" -", "-")
+    return f"M{places[0][0]} {places[0][1]}{drawn}"
 
 
 def title(tip: str) -> str:
     """The tooltip of a mark: browsers show it without any script."""
-    return f"<title>{for_html(tip)}</title>" if tip else ""
+    return f"<title>{for_page(tip)}</title>" if tip else ""
 
 
-def marker(shape: int, x: float, y: float, classes: str, tip: str = "", size: float = 4.0) -> str:
-    """One of ``SERIES`` shapes around a point."""
+def group(classes: str, name: str, *drawn: str) -> str:
+    """What belongs together. The page's script puts ``name`` before the tooltips in it."""
+    kind = f' class="{classes}"' if classes else ""
+    return f"<g{kind}>{title(name)}{''.join(drawn)}</g>"
+
+
+def marks(shape: int, places: Iterable[tuple[float, float, str]], size: float = 2.8) -> str:
+    """One of ``SERIES`` shapes around each of several points, with their tooltips."""
+    return "".join(_mark(shape, x, y, size, title(tip)) for x, y, tip in places)
+
+
+def _mark(shape: int, x: float, y: float, size: float, inner: str) -> str:
     corners = _CORNERS.get(shape % SERIES)
+    end = f">{inner}</{'circle' if corners is None else 'path'}>" if inner else "/>"
     if corners is None:
-        return f'<circle class="{classes}" cx="{x:.1f}" cy="{y:.1f}" r="{size:g}">{title(tip)}</circle>'
-    places = " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners)
-    return f'<polygon class="{classes}" points="{places}">{title(tip)}</polygon>'
+        return f'<circle cx="{round(FINE * x)}" cy="{round(FINE * y)}" r="{FINE * size:g}"{end}'
+    return f'<path d="{_through([(x + size * dx, y + size * dy) for dx, dy in corners])}z"{end}'
 
 
 def mixed(colours: Mapping[str, str], part: float) -> str:

@@ -29,7 +29,9 @@ for (const table of tables) {
     const rows = [...original];
     if (next !== 'none') {
       const sign = next === 'ascending' ? 1 : -1;
-      const value = (row) => row.cells[column].dataset.value;
+      // A cell whose text is its value has no other.
+      const value = ({ cells: { [column]: cell } }) => cell.dataset.value
+        ?? (cell.classList.contains('none') ? '' : String(parseFloat(cell.textContent)));
       rows.sort((a, b) => {
         if (column === 0) return sign * a.cells[0].textContent.localeCompare(b.cells[0].textContent);
         // Cells without a value stay at the end.
@@ -86,19 +88,21 @@ for (const table of tables) {
 
 // Tooltips, shown at once and in the page's own colours; also on focus.
 const told = (element) => {
-  const marked = element.closest('[data-tip], td[title], svg *');
+  const marked = element.closest('td, svg *');
   if (!marked) return '';
   if (marked.hasAttribute('title')) {
     marked.dataset.tip = marked.title;
     marked.setAttribute('aria-description', marked.title);
     marked.removeAttribute('title');
   }
-  const title = marked.querySelector(':scope > title');
-  if (title) {
-    marked.dataset.tip = title.textContent;
+  for (const element of [marked, marked.closest('g:has(> title)')]) {
+    const title = element?.querySelector(':scope > title');
+    if (!title) continue;
+    element.dataset.tip = title.textContent;
     title.remove();
   }
-  return marked.dataset.tip || '';
+  // A group's tip is the name of what all its marks belong to.
+  return [marked.closest('g[data-tip]'), marked].map((each) => each?.dataset.tip).filter(Boolean).join(', ');
 };
 const show = (text, x, y) => {
   tip.hidden = !text;
@@ -110,8 +114,27 @@ const show = (text, x, y) => {
 let again = () => {};
 const showBelow = (element) => {
   const place = element.getBoundingClientRect();
-  show(element.matches('td') ? told(element) : '', place.left, place.bottom - 12);
+  show(element.matches('td, svg *') ? told(element) : '', place.left, place.bottom - 12);
 };
+
+// Arrow keys move from mark to mark of a picture.
+for (const picture of all('figure svg:has(g title)')) {
+  let marks, at = -1;
+  picture.tabIndex = 0;
+  picture.addEventListener('keydown', (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step) return;
+    marks ??= all('rect, circle, path', picture).filter((mark) => told(mark) && mark.dataset.tip);
+    marks[at]?.classList.remove('at');
+    at = Math.max(0, Math.min(marks.length - 1, at + step));
+    marks[at].classList.add('at');
+    picture.setAttribute('aria-description', told(marks[at]));
+    showBelow(marks[at]);
+    again = () => showBelow(marks[at]);
+    event.preventDefault();
+  });
+  picture.addEventListener('blur', () => { marks?.[at]?.classList.remove('at'); at = -1; });
+}
 document.addEventListener('pointerover', (event) => {
   const { clientX: x, clientY: y } = event;
   show(told(event.target), x, y);

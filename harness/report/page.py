@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-from harness import __version__
 from harness.explain import Answer
 from harness.explain.answer import Loss
 from harness.model import LINK_LOCAL, TRANSPORTS, LinkProfile, Plan, protocol
-from harness.model.escape import as_json, for_html
+from harness.model.escape import as_json, for_page
 from harness.model.units import format_size
 from harness.report import charts, content, courses, draw, paths
-from harness.report.charts import Chart, row_name
-from harness.report.content import ColumnFacts, Origin, Results
+from harness.report.aside import aside
+from harness.report.charts import Chart
+from harness.report.content import ColumnFacts, Origin, Results, Words
+from harness.report.trends import trends
 from harness.report.waterfalls import waterfalls
 from harness.results.machine import MACHINE
 from harness.table import Metric
-from harness.table.notes import machines, sign_of
+from harness.table.notes import sign_of
 from harness.table.options import Table, TableCell
 from harness.table.text import marked_value, percent
 
@@ -34,6 +36,7 @@ METRICS = (Metric.MB_S, Metric.IOPS, Metric.P50, Metric.P99)
 _PLACES = (
     ("answer", "Answer"),
     ("matrix", "Matrix"),
+    ("trends", "Runs"),
     ("bars", "Throughput"),
     ("latency", "Latency"),
     ("time", "Over time"),
@@ -42,22 +45,50 @@ _PLACES = (
     ("paths", "Paths"),
     ("environment", "Environment"),
 )
+_THEMES = (
+    '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
+    '<option value="light">light</option><option value="dark">dark</option></select></label>'
+)
 _ANSWERS = 12  # as many are in sight; the others are behind a click
 _MANY = 24  # with more pictures in a section, a browser lays out only those in sight
+_MANY_RECORDS = 300  # reading the raw outputs of more takes longer than starting a helper
+_AGAIN_S = 5  # after which a page of a run that goes on loads itself again
 _DEEPEST = 6  # levels of an environment that are laid out; deeper ones are shown as JSON
 
 
-def render(results: Results) -> str:
-    """The whole page as HTML; UsageError if there are no records."""
-    tables = {metric: results.table(metric) for metric in METRICS}
-    table = tables[Metric.MB_S]
+def render(results: Results, words: Words | None = None, *, going: str = "") -> str:
+    """The whole page as HTML; UsageError if there are no records.
+
+    ``going`` says how far a run is that goes on: the page then says so, and loads itself again.
+    """
+    words = words or Words()
+    table = results.throughput
+    tables = {metric: table if metric is Metric.MB_S else results.table(metric) for metric in METRICS}
     facts = content.columns(results, table)
+
+    def from_raw_outputs() -> tuple[list[Chart], list[Chart]]:
+        return (
+            charts.percentiles(tables[Metric.P99], facts, results.folders),
+            courses.courses(table, facts, results.folders),
+        )
+
+    drawn = aside(from_raw_outputs) if len(results.records) > _MANY_RECORDS else from_raw_outputs
+    over_runs = trends(table, facts, results.plans)
+    explained = waterfalls(results.explained, of_100=True)
+    distributions, over_time = drawn()
     body = "".join(
         (
-            _header(results),
+            header(
+                words,
+                f"{results.source}; {len(results.records)} records",
+                [place for place in _PLACES if over_runs or place[0] != "trends"],
+                _THEMES,
+                going,
+            ),
             "<main>",
             _answer(results, facts),
             _matrix(tables, facts),
+            _trends(over_runs),
             _section(
                 "bars",
                 "Throughput",
@@ -73,7 +104,7 @@ def render(results: Results) -> str:
                 "Latency distributions",
                 "<p>Percentiles of all I/Os of all repeats together, from their merged histograms (never "
                 "averaged), as far out as there are I/Os beyond them. Low and flat is good.</p>",
-                charts.percentiles(tables[Metric.P99], facts, results.folders),
+                distributions,
                 "there are no histograms; fio writes them with --output-format=json+ to a run's raw folder",
             ),
             _section(
@@ -83,7 +114,7 @@ def render(results: Results) -> str:
                 "and around it the lowest and the highest. Steady by SNIA's PTS: over five equal parts of "
                 "the measurement, the range of the bandwidth is at most 20 % of its mean, and its straight "
                 "line rises or falls by at most 10 %. Less than five seconds are too short to tell.</p>",
-                courses.courses(table, facts, results.folders),
+                over_time,
                 "no cell has samples over time. A run has them in its raw folder, but not in virtual time "
                 "and not with several initiators at once",
             ),
@@ -98,10 +129,13 @@ def render(results: Results) -> str:
                 "waterfall",
                 "What limits each cell",
                 "<p>Where the time of one I/O goes, and what limits each cell, as in <code>harness "
-                "explain</code>. Outlines are waiting, or time that nothing explains. With more than one I/O "
-                "in flight, the time is that in which one of them is in flight. The figures below each "
-                "picture have the verdicts.</p>",
-                waterfalls(results.explained()),
+                "explain</code>. Outlines are waiting, or time that nothing explains. Parts beyond a "
+                "vertical line add up to more than was measured. With more than one I/O in flight, the time "
+                "is that in which one of them is in flight. The parts are measured or modelled: the figures "
+                "below each picture say how sure a verdict is, and why.</p>"
+                '<p class="bar"><label><input type="checkbox" id="of100"> each bar as parts of its own '
+                "time</label></p>",
+                explained,
                 "no cell has a figure",
             ),
             _paths(results, table, facts),
@@ -109,11 +143,22 @@ def render(results: Results) -> str:
             "</main>",
         )
     )
-    return _page("Storage over network", body)
+    return whole(
+        words,
+        f'<svg class="hush" aria-hidden="true">{charts.keys(facts)}</svg>{_unquoted(body)}'
+        '<div id="tip" role="tooltip" hidden></div>',
+        _file("page.js"),
+        going=going,
+    )
 
 
-def _page(title: str, body: str) -> str:
-    script = _file("page.js")
+def _unquoted(body: str) -> str:
+    """HTML needs no quotation marks around numbers and names; text has none, because it is escaped."""
+    return re.sub(r'="([\w.#-]+)"(?!/)', r"=\1", body)
+
+
+def whole(words: Words, body: str, script: str = "", style: str = "", *, going: str = "") -> str:
+    """A page with the report's looks, which needs nothing else; ``style`` are further rules."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     names = {name: f"var(--{name})" for name in draw.LIGHT}
     return (
@@ -122,9 +167,11 @@ def _page(title: str, body: str) -> str:
         f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{for_html(title)}</title>"
-        f"<style>{_theme()}{draw.style(names)}{_file('page.css')}</style></head>"
-        f'<body>{body}<div id="tip" role="tooltip" hidden></div><script>{script}</script></body></html>\n'
+        + (f'<meta http-equiv="refresh" content="{_AGAIN_S}">' if going else "")
+        + f'<meta name="author" content="{for_page(words.author)}">'
+        f"<title>{for_page(words.title)}</title>"
+        f"<style>{_theme()}{draw.style(names)}{_file('page.css')}{style}</style></head>"
+        f"<body>{body}{script and f'<script>{script}</script>'}</body></html>\n"
     )
 
 
@@ -144,63 +191,78 @@ def _file(name: str) -> str:
     return files("harness.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _header(results: Results) -> str:
-    runs = list(dict.fromkeys(record.run_id for record in results.records))
-    named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in _PLACES)
+def _trends(drawn: Sequence[Chart]) -> str:
+    """Nothing for a single run."""
+    preface = (
+        "<p>The median of each run's undisturbed repeats; vertical lines reach over its 95 % interval, or "
+        "with fewer than six repeats from the lowest to the highest. <code>harness compare</code> says of "
+        "two runs which differences are more than chance, and in what the runs differ.</p>"
+    )
+    return _section("trends", "From run to run", preface, drawn, "") if drawn else ""
+
+
+def header(
+    words: Words, source: str, places: Sequence[tuple[str, str]], more: str = "", going: str = ""
+) -> str:
+    """Title, author, where the figures come from, notes, how far a run is, and links to the sections: anchor
+    and name."""
+    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in places)
+    notes = "".join(f"<p>{for_page(note)}</p>" for note in words.notes)
+    notes += f'<p role="status"><strong>{for_page(going)}.</strong></p>' if going else ""
+    by = f"{for_page(words.author)}; " if words.author else ""
     return (
-        "<header><div><h1>Storage over network</h1>"
-        f'<div class="muted">{for_html(named)}; {len(results.records)} records; '
-        f"harness {for_html(__version__)}</div></div>"
-        '<label class="bar">Colours <select id="theme"><option value="auto">as the system</option>'
-        '<option value="light">light</option><option value="dark">dark</option></select></label></header>'
+        f"<header><div><h1>{for_page(words.title)}</h1>"
+        f'<div class="muted">{by}{for_page(source)}</div>{notes}</div>{more}</header>'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
     )
 
 
 def _section(anchor: str, title: str, preface: str, drawn: Sequence[Chart], nothing: str) -> str:
-    figures = "".join(_figure(chart) for chart in drawn)
+    figures = "".join(_figure(chart, title) for chart in drawn)
     many = " many" if len(drawn) > _MANY else ""
     shown = f'{preface}<div class="charts{many}">{figures}</div>' if drawn else f"<p>Left out: {nothing}.</p>"
     return f'<section id="{anchor}"><h2>{title}</h2>{shown}</section>'
 
 
-def _figure(chart: Chart) -> str:
-    name = for_html(f"{chart.title}: {chart.description}")
-    row = f' data-row="{for_html(chart.row)}"' if chart.row else ""
-    data = _data(chart.title, chart.headings, chart.lines)
+def _figure(chart: Chart, section: str) -> str:
+    name = for_page(f"{chart.title}: {chart.description}")
+    row = f' data-row="{for_page(chart.row)}"' if chart.row else ""
+    data = _data(f"{section}: {chart.title}", chart.headings, chart.lines)
     return (
-        f"<figure{row}><figcaption>{for_html(chart.title)}</figcaption>"
-        f'<svg role="img" aria-label="{name}" viewBox="0 0 {chart.width:g} {chart.height:g}">'
-        f"{chart.body}</svg><details><summary>Figures</summary>{data}</details></figure>"
+        f"<figure{row}><figcaption>{for_page(chart.title)}</figcaption>"
+        f'<svg role="img" aria-label="{name}" '
+        f'viewBox="0 0 {draw.FINE * chart.width:g} {draw.FINE * chart.height:g}">'
+        f"{chart.body}</svg>{_says(chart)}<details><summary>Figures</summary>{data}</details></figure>"
     )
+
+
+def _says(chart: Chart) -> str:
+    told = "".join(f"<dt>{for_page(name)}<dd>{for_page(words)}" for name, words in chart.says)
+    return told and f'<dl class="says">{told}</dl>'
 
 
 def _data(caption: str, headings: Sequence[str], lines: Iterable[Sequence[str]], classes: str = "") -> str:
-    head = "".join(f'<th scope="col">{for_html(heading)}</th>' for heading in headings)
+    head = "".join(f"<th scope=col>{for_page(heading)}" for heading in headings)
     body = "".join(
-        f'<tr><th scope="row">{for_html(line[0])}</th>'
-        + "".join(f"<td>{for_html(value)}</td>" for value in line[1:])
-        + "</tr>"
+        f"<tr><th scope=row>{for_page(line[0])}" + "".join(f"<td>{for_page(value)}" for value in line[1:])
         for line in lines
     )
     return (
-        f'<div class="data {classes}" tabindex="0" role="region" aria-label="{for_html(caption)}"><table>'
-        f'<caption class="hush">{for_html(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<div class="data{classes}" tabindex="0" role="region" aria-label="{for_page(caption)}"><table>'
+        f'<caption class="hush">{for_page(caption)}</caption>'
+        f"<thead><tr>{head}<tbody>{body}</table></div>"
     )
 
 
 def _legend(facts: Iterable[ColumnFacts]) -> str:
     origins = dict.fromkeys(fact.origin for fact in facts)
     kinds = "; ".join(f"{origin.sign} {origin}: {origin.meaning}" for origin in Origin if origin in origins)
-    return f"<p>{for_html(kinds)}.</p>"
+    return f"<p>{for_page(kinds)}.</p>"
 
 
 def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
     """What each column costs and why, and where the figures come from."""
-    found = results.answers()
-    whose = " ".join(dict.fromkeys(machines(results.environments.values())))
+    found = results.answers
     told = "".join(map(_cost, found[:_ANSWERS]))
     if rest := "".join(map(_cost, found[_ANSWERS:])):
         told += f"<details><summary>{len(found) - _ANSWERS} more columns</summary>{rest}</details>"
@@ -209,20 +271,17 @@ def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
             "<p>No column can be compared with another one. <code>--link local</code> adds the local disk, "
             "and <code>--protect off</code> each link without protection.</p>"
         )
-    return (
-        f'<section id="answer"><h2>What it costs, and why</h2>{told}{_legend(facts)}'
-        f"<p>{for_html(whose)}</p></section>"
-    )
+    return f'<section id="answer"><h2>What it costs, and why</h2>{told}{_legend(facts)}</section>'
 
 
 def _cost(answer: Answer) -> str:
     bars = "".join(_kept(loss) for loss in answer.losses)
-    beside = for_html(f"Throughput beside {answer.baseline}")
+    beside = for_page(f"Throughput beside {answer.baseline}")
     bars = bars and f"<p>{beside}</p><ul>{bars}</ul>"
     why = " ".join(filter(None, (answer.cause, answer.help))) or answer.cost
     return (
-        f'<div class="answer"><h3>{for_html(answer.subject)}</h3>'
-        f"<div>{bars}</div><p>{for_html(why)}</p></div>"
+        f'<div class="answer"><h3>{for_page(answer.subject)}</h3>'
+        f"<div>{bars}</div><p>{for_page(why)}</p></div>"
     )
 
 
@@ -231,21 +290,21 @@ def _kept(loss: Loss) -> str:
     least, most = (min(1.0, part(loss.kept)) * 100 for part in (min, max))
     label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} % left"
     return (
-        f'<li><svg role="img" aria-label="{label}" viewBox="0 0 100 8" preserveAspectRatio="none">'
-        f'<rect class="f0 measured" width="{least:.1f}" height="8"/>'
-        f'<rect class="f0 emulated" x="{least:.1f}" width="{most - least:.1f}" height="8"/>'
-        f'<rect class="bo" width="100" height="8"/></svg> <span>{for_html(loss.words)}</span></li>'
+        f'<li><svg role="img" aria-label="{label}" viewBox="0 0 {100 * draw.FINE} {8 * draw.FINE}" '
+        f'preserveAspectRatio="none">{draw.rect(0, 0, least, 8, "f0 me")}'
+        f"{draw.rect(least, 0, most - least, 8, 'f0 em')}{draw.rect(0, 0, 100, 8, 'bo')}"
+        f"</svg> <span>{for_page(loss.words)}</span></li>"
     )
 
 
 def _matrix(tables: Mapping[Metric, Table], facts: Sequence[ColumnFacts]) -> str:
     radios = "".join(
         f'<label><input type="radio" name="metric" value="{metric}"{" checked" if not n else ""}> '
-        f"{for_html(metric.value + (' latency' if metric.is_latency else ''))}</label>"
+        f"{for_page(metric.value + (' latency' if metric.is_latency else ''))}</label>"
         for n, metric in enumerate(tables)
     )
     boxes = "".join(
-        f'<label><input type="checkbox" name="column" checked> {for_html(fact.name)}</label>'
+        f'<label><input type="checkbox" name="column" checked> {for_page(fact.name)}</label>'
         for fact in facts
     )
     parts = "".join(
@@ -273,24 +332,24 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         for fact, cell, shade in zip(facts, cells, shades, strict=True):
             for warning in cell.warnings if cell is not None else ():
                 numbers.setdefault(warning, len(numbers) + 1)
-                warnings.setdefault(warning, []).append(f"{row_name(row)}, {fact.name}")
+                warnings.setdefault(warning, []).append(f"{row.name}, {fact.name}")
             marks = [numbers[warning] for warning in cell.warnings] if cell is not None else []
             shown.append(_cell(cell, metric, shade, marks, prefix))
-        lines.append(f'<tr><th scope="row">{for_html(row_name(row))}</th>{"".join(shown)}</tr>')
+        lines.append(f'<tr><th scope="row">{for_page(row.name)}</th>{"".join(shown)}</tr>')
     head = "".join(_heading(fact) for fact in facts)
     better = "lower" if metric.is_latency else "higher"
     corner = '<th scope="col" aria-sort="none"><button type="button" class="sort">workload</button></th>'
     reasons = "".join(
-        f'<li id="{prefix}r{n}">[{n}] {for_html(text)}</li>' for n, text in enumerate(table.footnotes, 1)
+        f'<li id="{prefix}r{n}">[{n}] {for_page(text)}</li>' for n, text in enumerate(table.footnotes, 1)
     )
     doubts = "".join(
-        f'<li id="{prefix}w{n}">⚠{n} {for_html(text)} <small>({for_html(_listed(cells))})</small></li>'
+        f'<li id="{prefix}w{n}">⚠{n} {for_page(text)} <small>({for_page(_listed(cells))})</small></li>'
         for n, (text, cells) in enumerate(warnings.items(), 1)
     )
-    notes = "".join(f"<li>{for_html(note)}</li>" for note in table.notes if not _of_warnings(note))
+    notes = "".join(f"<li>{for_page(note)}</li>" for note in table.notes if not _of_warnings(note))
     return (
-        f'<div class="scroll" role="region" aria-label="{for_html(table.title)}"><table class="matrix">'
-        f"<caption><span>{for_html(table.title)}; {better} is better</span></caption>"
+        f'<div class="scroll" role="region" aria-label="{for_page(table.title)}"><table class="matrix">'
+        f"<caption><span>{for_page(table.title)}; {better} is better</span></caption>"
         f"<thead><tr>{corner}{head}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
         + (f"<h3>Why a figure is missing</h3><ul>{reasons}</ul>" if reasons else "")
@@ -311,10 +370,10 @@ def _listed(cells: Sequence[str]) -> str:
 def _heading(fact: ColumnFacts) -> str:
     origin, title, _, protection = fact.column.heading
     said = dict.fromkeys(filter(None, (origin, title, *_remarks(fact), protection)))
-    spans = "".join(f"<span>{for_html(part)}</span>" for part in said)
+    spans = "".join(f"<span>{for_page(part)}</span>" for part in said)
     return (
         f'<th scope="col" class="{fact.origin}" aria-sort="none"><button type="button" class="sort">'
-        f'<span class="muted">{for_html(f"{fact.origin.sign} {fact.origin}")}</span>{spans}</button></th>'
+        f'<span class="muted">{for_page(f"{fact.origin.sign} {fact.origin}")}</span>{spans}</button></th>'
     )
 
 
@@ -328,15 +387,18 @@ def _cell(
 ) -> str:
     if cell is None:
         return '<td class="none"><span aria-hidden="true">—</span><span class="hush">not measured</span></td>'
-    value = for_html(marked_value(cell, metric))
-    spread = f" <small>{for_html(percent(cell.spread))}</small>" if cell.spread is not None else ""
-    same = f" {for_html(sign_of(cell))}" if sign_of(cell) else ""
+    value = for_page(marked_value(cell, metric))
+    spread = f" <small>{for_page(percent(cell.spread))}</small>" if cell.spread is not None else ""
+    same = f" {for_page(sign_of(cell))}" if sign_of(cell) else ""
     marks = f' <a href="#{prefix}r{cell.mark}">[{cell.mark}]</a>' if cell.mark is not None else ""
     marks += "".join(f' <a href="#{prefix}w{n}" aria-label="warning {n}">⚠{n}</a>' for n in warnings)
-    data = f' data-value="{cell.value:.9g}" style="--h:{shade or 0:.2f}"' if cell.value is not None else ""
+    # The script sorts by the text where it is the value.
+    same_as_shown = cell.value is not None and value == f"{cell.value:.6g}"
+    exact = "" if cell.value is None or same_as_shown else f" data-value={cell.value:.9g}"
+    data = f"{exact} style=--h:{shade or 0:.2g}" if cell.value is not None else ""
     blank = "" if cell.value is not None else ' class="none"'
-    tip = for_html(charts.describe(cell, metric))
-    return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}</td>'
+    tip = for_page(charts.describe(cell, metric))
+    return f'<td{blank}{data} title="{tip}">{value}{spread}{same}{marks}'
 
 
 def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
@@ -344,7 +406,7 @@ def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
         f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
         for title, headings, lines, classes in (
             ("Beside the cells", paths.BESIDE, paths.beside(table, facts), ""),
-            ("Probes", paths.PROBES, paths.probes(results.probes), "facts"),
+            ("Probes", paths.PROBES, paths.probes(results.probes), " facts"),
         )
         if lines
     ]
@@ -353,7 +415,7 @@ def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
         "watched while fio ran. Medians of the repeats; drops and errors are added up. Probes measure the "
         "path without storage.</p>"
     )
-    lost = "".join(f"<p>n/a: {for_html(reason)}.</p>" for reason in paths.unseen(facts))
+    lost = "".join(f"<p>n/a: {for_page(reason)}.</p>" for reason in paths.unseen(facts))
     shown = (
         f"{preface}{''.join(parts)}{lost}"
         if parts
@@ -395,7 +457,7 @@ def _column(fact: ColumnFacts) -> str:
         else "The storage, without a network."
     )
     found = "".join(parts) or f"<p>{none}</p>"
-    name = for_html(f"{fact.origin.sign} {fact.origin}: {fact.name}")
+    name = for_page(f"{fact.origin.sign} {fact.origin}: {fact.name}")
     return f"<details><summary>{name}</summary>{found}</details>"
 
 
@@ -422,7 +484,7 @@ def _run(run: str, plan: Plan | None, environment: Mapping[str, Any]) -> str:
     if MACHINE in environment:
         known = f"<h4>Machine that the lab runs on</h4>{_value(environment[MACHINE], 0)}{known}"
     return (
-        f"<details><summary>{for_html(run)}</summary>{planned}{_hosts(environment.get('hosts'))}{known}"
+        f"<details><summary>{for_page(run)}</summary>{planned}{_hosts(run, environment.get('hosts'))}{known}"
         "</details>"
     )
 
@@ -449,13 +511,13 @@ def _planned(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _hosts(hosts: object) -> str:
-    """A table of the hosts' facts, side by side."""
+def _hosts(run: str, hosts: object) -> str:
+    """A table of the facts on the hosts of a run, side by side."""
     if not isinstance(hosts, Mapping) or not all(isinstance(host, Mapping) for host in hosts.values()):
         return "" if hosts is None else _value(hosts, 0)
     names = list(dict.fromkeys(fact for host in hosts.values() for fact in host))
     lines = [[name, *(_plain(host.get(name, "")) for host in hosts.values())] for name in names]
-    return f"<h4>Hosts</h4>{_data('Hosts', ['', *hosts], lines, 'facts')}" if lines else ""
+    return f"<h4>Hosts</h4>{_data(f'Hosts of {run}', ['fact', *hosts], lines, ' facts')}" if lines else ""
 
 
 def _plain(value: object) -> str:
@@ -465,7 +527,7 @@ def _plain(value: object) -> str:
 
 
 def _facts(known: Mapping[str, Any], depth: int = 0) -> str:
-    items = "".join(f"<dt>{for_html(str(k))}</dt><dd>{_value(v, depth)}</dd>" for k, v in known.items())
+    items = "".join(f"<dt>{for_page(str(k))}</dt><dd>{_value(v, depth)}</dd>" for k, v in known.items())
     return f'<dl class="facts">{items}</dl>'
 
 
@@ -476,5 +538,5 @@ def _value(value: object, depth: int) -> str:
     if depth < _DEEPEST and isinstance(value, list):
         return "".join(_value(part, depth + 1) for part in value)
     text = value if isinstance(value, str) else as_json(value)
-    lines = [for_html(line) for line in text.splitlines()]
+    lines = [for_page(line) for line in text.splitlines()]
     return f"<pre>{chr(10).join(lines)}</pre>" if len(lines) > 1 else "".join(lines)

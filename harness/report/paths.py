@@ -11,7 +11,6 @@ from harness.analysis import disturbance, stats
 from harness.model import Record, Status
 from harness.model.beside import Beside, InterfaceUse, ProcessorUse
 from harness.report import draw
-from harness.report.charts import row_name
 from harness.report.content import ColumnFacts
 from harness.results.probe_records import CipherFigures, Figures, ProbeRecord
 from harness.table.options import Table
@@ -38,7 +37,7 @@ PROBES = ("path", "probe", "repeat", "status", "figures", "remarks")
 
 def beside(table: Table, facts: Sequence[ColumnFacts]) -> Lines:
     """A line for each cell with probes: medians of its repeats; drops and errors are sums."""
-    workloads = {row.workload: row_name(row) for row in table.rows}
+    workloads = {row.workload: row.name for row in table.rows}
     return [
         (fact.name, name, *line)
         for fact in facts

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import struct
+import textwrap
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
-from harness.model.errors import RequirementError, UsageError
-from harness.model.escape import for_html, printable
+from harness import __version__
+from harness.model.errors import RequirementError, UsageError, lacks_package
+from harness.model.escape import for_page, printable
 from harness.report import charts, content, courses, draw
 from harness.report.charts import Chart, Kind
-from harness.report.content import Results
+from harness.report.content import Results, Theme, Words
+from harness.report.trends import trends
 from harness.report.waterfalls import waterfalls
 from harness.table import Metric
 
 _GAP = 24
 _HEAD = 26
-_PNG_SCALE = 2
+_LINE = 17
 
 
-def picture(kind: Kind, results: Results, metric: Metric, file: Path) -> bytes:
+def picture(
+    kind: Kind,
+    results: Results,
+    metric: Metric,
+    file: Path,
+    *,
+    words: Words | None = None,
+    theme: Theme = Theme.LIGHT,
+    scale: float = 2.0,
+) -> bytes:
     """The picture in the format that the name of ``file`` ends with: .svg or .png.
+
+    A PNG has ``scale`` pixels for each px. The last line says where the figures come from, and so does the
+    file itself (SVG's title and desc; PNG's text chunks).
 
     UsageError for another ending, for no records, and if there is nothing to draw. RequirementError if the
     package that makes PNG, or a font, is missing.
@@ -27,22 +45,35 @@ def picture(kind: Kind, results: Results, metric: Metric, file: Path) -> bytes:
         raise UsageError(
             f"expected a .svg or .png file, found '{printable(file.name)}'", hint="try -o picture.svg"
         )
-    drawn = _drawn(kind, results, metric)
+    colours = draw.DARK if theme is Theme.DARK else draw.LIGHT
+    drawn = _drawn(kind, results, metric, colours)
     if not drawn:
         raise UsageError(
             f"these results have nothing for a picture of {kind}",
-            hint="percentiles and over-time need a run's raw outputs, a roofline its plan with a shaped link",
+            hint=_NEEDS.get(kind, "see with harness table why no cell has a figure"),
         )
-    document = _document(drawn)
-    return document.encode() if file.suffix == ".svg" else _png(document)
+    words = words or Words(title="")
+    keys = charts.keys(content.columns(results, results.throughput))
+    document = _document(drawn, words, results.source, colours, keys)
+    if file.suffix == ".svg":
+        return document.encode()
+    told = {
+        "Title": words.title or ", ".join(chart.title for chart in drawn),
+        "Author": words.author,
+        "Description": " ".join((*words.notes, results.source)),
+        "Software": f"storage-network-harness {__version__}",
+    }
+    return _with_text(_png(document, scale), told)
 
 
-def _drawn(kind: Kind, results: Results, metric: Metric) -> list[Chart]:
+def _drawn(kind: Kind, results: Results, metric: Metric, colours: Mapping[str, str]) -> list[Chart]:
     match kind:
-        case Kind.MATRIX | Kind.BARS:
+        case Kind.MATRIX:
             table = results.table(metric)
-            make = charts.matrix if kind is Kind.MATRIX else charts.bars
-            return make(table, content.columns(results, table))
+            return charts.matrix(table, content.columns(results, table), colours)
+        case Kind.BARS:
+            table = results.table(metric)
+            return charts.bars(table, content.columns(results, table))
         case Kind.PERCENTILES:
             table = results.table(Metric.P99)
             return charts.percentiles(table, content.columns(results, table), results.folders)
@@ -53,43 +84,75 @@ def _drawn(kind: Kind, results: Results, metric: Metric) -> list[Chart]:
             table = results.table(Metric.MB_S)
             return charts.roofline(table, content.columns(results, table))
         case Kind.WATERFALL:
-            return waterfalls(results.explained())
+            return waterfalls(results.explained)
+        case Kind.TRENDS:
+            table = results.table(metric)
+            return trends(table, content.columns(results, table), results.plans)
 
 
-def _document(drawn: list[Chart]) -> str:
-    """All charts on one sheet, two side by side, in colours for paper."""
+def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[str, str], keys: str) -> str:
+    """All charts on one sheet, two side by side, below the title and above what is said of them."""
     across = min(2, len(drawn))
     wide = max(chart.width for chart in drawn)
+    width = across * (wide + _GAP) + _GAP
     parts = []
     y = float(_GAP)
+    if words.title:
+        parts.append(draw.text(_GAP, y + 12, draw.shortened(words.title, draw.fits(width - 2 * _GAP)), "b"))
+        y += _HEAD
     for first in range(0, len(drawn), across):
         beside = drawn[first : first + across]
         for column, chart in enumerate(beside):
             x = _GAP + column * (wide + _GAP)
             parts.append(draw.text(x, y + 12, draw.shortened(chart.title, draw.fits(wide) - 6), "b"))
             parts.append(
-                f'<svg x="{x:g}" y="{y + _HEAD:g}" width="{chart.width:g}" height="{chart.height:g}">'
+                f'<svg x="{draw.FINE * x:g}" y="{draw.FINE * (y + _HEAD):g}" '
+                f'width="{draw.FINE * chart.width:g}" height="{draw.FINE * chart.height:g}">'
                 f"{chart.body}</svg>"
             )
         y += _HEAD + max(chart.height for chart in beside) + _GAP
-    width = across * (wide + _GAP) + _GAP
-    names = for_html("; ".join(f"{chart.title}: {chart.description}" for chart in drawn))
+    for line in (*words.notes, "; ".join(filter(None, (words.author, source)))):
+        for part in textwrap.wrap(printable(line), draw.fits(width - 2 * _GAP)):
+            parts.append(draw.text(_GAP, y, part, "mu"))
+            y += _LINE
+    y += _GAP - _LINE
+    names = for_page("; ".join(f"{chart.title}: {chart.description}" for chart in drawn))
+    title = for_page(words.title or ", ".join(chart.title for chart in drawn))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{y:g}" '
-        f'viewBox="0 0 {width:g} {y:g}" role="img" aria-label="{names}">'
-        f"<style>{draw.style(draw.LIGHT)}</style>"
-        f'<rect width="100%" height="100%" fill="{draw.LIGHT["page"]}"/>{"".join(parts)}</svg>\n'
+        f'viewBox="0 0 {draw.FINE * width:g} {draw.FINE * y:g}" role="img" aria-label="{names}">'
+        f"<title>{title}</title><desc>{for_page(' '.join((*words.notes, words.author, source)))}</desc>"
+        f"<style>{draw.style(colours)}</style>{keys}"
+        f'<rect width="100%" height="100%" fill="{colours["page"]}"/>{"".join(parts)}</svg>\n'
     )
 
 
-def _png(document: str) -> bytes:
+def _with_text(png: bytes, told: Mapping[str, str]) -> bytes:
+    """A PNG with international text chunks behind its header (ISO/IEC 15948, 11.3.4.5): keyword and text."""
+    header_end = 8 + 4 + 4 + 13 + 4
+    chunks = b""
+    for keyword, text in told.items():
+        if text:
+            data = b"iTXt" + keyword.encode("latin-1") + bytes(5) + printable(text).encode()
+            chunks += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    return png[:header_end] + chunks + png[header_end:]
+
+
+_NEEDS = {
+    Kind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",
+    Kind.OVER_TIME: "it needs fio's logs of a run in real time with one initiator (raw/CELL/bw.log)",
+    Kind.ROOFLINE: "it needs a run's plan.json, with a shaped link",
+    Kind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
+    Kind.TRENDS: "it needs two runs of the same cells",
+}
+"""What a picture takes that a folder of results may lack."""
+
+
+def _png(document: str, scale: float) -> bytes:
     try:
         import resvg_py
     except ImportError as error:
-        raise RequirementError(
-            "a PNG needs the Python package resvg-py, which is not installed",
-            hint="pip install 'storage-network-harness[report]', or take -o FILE.svg",
-        ) from error
+        raise lacks_package("a PNG", "resvg-py", "take -o FILE.svg") from error
     # Without a font it draws no text at all, and does not say so.
     if resvg_py.svg_to_bytes(svg_string=_LETTER.format("A")) == resvg_py.svg_to_bytes(
         svg_string=_LETTER.format("")
@@ -98,7 +161,7 @@ def _png(document: str) -> bytes:
             "a PNG needs the font DejaVu Sans, which is not installed",
             hint="apt install fonts-dejavu-core, or take -o FILE.svg",
         )
-    return bytes(resvg_py.svg_to_bytes(svg_string=document, zoom=_PNG_SCALE))
+    return bytes(resvg_py.svg_to_bytes(svg_string=document, zoom=scale))
 
 
 _LETTER = (

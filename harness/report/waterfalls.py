@@ -5,90 +5,131 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.explain import Explained, sentence
+from harness.explain.answer import limits
 from harness.explain.text import short
 from harness.explain.waterfall import PARTS
 from harness.report import draw
 from harness.report.charts import WIDTH, Chart
 
-_COLOURS = {
-    "device": 7,
-    "link": 0,
-    "round_trip": 5,
-    "window": 5,
-    "transport": 2,
-    "framing": 3,
-    "crypto": 1,
-    "cpu": 6,
-}
-"""The number of a series for each part that has a cause; waiting and unexplained time have only outlines."""
+_EDGE = 4
+_TOP = 2
+_LABEL = 17
+_BAR = 18
+_ROW = 42
+"""A column's name and time, below them its bar, and some room."""
 
-_LABELS = 164
-_TOTALS = 74
-_TOP = 8
-_BAR = 21
-_LEGEND_ACROSS = 5
-_LEGEND_LINE = 16
+_LEGEND_ACROSS = 3
+_LEGEND_LINE = 17
 
 
-def waterfalls(cells: Sequence[Explained]) -> list[Chart]:
-    """A picture for each workload, with a bar for each column that has a figure."""
+def waterfalls(cells: Sequence[Explained], *, of_100: bool = False) -> list[Chart]:
+    """A picture for each workload, with a bar for each column that has a figure.
+
+    All bars of a picture have one axis. ``of_100`` draws each a second time (class ``of100``, hidden), as
+    parts of its own time.
+    """
     rows: dict[str, list[Explained]] = {}
     for cell in cells:
         if cell.verdict.waterfall_ns and cell.verdict.whole_ns:
             rows.setdefault(cell.evidence.workload, []).append(cell)
-    return [_of_row(workload, found) for workload, found in rows.items()]
+    return [_of_row(workload, found, of_100=of_100) for workload, found in rows.items()]
 
 
-def _of_row(workload: str, cells: Sequence[Explained]) -> Chart:
-    names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
+def _of_row(workload: str, cells: Sequence[Explained], *, of_100: bool) -> Chart:
+    known = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
     several = len({cell.evidence.setting for cell in cells}) > 1
-    parts = []
-    lines = []
+    x = draw.linear([_longest_ns(cell) / 1e3 for cell in cells], _EDGE, WIDTH - _EDGE)
+    bottom = _TOP + _ROW * len(cells)
+    axis, parts, lines, says = [], [], [], []
+    names, times, words, words_of_100 = [], [], [], []
+    told: dict[str, str] = {}
+    for tick in x.ticks(4):
+        end = "" if not tick else " e" if tick > x.high * 0.9 else " m"
+        axis.append(draw.lines([((x.at(tick), _TOP), (x.at(tick), bottom))], "gr"))
+        axis.append(draw.text(x.at(tick), bottom + 12, draw.microseconds(tick), f"mu{end}"))
     for place, cell in enumerate(cells):
-        y = _TOP + _BAR * place
+        y = _TOP + _ROW * place
         name = cell.evidence.column if several else cell.evidence.label
-        label = draw.shortened(name, draw.fits(_LABELS - 6))
-        parts.append(draw.text(_LABELS - 6, y + 14, label, "e"))
-        parts += _bar(cell, y)
         whole_ns = cell.verdict.whole_ns or 0
-        parts.append(draw.text(WIDTH - 4, y + 14, draw.microseconds(whole_ns / 1e3), "e b"))
-        figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in names]
-        lines.append((cell.evidence.column, _figure(whole_ns), *figures, sentence(cell)))
-    bottom = _TOP + _BAR * len(cells)
-    for place, name in enumerate(names):
-        x = 4 + place % _LEGEND_ACROSS * (WIDTH - 8) / _LEGEND_ACROSS
-        y = bottom + 6 + place // _LEGEND_ACROSS * _LEGEND_LINE
-        parts.append(f'<rect class="{_class(name)}" x="{x:.1f}" y="{y:.1f}" width="9" height="9"/>')
-        parts.append(draw.text(x + 13, y + 9, short(name, cells), "mu"))
+        time = draw.microseconds(whole_ns / 1e3)
+        label = draw.shortened(name, draw.fits(WIDTH - 2 * _EDGE) - len(time) - 2)
+        names.append((_EDGE, y + 13, label))
+        times.append((WIDTH - _EDGE, y + 13, time))
+        px_of_ns = (x.at(x.high) - _EDGE) / (x.high * 1e3)
+        filled = (WIDTH - 2 * _EDGE) / _longest_ns(cell)
+        words.append(_words(cell, y + _LABEL, px_of_ns))
+        words_of_100.append(_words(cell, y + _LABEL, filled))
+        wider = f'bars" style="--k:{filled / px_of_ns:.4g}' if of_100 else ""
+        parts.append(draw.group(wider, cell.evidence.column, _bar(cell, y + _LABEL, px_of_ns)))
+        figures = [_figure(cell.verdict.waterfall_ns.get(name)) for name in known]
+        # What is missing is often the same for many columns.
+        verdict = sentence(cell)
+        first = told.setdefault(verdict, name)
+        verdict = verdict if first == name else f"as for {first}"
+        lines.append((cell.evidence.column, _figure(whole_ns), *figures, verdict))
+        says.append((name, limits([cell])))
+    for place, part in enumerate(known):
+        at = _EDGE + place % _LEGEND_ACROSS * (WIDTH - 2 * _EDGE) / _LEGEND_ACROSS
+        y = bottom + 24 + place // _LEGEND_ACROSS * _LEGEND_LINE
+        parts.append(draw.rect(at, y, 10, 10, _class(part)))
+        parts.append(draw.text(at + 14, y + 10, short(part, cells), "mu"))
+    parts += [draw.texts(names, ""), draw.texts(times, "e b"), draw.group("m true", "", *words)]
+    if of_100:
+        parts.append(draw.group("m of100", "", *words_of_100))
     return Chart(
         title=workload,
-        description="parts of the time in which one I/O is in flight; the table below has the figures",
-        height=bottom + 12 + _LEGEND_LINE * -(-len(names) // _LEGEND_ACROSS),
-        body="".join(parts),
-        headings=("column", "all [µs]", *(f"{short(name, cells)} [µs]" for name in names), "verdict"),
+        description="parts of the time in which one I/O is in flight",
+        height=bottom + 28 + _LEGEND_LINE * -(-len(known) // _LEGEND_ACROSS),
+        body=f'<g class="true">{"".join(axis)}</g>{"".join(parts)}',
+        headings=("column", "all [µs]", *(f"{short(name, cells)} [µs]" for name in known), "verdict"),
         lines=tuple(lines),
+        row=workload,
+        says=tuple(says),
     )
 
 
-def _bar(cell: Explained, y: float) -> list[str]:
-    """One cell's parts side by side. If they add up to more than was measured, they are scaled to fit."""
-    found = {name: ns for name in PARTS if (ns := cell.verdict.waterfall_ns.get(name, 0)) > 0}
-    scale = (WIDTH - _TOTALS - _LABELS) / (sum(found.values()) or 1)
-    x, drawn = float(_LABELS), []
+def _parts(cell: Explained) -> dict[str, int]:
+    """The parts that take time, in their order."""
+    return {name: ns for name in PARTS if (ns := cell.verdict.waterfall_ns.get(name, 0)) > 0}
+
+
+def _longest_ns(cell: Explained) -> int:
+    """Of the measured time and all parts together, which may be more."""
+    return max(cell.verdict.whole_ns or 1, sum(_parts(cell).values()))
+
+
+def _bar(cell: Explained, y: float, scale: float) -> str:
+    """One cell's parts side by side, ``scale`` px a ns, and a line where the measured time ends before
+    them."""
+    found, whole_ns = _parts(cell), cell.verdict.whole_ns or 1
+    x, drawn = float(_EDGE), []
     for name, part_ns in found.items():
         wide = part_ns * scale
-        share = part_ns / (cell.verdict.whole_ns or 1)
-        tip = f"{cell.evidence.column}, {short(name, [cell])}: {_figure(part_ns)} µs, {share:.0%}"
-        drawn.append(
-            f'<rect class="{_class(name)}" x="{x:.1f}" y="{y + 3}" width="{wide:.1f}" '
-            f'height="{_BAR - 7}">{draw.title(tip)}</rect>'
-        )
+        tip = f"{short(name, [cell])}: {_figure(part_ns)} µs, {part_ns / whole_ns:.0%}"
+        drawn.append(draw.rect(x, y, wide, _BAR, _class(name), tip))
         x += wide
-    return drawn
+    over_ns = sum(found.values()) - whole_ns
+    if over_ns > whole_ns / 100:
+        end = _EDGE + whole_ns * scale
+        tip = f"the parts add up to {_figure(over_ns)} µs more than was measured"
+        drawn.append(draw.path([(end, y - 4), (end, y + _BAR + 4)], "wh", tip))
+    return "".join(drawn)
+
+
+def _words(cell: Explained, y: float, scale: float) -> str:
+    """The names of the parts that have room for them."""
+    x, drawn = float(_EDGE), []
+    for name, part_ns in _parts(cell).items():
+        wide = part_ns * scale
+        words = short(name, [cell])
+        if draw.width(words) < wide:
+            drawn.append(draw.text(x + wide / 2, y + 13, words, "in" if name in draw.PARTS else "mu"))
+        x += wide
+    return "".join(drawn)
 
 
 def _class(name: str) -> str:
-    return f"f{_COLOURS[name]} measured" if name in _COLOURS else "bo"
+    return f"pa {name}" if name in draw.PARTS else "bo"
 
 
 def _figure(time_ns: int | None) -> str:

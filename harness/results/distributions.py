@@ -17,7 +17,7 @@ from harness.model import Record
 from harness.model.errors import UsageError
 from harness.parse import fio
 from harness.parse.files import read_bytes
-from harness.results.store import FIO_SOURCE
+from harness.results.store import FIO_SOURCE, raw_within
 
 _OUTPUTS = ("fio.json", "fio-client.txt")
 """The files with fio's output: for one host, and for several at once."""
@@ -77,6 +77,5 @@ def _outputs(record: Record, folders: Mapping[str, Path]) -> list[Path]:
     folder = folders.get(record.run_id)
     if folder is None:
         return []
-    files = [folder / name for name in record.raw if name.rpartition("/")[2] in _OUTPUTS and "\0" not in name]
-    root = folder.resolve()
-    return [file for file in files if file.resolve().is_relative_to(root) and file.is_file()]
+    names = [name for name in record.raw if name.rpartition("/")[2] in _OUTPUTS and "\0" not in name]
+    return [found for name in names if (found := raw_within(folder, name)) is not None]

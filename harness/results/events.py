@@ -31,7 +31,8 @@ class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-star
 class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"):
     """``fio_ns``: how long fio measured; ``fio_began_ago_s``: how long ago it began to.
 
-    ``disturbed``: who disturbed the cell, or None. A disturbed cell may start and end again.
+    ``rate_bytes_s``: what it read and wrote in a second, if the cell has figures. ``disturbed``: who
+    disturbed the cell, or None. A disturbed cell may start and end again.
     """
 
     key: str
@@ -40,6 +41,7 @@ class CellEnded(msgspec.Struct, frozen=True, tag_field="event", tag="cell-ended"
     fio_ns: int
     fio_began_ago_s: float
     disturbed: Disturbed | None = None
+    rate_bytes_s: float | None = None
 
 
 class CellWithdrawn(msgspec.Struct, frozen=True, tag_field="event", tag="cell-withdrawn"):

@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 
 MACHINE = "machine"
+TOOLS = "tools"
+"""The versions of tools, by their names: of a host's, and of the machine's if a lab on it has the same."""
+
 """The environment's key for the machine that the lab runs on."""
 
 

@@ -56,6 +56,21 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     state: SteadyState | None
     settled_s: float | None
 
+    def coarser(self, most: int) -> Course:
+        """The same in at most so many intervals: means of the median, the lowest and the highest of all in
+        one. Those at the end that do not fill one are left out."""
+        at_once = -(-len(self.median) // most)
+        if at_once <= 1:
+            return self
+        places = range(0, len(self.median) - at_once + 1, at_once)
+        return msgspec.structs.replace(
+            self,
+            interval_s=self.interval_s * at_once,
+            median=[sum(self.median[n : n + at_once]) / at_once for n in places],
+            low=[min(self.low[n : n + at_once]) for n in places],
+            high=[max(self.high[n : n + at_once]) for n in places],
+        )
+
 
 def parts(samples: Sequence[Sample], count: int, until_s: float) -> list[float]:
     """Mean bandwidth in each of ``count`` equal parts of the time from the start, in bytes/s.

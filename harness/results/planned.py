@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from harness.hosts import remote
 from harness.model import (
+    IPV6,
     LINK_LOCAL,
     PROTECTIONS,
     TRANSPORTS,
@@ -171,15 +172,19 @@ def _check_link(plan: Plan, name: str, link: LinkProfile, source: str) -> None:
             _same(link.portal, None)
         else:
             _same(plan.testbed, TestbedKind.MACHINES)
-            profiles.real_link(_typed(link))
+            _same(profiles.real_link(_typed(link)).portal, link.portal)
+            _same(link.name.endswith(profiles.IPV6_NAME) or link.ip != IPV6, True)
         if link.portal is not None:
-            ipaddress.IPv4Address(link.portal)  # as real_link() checks
+            _same(ipaddress.ip_address(link.portal).version, link.ip)  # as over_ip() checks
+        if link.ip == IPV6:
+            _same(link.mtu_bytes >= profiles.LEAST_IPV6_MTU, True)
     profiles.check_link(link, functools.partial(_refuse, source, f"links.{name}."))
 
 
 def _typed(link: LinkProfile) -> str:
     """A link over a real interface, as it is typed."""
-    return f"{link.name}={link.interface}{f'@{link.portal}' if link.portal else ''}"
+    name = link.name.removesuffix(profiles.IPV6_NAME) if link.ip == IPV6 else link.name
+    return f"{name}={link.interface}{f'@{link.portal}' if link.portal else ''}"
 
 
 def _check_testbed(plan: Plan, source: str) -> None:
@@ -195,8 +200,8 @@ def _check_testbed(plan: Plan, source: str) -> None:
             raise _refuse(source, "", field, f"expected the testbed lab, found {plan.testbed}")
     if (plan.virtual_time or plan.disk or plan.other_kernel) and plan.lab_kernel is not LabKernel.OWN:
         raise _refuse(source, "", "lab_kernel", "expected the lab's own, found another")
-    if plan.ciphers is not None and plan.lab_kernel is not LabKernel.OWN:
-        raise _refuse(source, "", "ciphers", "expected the lab's own kernel, found another")
+    if plan.ciphers is not None and plan.lab_kernel is None:
+        raise _refuse(source, "", "ciphers", "expected a kernel of the lab, found none")
     machines = plan.machines
     if (machines is not None) is not (plan.kernels_apart or plan.testbed is TestbedKind.MACHINES):
         raise _refuse(source, "", "machines", f"expected with real machines only, found {plan.testbed}")
@@ -243,10 +248,14 @@ def outside(plan: Plan) -> list[Option]:
     for link in plan.links.values():
         if link.interface is not None:
             found.append(("--link", _typed(link)))
+            if link.ip == IPV6:
+                # It gives the interface an address.
+                found.append(("--ip", str(link.ip)))
     for option, backing in (("--backing", plan.backing), ("--local-device", plan.local_device)):
         if backing is not None and backing.path not in (None, default_file(plan.run_id)):
             found.append((option, f"{backing.kind}:{backing.path}"))
     agreed = {backing.destroy for backing in (plan.backing, plan.local_device) if backing is not None}
+    found = list(dict.fromkeys(found))
     return found + [("--destroy", path) for path in sorted(filter(None, agreed))]
 
 
@@ -259,7 +268,7 @@ def resume_command(plan: Plan, name: str) -> str:
 def require_typed(plan: Plan, name: str, typed: Sequence[Option]) -> None:
     """UsageError unless all options that reach outside the lab were typed, and no others."""
     # Defaults, and what stays within the lab, may be typed but need not be.
-    given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL)}
+    given = {_normal(option) for option in typed} - {("--link", LINK_LOCAL), ("--ip", "4")}
     if plan.machines is not None and plan.machines.initiators == (remote.LOCAL,):
         given -= {("--initiator", remote.LOCAL)}
     wanted = set(outside(plan))

@@ -5,6 +5,8 @@ Every kind of probe has a struct for its figures. What a tool did not report is 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from harness.analysis.histogram import Histogram
@@ -214,6 +216,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = Clock.REAL
     lab_kernel: LabKernel | None = None
     other_kernel: str = ""
+    family: Literal[6] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="ip")
     schema: int = SCHEMA_VERSION
 
     @property

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from harness.analysis import histogram
+from harness.analysis import histogram, sanity
 from harness.analysis.histogram import Histogram
 from harness.model import (
     SCHEMA_VERSION,
@@ -68,6 +68,12 @@ class Versioned(Protocol):
 
 
 V = TypeVar("V", bound=Versioned)
+
+
+class _OfRun(msgspec.Struct):
+    """What the records of cells and of probes have in common."""
+
+    run_id: str
 
 
 class _Versioned(msgspec.Struct):
@@ -155,12 +161,26 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """The run's id, by its plan; without a plan, the folder's name."""
-        return self.load_plan().run_id if self.has_plan else self.path.resolve().name
+        """The run's id, by its plan, or else by its first record; without any, the folder's name."""
+        if self.has_plan:
+            return self.load_plan().run_id
+        # A folder may have been renamed, or copied without its plan.
+        first = next((file for kind in ("cells", "probes") for file in self.entries(kind)), None)
+        with contextlib.suppress(*_UNDECODABLE):
+            if first is not None:
+                return msgspec.json.decode(read_bytes(first, follow=False), type=_OfRun).run_id
+        return self.path.resolve().name
 
     @property
     def has_plan(self) -> bool:
-        return os.path.lexists(self.path / "plan.json")
+        """UsageError if the folder cannot be searched: it may well have one."""
+        try:
+            (self.path / "plan.json").lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        return True
 
     def save_plan(self, plan: Plan) -> None:
         self._write(self.path / "plan.json", msgspec.json.encode(plan))
@@ -263,7 +283,10 @@ class RunFolder:
 
 
 def load_record(file: Path, *, follow: bool = True) -> Record:
-    """One record. UsageError if it is damaged, out of range or of a later version of the harness."""
+    """One record; INVALID if its figures contradict one another.
+
+    UsageError if it is damaged, out of range or of a later version of the harness.
+    """
     return _record(file, read_bytes(file, follow=follow))
 
 
@@ -271,13 +294,26 @@ def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | N
     """The raw output of that name that a record of a run lists, if it is there.
 
     ``folders`` are those of the runs, by run id. A name that leads out of the run's folder is ignored.
+    UsageError as ``raw_within``.
     """
     folder = folders.get(record.run_id)
     listed = next((raw for raw in record.raw if raw.rpartition("/")[2] == name and "\0" not in raw), None)
     if folder is None or listed is None or record.source == FIO_SOURCE:
         return None
-    file = (folder / listed).resolve()
-    return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    return raw_within(folder, listed)
+
+
+def raw_within(folder: Path, listed: str) -> Path | None:
+    """The file that a record lists, if it is there within its run's folder.
+
+    UsageError if it is not possible to look there.
+    """
+    # Path.resolve raises RuntimeError for a loop of links, which is nothing there.
+    file = Path(os.path.realpath(folder / listed))
+    try:
+        return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+    except OSError as error:
+        raise _unreadable(file, error) from error
 
 
 def open_results(paths: Sequence[Path | str]) -> list[Record]:
@@ -531,6 +567,9 @@ def _record(file: Path, data: bytes) -> Record:
             f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
             hint="name fio's output itself",
         )
+    if record.status is Status.OK and (against := sanity.contradictions(record)):
+        reason = f"the record contradicts itself: {'; '.join(against)}"
+        return msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
     return record
 
 
@@ -546,11 +585,23 @@ def decode(decoder: msgspec.json.Decoder[V], kind: upgrade.Kind, file: Path, dat
                 raise
         version = _schema_of(data)
         _require_known_schema(file, version)
-        earlier = upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION)
-        return decoder.decode(msgspec.json.encode(earlier))
-    except (*_UNDECODABLE, *upgrade.MISSHAPEN) as error:
+        return decoder.decode(_upgraded(kind, data, version))
+    except _UNDECODABLE as error:
         _require_known_schema(file, _schema_of(data))
         raise _damaged(file, _CALLED[kind], data, error) from error
+
+
+def _upgraded(kind: upgrade.Kind, data: bytes, version: int) -> bytes:
+    """A file of an earlier version as one of this. DecodeError if it has not the shape of its version."""
+    try:
+        return msgspec.json.encode(upgrade.upgraded(kind, msgspec.json.decode(data), version, SCHEMA_VERSION))
+    except upgrade.MISSHAPEN as error:
+        # Python's own words for it, such as 'ipsec' for a missing key, tell a reader nothing.
+        raise msgspec.DecodeError(
+            f"expected the fields of a {_CALLED[kind]} of schema {version}"
+            if version
+            else f"expected the fields of a {_CALLED[kind]}, found no 'schema'"
+        ) from error
 
 
 def _damaged(file: Path, what: str, data: bytes, error: Exception) -> UsageError:

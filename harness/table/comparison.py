@@ -22,7 +22,7 @@ from harness.results.store import FIO_SOURCE, record_key
 from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, reader, rows_of
 from harness.table.options import Choice, Metric, TableRow
-from harness.table.text import number, wrapped
+from harness.table.text import note_lines, number
 
 MARGIN = 0.05
 """By default, smaller differences than this do not matter."""
@@ -69,9 +69,7 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        # The workload's name says what it does, unless its directions have several rows or are added up.
-        several = self.row.direction is not None and self.row.operation.endswith(f"({self.row.direction})")
-        return f"{self.column.label} {self.row.workload}" + (f" ({self.row.direction})" if several else "")
+        return f"{self.column.label} {self.row.name}"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +285,7 @@ def _notes(
 def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width: int | None = None) -> str:
     """``found`` as text without a newline at its end; names in it are escaped.
 
-    Plain notes are wrapped at ``width`` characters; None: not at all.
+    A plain title and plain notes are wrapped at ``width`` characters; None: not at all.
     """
     if format is CompareFormat.JSON:
         return as_json(_as_data(found))
@@ -301,10 +299,10 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
         colalign=["left"] + ["right"] * 5 + ["left"],
     )
     title = f"{found.metric.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})"
-    below = [f"- {escape(note)}" for note in found.notes]
-    if not github:
-        below = [line for note in found.notes for line in wrapped(escape(note), width)]
-    return "\n".join([escape(title), "", text, "", *below])
+    if github:
+        return "\n".join([escape(title), "", text, "", *(f"- {escape(note)}" for note in found.notes)])
+    below = [line for note in found.notes for line in note_lines(escape(note), width)]
+    return "\n".join([*note_lines(escape(title), width), "", text, "", *below])
 
 
 def _line(cell: ComparedCell, metric: Metric) -> list[str]:

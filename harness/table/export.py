@@ -13,9 +13,21 @@ from typing import Any
 
 import msgspec
 
-from harness.analysis import disturbance
-from harness.model import ENDS, Io, Latency, Proof, Record, drivers, is_unencrypted
-from harness.model.errors import RequirementError
+from harness import __version__
+from harness.analysis import bounds, disturbance
+from harness.model import (
+    ENDS,
+    LINK_LOCAL,
+    PROTECTION_OFF,
+    Io,
+    Latency,
+    Plan,
+    Proof,
+    Record,
+    drivers,
+    is_unencrypted,
+)
+from harness.model.errors import lacks_package
 from harness.model.escape import for_csv, printable
 from harness.results import machine
 from harness.table.options import Choice
@@ -100,11 +112,26 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     target_memory_bytes: int | None = None
     target_kernel: str | None = None
     target_distribution: str | None = None
+    harness_version: str | None = None
+    profile: str | None = None
+    storage: str | None = None
+    queue_depth: int | None = None
+    jobs: int | None = None
+    round_trip_p50_ns: float | None = None
+    busiest_core: float | None = None
+    column: str
+    is_disturbed: bool
+    lab_kernel: str | None = None
+    kernel: str | None = None
+    disk: str | None = None
+    initiator_host: str | None = None
+    target_host: str | None = None
+    ip: int | None = None
 
 
 COLUMNS = Row.__struct_fields__
 
-_TAGS = (
+TAGS = (
     "run_id",
     "testbed",
     "source",
@@ -119,17 +146,22 @@ _TAGS = (
     "direction",
     "repeat",
     "status",
+    "column",
+    "lab_kernel",
+    "disk",
 )
 _MEASUREMENT = "harness"
 _INFLUX_ESCAPES = str.maketrans({",": r"\,", "=": r"\=", " ": r"\ "})
 
 
 def rows(
-    records: Iterable[Record], environments: Mapping[str, Mapping[str, Any]] | None = None
+    records: Iterable[Record],
+    environments: Mapping[str, Mapping[str, Any]] | None = None,
+    plans: Mapping[str, Plan] | None = None,
 ) -> Iterator[Row]:
     """The rows of each record: its reads, its writes, its synchronisations.
 
-    ``environments``, by run id, say on which machines the records were made.
+    ``environments`` and ``plans``, by run id, say on which machines the records were made, and how.
     """
     machines = {run: _machines(environment) for run, environment in (environments or {}).items()}
     for record in records:
@@ -137,24 +169,53 @@ def rows(
         parts += [("read", record.read, record.read.latency)] if record.read else []
         parts += [("write", record.write, record.write.latency)] if record.write else []
         parts += [("fsync", None, record.sync_latency)] if record.sync_latency else []
+        known = machines.get(record.run_id, {}) | _planned((plans or {}).get(record.run_id), record)
         for direction, moved, latency in parts or [(None, None, None)]:
-            yield _row(record, direction, moved, latency or Latency(), machines.get(record.run_id, {}))
+            yield _row(record, direction, moved, latency or Latency(), known)
+
+
+def _planned(plan: Plan | None, record: Record) -> dict[str, Any]:
+    """What a run's plan says of a record, by the names of the columns."""
+    if plan is None:
+        return {}
+    workload = next((each for each in plan.workloads if each.name == record.workload), None)
+    jobs = 0 if workload is None else bounds.positive(dict(workload.options), "numjobs") or 1
+    return {
+        "harness_version": plan.harness_version or None,
+        "profile": plan.profile or None,
+        "storage": str(plan.backing.kind),
+        "queue_depth": bounds.depth_of(workload) // jobs if workload is not None else None,
+        "jobs": jobs or None,
+        **_hosts(plan, record),
+    }
+
+
+def _hosts(plan: Plan, record: Record) -> dict[str, Any]:
+    """The machines as they were typed; the lab has none."""
+    if plan.machines is None:
+        return {}
+    initiators = ", ".join(plan.machines.initiators[: record.initiators])
+    return {"initiator_host": initiators or None, "target_host": plan.machines.target or None}
 
 
 def _machines(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the machines of both ends, by the names of the columns."""
+    """What is known of the machines of both ends and of the kernel that measured, by the columns' names."""
+    hosts = {name: fact for name, fact in environment.items() if name != machine.MACHINE}
     return {
         f"{host}_{name}": fact
         for host in ENDS
         for name, fact in msgspec.structs.asdict(machine.machine_of(environment, host)).items()
-    }
+    } | {"kernel": machine.machine_of(hosts, ENDS[0]).kernel}
 
 
 def _row(
-    record: Record, direction: str | None, moved: Io | None, latency: Latency, machines: Mapping[str, Any]
+    record: Record, direction: str | None, moved: Io | None, latency: Latency, known: Mapping[str, Any]
 ) -> Row:
+    beside = record.beside
+    hottest = [use.hottest for use in beside.processors if use.hottest is not None] if beside else []
     proof: Proof | None = record.proof
     others = disturbance.worst(record)
+    is_ipsec = record.column.ipsec != PROTECTION_OFF
     return Row(
         run_id=record.run_id,
         testbed=record.testbed.value,
@@ -166,7 +227,8 @@ def _row(
         protection="+".join(record.protection),
         transport=record.transport,
         ipsec=record.column.ipsec,
-        ipsec_mode=record.ipsec_mode,
+        # Earlier versions wrote ESP's mode beside other protections as well.
+        ipsec_mode=record.ipsec_mode if is_ipsec else None,
         encrypted=None if not record.protection else not is_unencrypted(record.encrypts, record.agreed),
         initiators=record.initiators,
         workload=record.workload,
@@ -205,7 +267,14 @@ def _row(
         others_waited=others.waited if others else None,
         others_stolen=others.stolen if others else None,
         others_processors=others.processors if others else None,
-        **machines,
+        round_trip_p50_ns=beside.round_trips.p50_ns if beside and beside.round_trips else None,
+        busiest_core=max(hottest, default=None),
+        column=record.column.label,
+        is_disturbed=disturbance.is_disturbed(record),
+        lab_kernel=None if record.lab_kernel is None else record.lab_kernel.value,
+        disk=record.disk or None,
+        ip=record.ip if record.link != LINK_LOCAL else None,
+        **known,
     )
 
 
@@ -213,9 +282,10 @@ def encode(
     records: Iterable[Record],
     format: ExportFormat,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
+    plans: Mapping[str, Plan] | None = None,
 ) -> bytes:
     """All rows in ``format``. RequirementError if the package that writes the format is missing."""
-    found = list(rows(records, environments))
+    found = list(rows(records, environments, plans))
     match format:
         case ExportFormat.CSV:
             return _csv(found)
@@ -253,9 +323,9 @@ def _influx(row: Row) -> str:
 
     Its time is the start of the measurement, in ns. If that is unknown, the line has none.
     """
-    tags = [(name, value) for name in _TAGS if (value := getattr(row, name)) is not None]
+    tags = [(name, value) for name in TAGS if (value := getattr(row, name)) is not None]
     names = "".join(f",{name}={text}" for name, value in tags if (text := _tag(str(value))))
-    fields = [(name, getattr(row, name)) for name in COLUMNS if name not in _TAGS]
+    fields = [(name, getattr(row, name)) for name in COLUMNS if name not in TAGS]
     values = ",".join(f"{name}={_field(value)}" for name, value in fields if value not in (None, ""))
     # Exact: a product of floats would be off by some 100 ns.
     time = f" {round(Fraction(row.started_unix_s) * 10**9)}" if row.started_unix_s else ""
@@ -285,10 +355,7 @@ def _parquet(found: Sequence[Row]) -> bytes:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise RequirementError(
-            "Parquet needs the Python package pyarrow, which is not installed",
-            hint="pip install 'storage-network-harness[export]', or take --to csv or jsonl",
-        ) from error
+        raise lacks_package("Parquet", "pyarrow", "take --to csv or jsonl") from error
     kinds = {
         "str": pyarrow.string(),
         "int": pyarrow.int64(),
@@ -297,7 +364,8 @@ def _parquet(found: Sequence[Row]) -> bytes:
     }
     # From the declared types, so that an empty column has the same type as always.
     schema = pyarrow.schema(
-        [(name, kinds[str(Row.__annotations__[name]).removesuffix(" | None")]) for name in COLUMNS]
+        [(name, kinds[str(Row.__annotations__[name]).removesuffix(" | None")]) for name in COLUMNS],
+        metadata={"harness_version": __version__, "columns": "docs/export.md of storage-network-harness"},
     )
     table = pyarrow.Table.from_pylist([msgspec.structs.asdict(row) for row in found], schema=schema)
     sink = pyarrow.BufferOutputStream()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -126,7 +128,10 @@ def build(
         found = [_measured(samples[key].get(row.workload, ())) for key in keys]
         values = [_by_block(records, read) for records in found]
         line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
-        grid.append(_with_ratios(keys, line, _undisturbed(line, values)))
+        spans: list[_Spans] = [{} for _ in keys]
+        if not options.metric.is_latency and any(cell is not None and cell.is_disturbed for cell in line):
+            spans = [_spans(records, read) for records in found]
+        grid.append(_with_ratios(keys, line, _undisturbed(line, values), spans))
     grid, footnotes = notes.marked(grid)
     title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
     if options.reference is not None:
@@ -176,8 +181,8 @@ def _is_unencrypted(cells: Iterable[Sequence[Record]]) -> bool:
 
 
 def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKey]:
-    """By setting and transport; first without protection, then with each; then local, wired, wifi and the
-    rest as planned."""
+    """By setting and link, so that what a link costs with and without protection stands side by side: local,
+    wired, wifi and the rest as planned; then by transport; then without protection, and with each."""
     keys = list(found)
     columns = [column for plan in plans for column in plan.columns] + [key.column for key in keys]
     links = list(dict.fromkeys(column.link for column in columns))
@@ -189,12 +194,12 @@ def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKe
         known = _KNOWN_LINKS.index(name) if name in _KNOWN_LINKS else len(_KNOWN_LINKS)
         return (
             key.setting,
+            known,
+            links.index(key.link),
             transports.index(key.transport),
             bool(key.protection),
             protections.index(key.protection),
             key.ipsec_mode or "",
-            known,
-            links.index(key.link),
             key.initiators,
         )
 
@@ -207,9 +212,11 @@ def _headed(
     several = len({key.setting for key in keys}) > 1
     titles = {}
     emulated = {}
+    ip_of = {}
     for key in keys:
         of_key = [record for cell in samples[key].values() for record in cell]
         title = next((record.link_title for record in of_key if record.link_title), "")
+        ip_of[key] = None if key.link == LINK_LOCAL else next((record.ip for record in of_key), None)
         titles[key] = title or ("Local" if key.link == LINK_LOCAL else key.link)
         emulated[key] = any(record.emulated for record in of_key)
     columns = []
@@ -227,6 +234,8 @@ def _headed(
         origin = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
         remarks = ["emulated"] if emulated[key] else []
         remarks += [f"{key.initiators} initiators"] if key.initiators > 1 else []
+        if key.protection and key.setting.ciphers and not origin:
+            remarks.append(f"{key.setting.ciphers} ciphers")
         if key.transport not in (None, ISCSI):
             remarks.append(TRANSPORTS.get(key.transport, key.transport))
         columns.append(
@@ -237,6 +246,7 @@ def _headed(
                 transport=key.transport,
                 ipsec_mode=key.ipsec_mode,
                 initiators=key.initiators,
+                ip=ip_of[key],
                 is_unencrypted=key.is_unencrypted,
                 label=f"{origin} {key.label}".strip(),
                 heading=(origin, title, ", ".join(remarks), protection),
@@ -333,6 +343,10 @@ _Blocks = Mapping[tuple[str, int], float]
 """Values that count, by run and repeat. Values with the same key were measured in the same block."""
 
 
+_Spans = Mapping[tuple[str, int], tuple[float, float]]
+"""By the same keys, between which two values each would be undisturbed."""
+
+
 def _by_block(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Blocks:
     return {
         (record.run_id, record.repeat): value
@@ -391,31 +405,45 @@ def _added_up(proofs: Sequence[Proof]) -> dict[str, int | None] | None:
     return total
 
 
-def _with_ratios(
-    keys: Sequence[ColumnKey], line: Sequence[TableCell | None], blocks: Sequence[_Blocks]
-) -> list[TableCell | None]:
-    baselines = {
-        (key.setting, key.column): values
-        for key, values in zip(keys, blocks, strict=True)
-        if not key.protection
+def _spans(records: Iterable[Record], read: Callable[[Record], float | None]) -> _Spans:
+    return {
+        (record.run_id, record.repeat): disturbance.undisturbed(value, record)
+        for record in disturbance.counting(records)
+        if (value := read(record)) is not None
     }
 
-    def related(key: ColumnKey, cell: TableCell | None, values: _Blocks) -> TableCell | None:
+
+def _with_ratios(
+    keys: Sequence[ColumnKey],
+    line: Sequence[TableCell | None],
+    blocks: Sequence[_Blocks],
+    spans: Sequence[_Spans],
+) -> list[TableCell | None]:
+    baselines = {
+        (key.setting, key.column): pair
+        for key, pair in zip(keys, zip(blocks, spans, strict=True), strict=True)
+        if not key.protection
+    }
+    nothing: tuple[_Blocks, _Spans] = {}, {}
+
+    def related(key: ColumnKey, cell: TableCell | None, values: _Blocks, span: _Spans) -> TableCell | None:
         if cell is None or cell.value is None:
             return cell
-        local = baselines.get((key.setting, Column(LINK_LOCAL)), {}) if key.link != LINK_LOCAL else {}
+        here = Column(LINK_LOCAL)
+        local, local_span = baselines.get((key.setting, here), nothing) if key.link != LINK_LOCAL else nothing
         unprotected = msgspec.structs.replace(key.column, protection=())
-        bare = baselines.get((key.setting, unprotected), {}) if key.protection else {}
+        bare, bare_span = baselines.get((key.setting, unprotected), nothing) if key.protection else nothing
+        to_local, to_bare = _ratio(values, local), _ratio(values, bare)
         return msgspec.structs.replace(
             cell,
-            ratio_to_local=_ratio(values, local),
-            ratio_to_no_ipsec=_ratio(values, bare),
+            ratio_to_local=to_local,
+            ratio_to_no_ipsec=to_bare,
             difference_from_no_ipsec=stats.difference(_ratios(values, bare)),
+            bounds_to_local=_bounds(span, local_span) if to_local is None else None,
+            bounds_to_no_ipsec=_bounds(span, bare_span) if to_bare is None else None,
         )
 
-    return [
-        related(key, cell, values) for key, cell, values in zip(keys, line, blocks, strict=True)
-    ]  # fmt: skip
+    return list(itertools.starmap(related, zip(keys, line, blocks, spans, strict=True)))
 
 
 def _undisturbed(line: Sequence[TableCell | None], blocks: Sequence[_Blocks]) -> list[_Blocks]:
@@ -441,6 +469,20 @@ def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
         return stats.median(within)
     base = stats.median(list(baseline.values())) if baseline else 0.0
     return stats.median(list(values.values())) / base if values and base else None
+
+
+def _bounds(span: _Spans, baseline: _Spans) -> tuple[float, float] | None:
+    """Between which two the ratio would be undisturbed; None if nothing bounds it, or without a common block.
+
+    In each block the least of one goes with the most of the other. The medians of that over the blocks, so
+    that a block that was disturbed much does not widen them.
+    """
+    common = [block for block, (_, most) in span.items() if most and baseline.get(block, (0.0, 0.0))[0]]
+    if not common:
+        return None
+    low = stats.median([span[block][0] / baseline[block][1] for block in common])
+    high = stats.median([span[block][1] / baseline[block][0] for block in common])
+    return (low, high) if low and math.isfinite(high) else None
 
 
 def _reference_columns(reference: Reference) -> list[TableColumn]:

@@ -11,7 +11,7 @@ import msgspec
 
 from harness.analysis import disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
-from harness.model import Clock, LabKernel, Plan, Record, Status, StoppingRule
+from harness.model import CIPHERS_CLOSED_SINCE, Clock, LabKernel, Plan, Record, Status, StoppingRule
 from harness.results import machine
 from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
@@ -197,10 +197,17 @@ def _origins(context: Context) -> Iterable[str]:
             "costs of the protocols, not measurements of a machine."
         )
     if any(setting.ciphers for setting in by_setting):
-        yield "Portable ciphers: the kernel encrypts without the processor's instructions for it."
+        yield (
+            "Portable ciphers: the kernel encrypts without the processor's instructions for it, so that "
+            "protection costs more than on most machines."
+        )
+    kernels = _kernels(context.environments)
+    if any(setting.ciphers and not setting.kernel for setting in by_setting) and not (
+        kernels and all(map(_keeps_ciphers_closed, kernels))
+    ):
+        yield "The processor's ciphers for Debian's kernel: harness kernel ciphers builds them in a minute."
     if len({msgspec.structs.replace(setting, ciphers="") for setting in by_setting}) > 1:
         yield "Different testbeds have separate columns: do not compare their figures."
-    kernels = _kernels(context.environments)
     if kernels:
         yield f"Kernel: {', '.join(kernels)}."
     yield from dict.fromkeys(machines(context.environments))
@@ -229,6 +236,11 @@ def _kernels(environments: Iterable[Mapping[str, Any]]) -> list[str]:
     """The kernel release of every host, each once."""
     versions = _facts(environments, "kernel", below=False)
     return list(dict.fromkeys(map(_release, versions)))
+
+
+def _keeps_ciphers_closed(release: str) -> bool:
+    words = release.split(".")[:2]
+    return all(map(str.isdecimal, words)) and tuple(map(int, words)) >= CIPHERS_CLOSED_SINCE
 
 
 def _release(version: str) -> str:

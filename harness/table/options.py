@@ -8,7 +8,7 @@ import enum
 import msgspec
 
 from harness.analysis.stats import Difference
-from harness.model import Ciphers, Clock, Column, LabKernel, Record, Status
+from harness.model import Ciphers, Clock, Column, Family, LabKernel, Record, Status
 from harness.model.errors import UsageError
 from harness.model.escape import printable
 from harness.parse.references import Reference
@@ -157,6 +157,7 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     transport: str | None
     ipsec_mode: str | None
     initiators: int = 1
+    ip: Family | None = None
     is_unencrypted: bool = False
     label: str
     heading: tuple[str, str, str, str]
@@ -179,6 +180,12 @@ class TableRow(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     operation: str
 
+    @property
+    def name(self) -> str:
+        """The workload, with the direction if a workload has a row for each, or both added up."""
+        direction = f"({self.direction})"
+        return f"{self.workload} {direction}" if self.operation.endswith(direction) else self.workload
+
 
 class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     """``value`` is the median of the ``n`` samples that count, out of ``repeats``; None if none counts.
@@ -188,7 +195,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ``stats.difference`` says about them. ``proof`` adds up ``Proof`` over the repeats behind the value, or
     over all repeats if there is no value. ``disturbed`` is the largest part that other programs took of one
     of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much for the value to be
-    used, and ``cause`` says who took it. ``mark`` is the number of the cell's footnote.
+    used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``: between which two it
+    would be undisturbed. ``mark`` is the number of the cell's footnote.
     """
 
     status: Status
@@ -201,6 +209,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ratio_to_local: float | None = None
     ratio_to_no_ipsec: float | None = None
     difference_from_no_ipsec: Difference | None = None
+    bounds_to_local: tuple[float, float] | None = None
+    bounds_to_no_ipsec: tuple[float, float] | None = None
     proof: dict[str, int | None] | None = None
     disturbed: float | None = None
     is_disturbed: bool = False

@@ -12,21 +12,22 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from harness.model import Status
 from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
+from harness.model.lines import wrapped
 from harness.table.notes import DISTURBED_SIGN, sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
 
 _HEADING_WIDTH = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _FILLER = "\ue000"  # no name contains it: it is not printable
-_HEADING_PADDING = 2  # blanks that tabulate adds to a heading
 _GAP = 2  # columns that tabulate's "simple" leaves between two columns
 
 
 def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | None = None) -> str:
     """``table`` as text without a newline at its end.
 
-    A plain table wider than ``width`` characters is printed in blocks of columns, one below the other, each
-    with the rows' names. None: no limit.
+    A plain table wider than ``width`` characters has the workloads' names and spreads in whole percent. If it
+    is too wide for that, it is printed in blocks of columns, one below the other, each with the rows' names.
+    None: no limit.
     """
     match format:
         case TableFormat.PLAIN:
@@ -60,16 +61,18 @@ def marked_value(cell: TableCell, metric: Metric) -> str:
     )
 
 
-def percent(spread: float) -> str:
-    """A spread for people: two digits, or all digits from a hundred percent on."""
-    return f"±{100 * spread:.1f}%" if spread < 0.0995 else f"±{100 * spread:.0f}%"
+def percent(spread: float, *, whole: bool = False) -> str:
+    """A spread for people: two digits, or all digits from a hundred percent on; or no fractions."""
+    return f"±{100 * spread:.1f}%" if spread < 0.0995 and not whole else f"±{100 * spread:.0f}%"
 
 
 def _times(ratio: float) -> str:
     return f"{_TIMES}{ratio:.3f}" if ratio >= 0.0005 else f"{_TIMES}{ratio:.1g}"
 
 
-def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, str, str]:
+def _parts(
+    table: Table, cell: TableCell | None, *, is_narrow: bool = False
+) -> tuple[str, str, str, str, str, str]:
     """Value or status, sign of disturbance, spread, ratio, sign of no difference and mark of a cell. Each is
     empty if there is none.
 
@@ -85,7 +88,7 @@ def _parts(table: Table, cell: TableCell | None) -> tuple[str, str, str, str, st
     return (
         number(cell.value, table.options.metric),
         DISTURBED_SIGN if cell.is_disturbed else "",
-        "" if spread is None else percent(spread),
+        "" if spread is None else percent(spread, whole=is_narrow),
         "" if ratio is None else _times(ratio),
         sign_of(cell),
         mark,
@@ -109,33 +112,44 @@ def _notes(table: Table) -> list[str]:
 
 
 def _plain(table: Table, width: int | None) -> str:
-    corner, labels = _row_labels(table)
+    blocks = _drawn(table, width, is_narrow=False)
+    if len(blocks) > 1:
+        blocks = min(blocks, _drawn(table, width, is_narrow=True), key=len)
+    notes = [line for note in _notes(table) for line in note_lines(printable(note), width)]
+    lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
+    return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip()
+
+
+def _drawn(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
+    """The blocks of a table."""
+    _, labels = ([""], [[row.name] for row in table.rows]) if is_narrow else _row_labels(table)
     labels = [list(map(printable, label)) for label in labels]
-    bodies = [_aligned(table, column) for column in range(len(table.columns))]
-    taken = sum(max(len(line[i]) for line in labels) + _GAP for i in range(len(corner)))
+    bodies = [_aligned(table, column, is_narrow=is_narrow) for column in range(len(table.columns))]
+    taken = sum(max(len(line[i]) for line in labels) + _GAP for i in range(len(labels[0])))
     blocks = []
     for block in _blocks(table.columns, bodies, None if width is None else width - taken):
-        lines: list[Any] = []
+        # Not as tabulate's headers, which it makes wider by two blanks.
+        lines: list[Any] = [
+            ["" for _ in labels[0]] + _stacked([table.columns[column] for column in block]),
+            SEPARATING_LINE,
+        ]
         for row, label in enumerate(labels):
             if row and label[0] and len(label) > 1:
                 lines.append(SEPARATING_LINE)
             lines.append([*label, *(bodies[column][row] for column in block)])
         text = tabulate(
             lines,
-            headers=corner + _stacked([table.columns[column] for column in block]),
             tablefmt="simple",
             disable_numparse=True,
-            colalign=["left"] * len(corner) + ["right"] * len(block),
+            colalign=["left"] * len(labels[0]) + ["right"] * len(block),
         )
-        blocks.append(text.replace(_FILLER, " "))
-    notes = [line for note in _notes(table) for line in wrapped(printable(note), width)]
-    lines = [printable(table.title), "", "\n\n".join(blocks), "", *notes]
-    return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip()
+        blocks.append("\n".join(text.splitlines()[1:-1]).replace(_FILLER, " "))
+    return blocks
 
 
-def wrapped(note: str, width: int | None) -> list[str]:
+def note_lines(note: str, width: int | None) -> list[str]:
     """The lines of a note, none longer than ``width``; with None, one line."""
-    return [note] if width is None else textwrap.wrap(note, width, subsequent_indent="    ")
+    return [note] if width is None else wrapped(note, width, "    ")
 
 
 def _heading_lines(column: TableColumn) -> list[list[str]]:
@@ -144,21 +158,21 @@ def _heading_lines(column: TableColumn) -> list[list[str]]:
 
 def _stacked(columns: Sequence[TableColumn]) -> list[str]:
     """Headings of several lines. Origins, titles, remarks and IPsec each begin at the same height."""
-    wrapped = [_heading_lines(column) for column in columns]
-    heights = [max(len(parts[i]) for parts in wrapped) for i in range(4)]
+    headings = [_heading_lines(column) for column in columns]
+    heights = [max(len(parts[i]) for parts in headings) for i in range(4)]
     return [
         "\n".join(
             line
             for part, height in zip(parts, heights, strict=True)
             for line in part + [""] * (height - len(part))
         )
-        for parts in wrapped
+        for parts in headings
     ]
 
 
-def _aligned(table: Table, column: int) -> list[str]:
+def _aligned(table: Table, column: int, *, is_narrow: bool) -> list[str]:
     """The cells of a column. In cells with a figure, spreads, ratios and marks are aligned."""
-    lines = [(line[column], _parts(table, line[column])) for line in table.cells]
+    lines = [(line[column], _parts(table, line[column], is_narrow=is_narrow)) for line in table.cells]
     measured = [parts for cell, parts in lines if cell and cell.value is not None]
     widths = [max((len(parts[i]) for parts in measured), default=0) for i in range(1, 6)]
 
@@ -180,7 +194,7 @@ def _blocks(
     widths = []
     for column, body in zip(columns, bodies, strict=True):
         heading = max((len(line) for part in _heading_lines(column) for line in part), default=0)
-        widths.append(_GAP + max(heading + _HEADING_PADDING, *map(len, body)))
+        widths.append(_GAP + max(heading, *map(len, body)))
     if room is None or sum(widths) - _GAP <= room:
         return [list(range(len(columns)))]
     blocks = [[0]]
@@ -342,6 +356,7 @@ def _json(table: Table) -> str:
                     "ipsec_mode": column.ipsec_mode,
                     "encrypted": column.encrypted,
                     "initiators": column.initiators,
+                    "ip": column.ip,
                     "direction": row.direction,
                     "status": cell.status,
                     "n": cell.n,

@@ -100,7 +100,7 @@ def _lines(grid: Grid) -> list[list[str]]:
 def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
     lines: list[Any] = [[escape(text) for text in line] for line in _lines(grid)]
     published = [row.is_published for row in grid.rows]
-    if style == "simple" and True in published[1:]:
+    if style == "simple" and True in published and not published[0]:
         lines.insert(published.index(True), SEPARATING_LINE)
     # A heading has several lines only where the format allows it.
     glue = "\n" if style == "simple" else " "

@@ -255,14 +255,19 @@ def _groups(records: Iterable[ProbeRecord]) -> dict[tuple[str, ...], list[ProbeR
     """The records of each path. Figures of different testbeds, clocks and kernels are never mixed."""
     found: dict[tuple[str, ...], list[ProbeRecord]] = {}
     for record in records:
-        place = record.testbed + ("" if record.clock is Clock.REAL else ", virtual")
-        place += ", own kernel" if record.lab_kernel is LabKernel.OWN else ""
-        place += f" {record.other_kernel}" if record.other_kernel else ""
         emulated = " (emulated)" if record.emulated else ""
-        found.setdefault((f"{record.link}{emulated}", _protection(record), place), []).append(record)
+        key = (f"{record.link}{emulated}", _protection(record), setting_of(record))
+        found.setdefault(key, []).append(record)
     places = {key[2] for key in found}
     # If all are of one place, only the notes name it.
     return found if len(places) > 1 else {key[:2]: group for key, group in found.items()}
+
+
+def setting_of(record: ProbeRecord) -> str:
+    """Where a probe was made: testbed, clock and kernel."""
+    place = record.testbed + ("" if record.clock is Clock.REAL else ", virtual")
+    place += ", own kernel" if record.lab_kernel is LabKernel.OWN else ""
+    return place + (f" {record.other_kernel}" if record.other_kernel else "")
 
 
 def _protection(record: ProbeRecord) -> str:

@@ -1,0 +1,183 @@
+"""The command ``harness documents``: it has other commands measure, and shows what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness import cli
+from harness.analysis import disturbance
+from harness.cli.progress import BEGUN_S
+from harness.cli.results import write
+from harness.cli.streams import tell, tell_error
+from harness.model import Record, Status
+from harness.model.errors import HarnessError, RequirementError, UsageError
+from harness.model.units import unknown_name
+from harness.parse import references
+from harness.parse.experiments import Experiment, experiments
+from harness.parse.files import shown_path
+from harness.report import documents
+from harness.results import probe_store
+from harness.results.probe_records import ProbeRecord
+from harness.results.store import RESULTS, RunFolder, open_runs
+from harness.testbeds.lab import kernel
+
+FOLDER, QUICK_FOLDER = Path(RESULTS) / "documents", Path(RESULTS) / "documents-quick"
+
+
+def documents_command(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Run folders, or folders of runs.", show_default=f"{FOLDER}/, with --quick {QUICK_FOLDER}/"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The page.",
+            show_default="documents.html; with --run in the folder of runs",
+        ),
+    ] = None,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="First measure what the folder lacks: what is missing, skipped, failed or disturbed.",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure in minutes, to try it: for no conclusion.")
+    ] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--document",
+            metavar="NAME",
+            help=f"Only this one: {', '.join(references.names())}. Repeatable.",
+            show_default="all",
+        ),
+    ] = None,
+) -> None:
+    """Write one page on five published measurements: what they asked, their figures beside ours, and the
+    answers."""
+    places = paths or [QUICK_FOLDER if quick else FOLDER]
+    for name in names or ():
+        if name not in references.names():
+            raise unknown_name("document", name, references.names())
+    reasons: dict[str, str] = {}
+    failed = False
+    if run:
+        if len(places) > 1:
+            raise UsageError("expected one folder for the runs of --run, found several")
+        output = output or places[0] / "documents.html"
+        reasons, failed = _measure(places[0], names or references.names(), quick=quick)
+    elif not paths and not places[0].exists():
+        raise UsageError(
+            f"there is no {places[0]} yet", hint="harness documents --run measures what it needs"
+        )
+    found = documents.load(places, names or (), reasons)
+    page = documents.render_page(found)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(documents.text(found, width) + "\n")
+    sys.stdout.flush()
+    output = output or Path("documents.html")
+    write(output, page.encode())
+    tell(f"the page: {shown_path(output)}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _measure(folder: Path, names: list[str], *, quick: bool) -> tuple[dict[str, str], bool]:
+    """Measure what ``folder`` lacks. Returns why commands measured nothing, and whether one failed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"expected a folder for runs, found {shown_path(folder)}: {error.strerror}",
+            hint="name another one",
+        ) from error
+    own_kernel = _lacks_own_kernel()
+    reasons, failed = {}, False
+    for experiment in experiments():
+        for virtual in (False, True):
+            if experiment.document not in names or (virtual and experiment.virtual is None):
+                continue
+            if virtual and own_kernel:
+                reasons[experiment.command_line(virtual=True)] = own_kernel
+                tell(f"{experiment.document}: not measured in virtual time: {own_kernel}")
+                continue
+            run = _last(experiment, folder, virtual=virtual)
+            if run is not None and _is_done(run):
+                tell(f"{experiment.document}: there is {shown_path(run.path)} already")
+                continue
+            words = [*experiment.words(virtual=virtual, quick=quick), "--results", str(folder)]
+            if run is not None:
+                words = [experiment.command, "--resume", str(run.path.absolute())]
+            tell(f"{experiment.document}: harness {' '.join(words)}")
+            try:
+                status = harness(words)
+            except HarnessError as error:
+                tell_error(error)
+                reasons[experiment.command_line(virtual=virtual)] = str(error)
+                failed = True
+            else:
+                run = _last(experiment, folder, virtual=virtual)
+                failed |= bool(status) and (run is None or _has_failed(run))
+    return reasons, failed
+
+
+def _lacks_own_kernel() -> str:
+    """Why there is no virtual time; empty if there is."""
+    try:
+        kernel.own_kernel()
+    except RequirementError as error:
+        return str(error)
+    return ""
+
+
+def _last(experiment: Experiment, folder: Path, *, virtual: bool) -> RunFolder | None:
+    """The last run of an experiment, if there is one."""
+    runs = documents.runs_of(experiment, open_runs([folder]), virtual=virtual)
+    return max(runs, key=lambda run: run.run_id, default=None)
+
+
+def _records(run: RunFolder) -> Sequence[Record | ProbeRecord]:
+    return probe_store.load(run) if run.load_plan().probing else run.load_records()
+
+
+def _is_done(run: RunFolder) -> bool:
+    """Whether nothing of it need be measured: nothing is missing, skipped, failed or disturbed."""
+    plan = run.load_plan()
+    cells = len(plan.columns) * len(plan.probing or plan.workloads) * plan.repeats
+    return sum(disturbance.is_final(record, plan) for record in _records(run)) >= cells
+
+
+def _has_failed(run: RunFolder) -> bool:
+    """Whether it ended badly for another reason than that something was skipped."""
+    statuses = {record.status for record in _records(run)}
+    return bool(statuses - {Status.OK, Status.SKIPPED}) or Status.SKIPPED not in statuses
+
+
+def harness(words: list[str]) -> int:
+    """The exit status of another command; HarnessError as it raises it.
+
+    What it would print belongs to standard error here, for the answer is still to come.
+    """
+    begun = BEGUN_S.set(time.monotonic())
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            command: Any = typer.main.get_command(cli.app)
+            return command.main(words, prog_name="harness", standalone_mode=False) or 0
+    finally:
+        BEGUN_S.reset(begun)

@@ -1,0 +1,368 @@
+"""What a published document asked, and what its figures and ours answer: in words, computed from both.
+
+There are three origins of figures: the document, what was measured in real time, and virtual time, where
+processor work takes no time, so that only links, disks and protocols do. A figure that other programs
+disturbed answers nothing, and neither does a difference that may be chance: single figures are within 15 % of
+what they are without disturbance (``disturbance.THRESHOLD``), cells with repeats have the table's own test,
+and a published matrix its own noise (``published``).
+
+How much of a cost is due to links and protocols is the extra time in virtual time as a part of the extra time
+there was: per bit, per packet or per round trip.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from harness.analysis import disturbance
+from harness.analysis.stats import Difference
+from harness.explain import published
+from harness.model import Clock
+from harness.parse.profiles import load_link
+from harness.parse.references import Ask, Change, Most, PathReference, Reference, Step
+from harness.results.probe_records import ProbeRecord
+from harness.table.options import Table, TableCell, TableColumn
+from harness.table.views import View, build, setting_of
+from harness.table.views.grid import Grid
+
+TOLERANCE = disturbance.LOST_OF_TAKEN * disturbance.THRESHOLD
+"""Single figures may differ by so much without a cause."""
+
+TOLERANCE_POINTS = 1.0
+"""The same for parts that are lost, in percent."""
+
+UNITS = {"_mbit_s": "Mbit/s", "_per_s": "per second", "_ms": "ms", "_us": "µs", "_percent": "%"}
+MB_S = "MB/s"
+RATES = ("Mbit/s", "per second", MB_S)
+PERCENT = "%"
+
+MEASURED, VIRTUAL = "measured", "in virtual time"
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one origin has for a question: for each row that was asked for, by its name, the figures of the
+    paths in the question's order. ``shown`` are the rows in which these differ by more than chance.
+
+    ``why`` says why there are none, and ``alone`` what there is of one path alone; ``is_disturbed``: some
+    were, and are left out.
+    """
+
+    rows: Mapping[str, tuple[float, ...]] = {}
+    shown: frozenset[str] = frozenset()
+    why: str = ""
+    alone: str = ""
+    is_disturbed: bool = False
+
+
+class Origins(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a question. ``title`` is the document's."""
+
+    title: str
+    published: Figures
+    measured: Figures
+    virtual: Figures
+
+    @property
+    def named(self) -> list[tuple[str, Figures]]:
+        return [(MEASURED, self.measured), (VIRTUAL, self.virtual), (f"in {self.title}", self.published)]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one question: ``subject`` is what it is about, ``figures`` what each origin says of it,
+    ``conclusion`` a sentence on what follows."""
+
+    subject: str
+    figures: tuple[tuple[str, str], ...]
+    conclusion: str
+
+    @property
+    def sentences(self) -> str:
+        """All of it, for people."""
+        told = "; ".join(f"{name} {words}" for name, words in self.figures)
+        return f"{self.subject}: {told}. {self.conclusion}"
+
+
+def of_paths(reference: PathReference, records: Sequence[ProbeRecord]) -> list[Answer]:
+    """An answer to each question about paths, in the reference's order."""
+    real, virtual = ([r for r in records if (r.clock is Clock.REAL) is is_real] for is_real in (True, False))
+    return [
+        _answer(
+            ask,
+            Origins(
+                title=reference.title,
+                published=_published(ask, reference),
+                measured=_probed(ask, View(reference.view), real, TOLERANCE),
+                virtual=_probed(ask, View(reference.view), virtual, 0.0),
+            ),
+        )
+        for ask in reference.ask
+    ]
+
+
+def of_matrix(reference: Reference, table: Table | None) -> list[Answer]:
+    """The same for a matrix; ``table`` is of MB/s and has the reference's columns, None: nothing is
+    measured."""
+    noise = published.conclude(reference, {}).noise
+    answers = []
+    for ask in reference.ask:
+        if not isinstance(ask, Change):
+            continue
+        origins = Origins(
+            title=reference.title,
+            published=_of_reference(ask, reference, noise),
+            measured=_of_cells(ask, table, lambda column: _clock(column) == Clock.REAL),
+            virtual=_of_cells(ask, table, lambda column: _clock(column) not in (None, Clock.REAL)),
+        )
+        answers.append(_answer(ask, origins, is_matrix=True))
+    return answers
+
+
+def _clock(column: TableColumn) -> str | None:
+    return column.setting.clock if column.setting is not None else None
+
+
+def _is_shown(ask: Ask, figures: Sequence[float], tolerance: float) -> bool:
+    """Whether figures of single measurements differ by more than chance."""
+    if isinstance(ask, Step):
+        return all(after > before for before, after in itertools.pairwise(figures))
+    if isinstance(ask, Most):
+        return True
+    of, beside = figures
+    if _unit(ask) == PERCENT:
+        return abs(of - beside) > (TOLERANCE_POINTS if tolerance else 0.0)
+    return abs(of - beside) > tolerance * max(of, beside)
+
+
+def _unit(ask: Ask) -> str:
+    return next((unit for end, unit in UNITS.items() if ask.figure.endswith(end)), MB_S)
+
+
+def _single(ask: Ask, figures: Sequence[float], tolerance: float) -> Figures:
+    shown = frozenset({""} if _is_shown(ask, figures, tolerance) else ())
+    return Figures(rows={"": tuple(figures)}, shown=shown)
+
+
+def _published(ask: Ask, reference: PathReference) -> Figures:
+    """Packets that were not counted, but taken for twice the replies, do not count if any was lost."""
+    found = {}
+    for link in ask.links:
+        rows = [row for row in reference.row if row.link == link and ask.figure in row.values]
+        if isinstance(ask, Most):
+            rows = [row for row in rows if not row.values.get("lost_percent")]
+        if rows:
+            found[link] = max(row.values[ask.figure] for row in rows)
+    if len(found) < len(ask.links):
+        told = ", ".join(f"{_shown(value)} {_unit(ask)} of {link}" for link, value in found.items())
+        return Figures(why="it has no such figure", alone=told and f"only {told}")
+    return _single(ask, list(found.values()), TOLERANCE)
+
+
+def _probed(ask: Ask, view: View, records: Sequence[ProbeRecord], tolerance: float) -> Figures:
+    """What the view of these records says, which are of one clock."""
+    if not records:
+        return Figures(why="there are no figures")
+    if len({setting_of(record) for record in records}) > 1:
+        return Figures(why="they come from several testbeds or kernels: name the runs of one")
+    found = []
+    for link in ask.links:
+        name = load_link(link).name
+        grid = build(view, [r for r in records if r.link == name and not r.protection])
+        entries = [row.entries[ask.figure] for row in grid.rows if ask.figure in row.entries]
+        values = [entry for entry in entries if entry.value is not None]
+        if not values:
+            return Figures(why=f"there is no figure of {link}{_reason(grid, ask.figure)}")
+        best = max(values, key=lambda entry: entry.value or 0.0)
+        if best.sign:
+            return Figures(why=f"other programs disturbed that of {link}", is_disturbed=True)
+        found.append(best.value or 0.0)
+    return _single(ask, found, tolerance)
+
+
+def _reason(grid: Grid, figure: str) -> str:
+    """Why none of the rows has that figure. A row has each footnote once, at its first figure."""
+    for row in grid.rows:
+        word = row.entries[figure].word if figure in row.entries else None
+        alike = [entry.mark for entry in row.entries.values() if word and entry.word == word and entry.mark]
+        if alike:
+            return f": {grid.footnotes[alike[0] - 1]}"
+    return ""
+
+
+def _of_reference(ask: Change, reference: Reference, noise: dict[str, float]) -> Figures:
+    places = {
+        f"{column.link}{'+on' if column.protection else ''}": place
+        for place, column in enumerate(reference.columns)
+    }
+    if not {*ask.links} <= places.keys():
+        return Figures(why="it has no such column")
+    of, beside = (places[link] for link in ask.links)
+    rows = {workload: (values[of], values[beside]) for workload, values in reference.rows.items()}
+    least = 1 / noise.get(reference.columns[of].link, 1.0)
+    return Figures(rows=rows, shown=frozenset(row for row, (a, b) in rows.items() if a < least * b))
+
+
+def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], bool]) -> Figures:
+    """The figures of the columns of one clock. Their ratio is the table's, within blocks."""
+    columns = [] if table is None else [n for n, column in enumerate(table.columns) if is_of(column)]
+    if table is None or not columns:
+        return Figures(why="there are no figures")
+    if len({table.columns[n].setting for n in columns}) > 1:
+        return Figures(why="they come from several testbeds, kernels or disks: name the runs of one")
+    found: list[int] = []
+    for link in ask.links:
+        name, _, ipsec = link.partition("+")
+        fitting = [
+            n
+            for n in columns
+            if table.columns[n].link == name
+            and bool(table.columns[n].protection) is bool(ipsec)
+            and table.columns[n].encrypted in (None, True)
+        ]
+        if len(fitting) != 1:
+            return Figures(why=f"expected one column of {link}, found {len(fitting) or 'none'}")
+        found += fitting
+    rows, shown, disturbed = {}, set(), False
+    for row, line in zip(table.rows, table.cells, strict=True):
+        of, beside = (line[n] for n in found)
+        if of is None or beside is None or of.value is None or beside.value is None:
+            continue
+        if of.is_disturbed or beside.is_disturbed:
+            disturbed = True
+            continue
+        ratio = (of.ratio_to_no_ipsec if "+" in ask.of else of.ratio_to_local) or of.value / beside.value
+        rows[row.name] = (ratio * beside.value, beside.value)
+        if _differs(of, ratio):
+            shown.add(row.name)
+    why = "other programs disturbed them" if disturbed else "no workload has both figures"
+    return Figures(rows=rows, shown=frozenset(shown), why="" if rows else why, is_disturbed=disturbed)
+
+
+def _differs(cell: TableCell, ratio: float) -> bool:
+    if cell.difference_from_no_ipsec is not None:
+        return cell.difference_from_no_ipsec is Difference.SHOWN
+    return abs(1 - ratio) > TOLERANCE
+
+
+def _answer(ask: Ask, origins: Origins, *, is_matrix: bool = False) -> Answer:
+    return Answer(
+        subject=ask.what,
+        figures=tuple((name, _words(ask, figures)) for name, figures in origins.named),
+        conclusion=_conclusion(ask, origins, is_matrix=is_matrix),
+    )
+
+
+def _words(ask: Ask, figures: Figures) -> str:
+    if not figures.rows:
+        return "disturbed" if figures.is_disturbed else figures.alone or "no figure"
+    unit = _unit(ask)
+    if isinstance(ask, Most):
+        return f"{_shown(figures.rows[''][0])} {unit}"
+    if isinstance(ask, Step):
+        return f"{_shown(_slope(figures.rows['']))} {unit} more"
+    changes = sorted((of / beside - 1 for of, beside in figures.rows.values() if beside), reverse=True)
+    if "" not in figures.rows:
+        span = " to ".join(dict.fromkeys(map(_percent, (changes[0], changes[-1]))))
+        many = f"{len(changes)} workloads" if len(changes) > 1 else "1 workload"
+        return f"{span} in {many} (median {_percent(statistics.median(changes))})"
+    of, beside = figures.rows[""]
+    instead = f"{_shown(of)} instead of {_shown(beside)} {unit}"
+    return instead if unit == PERCENT or not changes else f"{instead} ({_percent(changes[0])})"
+
+
+def _shown(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _percent(change: float) -> str:
+    return f"{round(100 * change):+d} %" if round(100 * change) else "0 %"
+
+
+def _slope(values: Sequence[float]) -> float:
+    """The straight line through equally spaced values: how much it rises from one to the next."""
+    return statistics.linear_regression(range(len(values)), values).slope
+
+
+def _cost(ask: Ask, figures: Sequence[float]) -> float:
+    """What the first figure costs beside the second, or each step: a time, or a part that is lost. Per bit or
+    per packet where the figures are rates. Negative: it costs nothing."""
+    if isinstance(ask, Step):
+        return _slope(figures)
+    of, beside = figures
+    if _unit(ask) in RATES:
+        return 1 / of - 1 / beside if of and beside else 0.0
+    return of - beside
+
+
+def _dear(ask: Ask, figures: Figures) -> list[str]:
+    """The rows in which something is shown to cost."""
+    return [row for row, found in figures.rows.items() if row in figures.shown and _cost(ask, found) > 0]
+
+
+def _conclusion(ask: Ask, origins: Origins, *, is_matrix: bool) -> str:
+    measured = origins.measured
+    if measured.rows and isinstance(ask, Most):
+        return _ratio_to(origins)
+    dear = _dear(ask, measured)
+    parts = [_of_ours(ask, measured, len(dear), is_matrix=is_matrix)]
+    if measured.rows and origins.published.rows:
+        same = _dear(ask, origins.published)
+        parts[0] += _beside_document(len(same), len(origins.published.rows), origins.title, bool(dear))
+    share = _links_share(ask, origins.virtual, origins.published if is_matrix else measured)
+    if share is not None:
+        whose = f"what {origins.title} lost" if is_matrix else "ours"
+        what = "links, disk and protocols" if is_matrix else "links and protocols"
+        part = f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
+        rest = f"{part} of {whose}, processors and implementation for the rest"
+        parts.append(f"{what} account for {rest if share < 0.995 else f'all of {whose}'}")
+    elif not is_matrix and measured.rows and not dear and _dear(ask, origins.virtual):
+        parts.append("in virtual time, where no processor limits, there is one")
+    elif dear and not origins.virtual.rows:
+        parts.append("without virtual time it is open how much of it links and protocols cause")
+    return "; ".join(parts) + "."
+
+
+def _of_ours(ask: Ask, measured: Figures, dear: int, *, is_matrix: bool) -> str:
+    if not measured.rows:
+        return f"No answer of our own: {measured.why}"
+    left_out = " (disturbed ones are left out)" if measured.is_disturbed else ""
+    if dear:
+        many = f" in {dear} of our {len(measured.rows)} workloads" if is_matrix else ""
+        return f"It costs something here{many}{left_out}"
+    if isinstance(ask, Step):
+        return "Our figures do not rise with each one, so they do not tell what one adds"
+    least = f"{TOLERANCE_POINTS:g}" if _unit(ask) == PERCENT else f"{100 * TOLERANCE:.0f}"
+    return f"Our figures show no cost{left_out}: what is below {least} % may be chance"
+
+
+def _ratio_to(origins: Origins) -> str:
+    ours, theirs = origins.measured.rows[""][0], origins.published.rows.get("")
+    if theirs is None:
+        return f"It is {_shown(ours)} here."
+    return f"Ours is {ours / theirs[0]:.2g} times that of {origins.title}."
+
+
+def _beside_document(dear: int, of: int, title: str, is_dear: bool) -> str:
+    if of > 1:
+        return (
+            f"; {title} shows a loss in {dear or 'none'} of {of}{', which is a hint at most' * (dear == 1)}"
+        )
+    if dear:
+        return f"{', as' if is_dear else '; unlike'} in {title}"
+    return f"; the difference in {title} may be chance" if is_dear else f"; neither do those of {title}"
+
+
+def _links_share(ask: Ask, virtual: Figures, whole: Figures) -> float | None:
+    """The part of a cost that virtual time has too, as the median over the rows that cost something; None if
+    that is not known. One row of several may be chance."""
+    if len(whole.rows) > 1 and len(_dear(ask, whole)) == 1:
+        return None
+    shares = [
+        min(1.0, max(0.0, _cost(ask, virtual.rows[row]) / _cost(ask, whole.rows[row])))
+        for row in _dear(ask, whole)
+        if row in virtual.rows
+    ]
+    return statistics.median(shares) if shares else None

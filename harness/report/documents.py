@@ -1,0 +1,252 @@
+"""What published documents asked, their figures beside ours, and the answers: as a page, and as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.explain import documents
+from harness.explain.documents import Answer
+from harness.model import Clock
+from harness.model.escape import for_html, printable
+from harness.parse import references
+from harness.parse.experiments import Experiment, experiments
+from harness.parse.references import Reference
+from harness.report import page
+from harness.report.content import Words
+from harness.results import probe_store
+from harness.results.store import RunFolder, open_runs
+from harness.table import Metric, Options, TableFormat, build, render
+from harness.table.options import Table
+from harness.table.text import number
+from harness.table.views import View
+from harness.table.views import build as build_view
+from harness.table.views import render as render_view
+from harness.table.views.grid import Entry, Field, Grid, Row
+
+TITLE = "What published measurements asked, and what we measured"
+
+_STYLE = """
+.wraps thead th { white-space: normal !important; max-width: 9rem; }
+.data p { margin: .2rem 0; }
+"""
+
+Reasons = Mapping[str, str]
+"""Why a command of an experiment measured nothing; commands are as ``Experiment.command_line`` has them."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """One document. ``missing`` are sentences on what was not measured."""
+
+    name: str
+    title: str
+    subject: str
+    question: str
+    source: str
+    answers: tuple[Answer, ...]
+    tables: tuple[Grid | Table, ...]
+    missing: tuple[str, ...]
+    runs: tuple[str, ...]
+
+
+def load(paths: Sequence[Path], names: Sequence[str] = (), reasons: Reasons | None = None) -> list[Document]:
+    """The documents of these ``names`` (all if empty), with the runs in ``paths`` that are theirs.
+
+    ``reasons`` are those that are known; without one, the command is told that would measure it. UsageError
+    for a document that there is not, and for results that cannot be read.
+    """
+    runs = open_runs(paths)
+    made = experiments()
+    return [
+        _document(name, [found for found in made if found.document == name], runs, reasons or {})
+        for name in names or references.names()
+    ]
+
+
+def runs_of(experiment: Experiment, runs: Sequence[RunFolder], *, virtual: bool) -> list[RunFolder]:
+    """Those that the experiment's command made."""
+    found = []
+    for run in runs:
+        plan = run.load_plan() if run.has_plan else None
+        if plan is None or plan.profile != experiment.profile or plan.virtual_time is not virtual:
+            continue
+        if bool(plan.probing) is (experiment.command == "probe"):
+            found.append(run)
+    return found
+
+
+def _document(name: str, made: Sequence[Experiment], runs: Sequence[RunFolder], reasons: Reasons) -> Document:
+    view = references.view_of(name)
+    missing = [words for one in made for words in _missing(one, runs, reasons)]
+    cells, probes = (
+        [
+            run
+            for one in made
+            if one.command == command
+            for virtual in (False, True)
+            for run in runs_of(one, runs, virtual=virtual)
+        ]
+        for command in ("run", "probe")
+    )
+    records = [record for run in probes for record in probe_store.load(run)]
+    tables: list[Grid | Table] = []
+    reference: Reference | references.PathReference
+    if view is not None:
+        reference = references.load_path_reference(name)
+        answers = documents.of_paths(reference, records)
+        tables.append(build_view(View(view), records, reference))
+    else:
+        reference = references.load_reference(name)
+        found = _matrices(reference, cells)
+        answers = documents.of_matrix(reference, found[0] if found else None)
+        # The first has all columns; side by side with the document's they are easier to read clock by clock.
+        tables += found[1:] or [_as_grid(reference)]
+        if records:
+            tables.append(build_view(View.LINK, records))
+    return Document(
+        name=name,
+        title=reference.title,
+        subject=reference.subject,
+        question=reference.question,
+        source=reference.source,
+        answers=tuple(answers),
+        tables=tuple(tables),
+        missing=tuple(missing),
+        runs=tuple(run.run_id for run in (*cells, *probes)),
+    )
+
+
+def _missing(one: Experiment, runs: Sequence[RunFolder], reasons: Reasons) -> list[str]:
+    found = []
+    for virtual, clock in ((False, "Not measured"), (True, "Not measured in virtual time")):
+        if virtual and one.virtual is None:
+            command = one.command_line(virtual=False)
+            found.append(f"{clock}: `{command}`, because {one.no_virtual}.")
+            continue
+        command = one.command_line(virtual=virtual)
+        measured = runs_of(one, runs, virtual=virtual)
+        if command in reasons:
+            words = clock.replace("Not", "Not all of it was") if measured else clock
+            found.append(f"{words}: `{command}`: {reasons[command].removesuffix('.')}.")
+        elif not measured:
+            found.append(f"{clock}: no run of `{command}` is among the results.")
+    return found
+
+
+def _matrices(reference: Reference, runs: Sequence[RunFolder]) -> list[Table]:
+    """The table of all runs, then that of each clock; each with the reference's columns."""
+    records = [record for run in runs for record in run.load_records()]
+    plans = {run.run_id: run.load_plan() for run in runs}
+    environments = {run.run_id: run.load_environment() for run in runs}
+    of_clocks = [[r for r in records if (r.clock is Clock.REAL) is real] for real in (True, False)]
+    options = Options(reference=reference)
+    return [build(found, options, plans, environments) for found in (records, *of_clocks) if found]
+
+
+def _as_grid(reference: Reference) -> Grid:
+    """A published matrix alone."""
+    keys = [f"column_{n}" for n in range(len(reference.columns))]
+    return Grid(
+        title=f"{reference.title}, in {reference.unit}",
+        view="matrix",
+        labels=("Workload",),
+        fields=tuple(
+            Field(key=key, heading=f"{column.title}|{'IPsec' if column.protection else ''}")
+            for key, column in zip(keys, reference.columns, strict=True)
+        ),
+        rows=tuple(
+            Row(
+                labels=(workload,),
+                entries={
+                    key: Entry(word=number(value, Metric.MB_S))
+                    for key, value in zip(keys, values, strict=True)
+                },
+                is_published=True,
+            )
+            for workload, values in reference.rows.items()
+        ),
+        notes=(f"Published: {reference.title}, {reference.source}.",),
+    )
+
+
+def _drawn(table: Grid | Table, format: TableFormat, width: int | None = None) -> str:
+    return render_view(table, format) if isinstance(table, Grid) else render(table, format, width)
+
+
+def text(found: Sequence[Document], width: int | None = None) -> str:
+    """All documents for a terminal of that width; None: no limit."""
+    return "\n\n\n".join("\n".join(_lines(document, width)) for document in found)
+
+
+def _lines(document: Document, width: int | None) -> list[str]:
+    def wrapped(words: str) -> str:
+        told = printable(words)
+        return told if width is None else textwrap.fill(told, width, subsequent_indent="  ")
+
+    lines = [wrapped(f"{_capital(document.title)}: {document.question}"), ""]
+    lines += [wrapped(answer.sentences) for answer in document.answers]
+    lines += [line for table in document.tables for line in ("", _drawn(table, TableFormat.PLAIN, width))]
+    return lines + ([""] if document.missing else []) + [wrapped(words) for words in document.missing]
+
+
+def render_page(found: Sequence[Document], words: Words | None = None) -> str:
+    """All documents as one page, with the report's looks."""
+    words = words or Words(title=TITLE)
+    runs = list(dict.fromkeys(run for document in found for run in document.runs))
+    source = f"{len(found)} documents; {len(runs) or 'no'} {'run' if len(runs) == 1 else 'runs'} of ours"
+    places = [(document.name, for_html(_capital(document.title))) for document in found]
+    body = page.header(words, source, [("answers", "In short"), *places])
+    sections = "".join(map(_section, found))
+    return page.whole(words, f"{body}<main>{_short(found)}{sections}</main>", style=_STYLE)
+
+
+def _short(found: Sequence[Document]) -> str:
+    """Each question with its first answer."""
+    items = "".join(
+        f'<dt><a href="#{document.name}">{for_html(document.question)}</a></dt>'
+        f"<dd>{for_html(document.answers[0].sentences)}</dd>"
+        for document in found
+    )
+    return f'<section id="answers"><h2>In short</h2><dl class="facts">{items}</dl></section>'
+
+
+def _section(document: Document) -> str:
+    answers = "".join(map(_answer, document.answers))
+    tables = "".join(map(_table, document.tables))
+    missing = "".join(f"<li>{_coded(words)}</li>" for words in document.missing)
+    missing = missing and f"<h3>What is missing</h3><ul>{missing}</ul>"
+    return (
+        f'<section id="{document.name}"><h2>{for_html(_capital(document.title))}: '
+        f"{for_html(document.question)}</h2>"
+        f'<p class="muted">{for_html(_capital(document.source))}.</p>'
+        f"{answers}<h3>Figures</h3>{tables}{missing}</section>"
+    )
+
+
+def _answer(answer: Answer) -> str:
+    figures = "".join(
+        f"<dt>{for_html(name)}</dt><dd>{for_html(words)}</dd>" for name, words in answer.figures
+    )
+    return (
+        f'<div class="answer"><h3>{for_html(answer.subject)}</h3>'
+        f'<dl class="says">{figures}</dl><p>{for_html(answer.conclusion)}</p></div>'
+    )
+
+
+def _table(table: Grid | Table) -> str:
+    name = for_html(table.title)
+    drawn = _drawn(table, TableFormat.HTML)
+    return f'<div class="data wraps" tabindex="0" role="region" aria-label="{name}">{drawn}</div>'
+
+
+def _coded(words: str) -> str:
+    """With what stands between backquotes as code."""
+    parts = for_html(words).split("`")
+    return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]

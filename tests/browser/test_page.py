@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import msgspec
 import pytest
 
 from harness.model.beside import Beside, ProcessorUse, RoundTrips
-from harness.report import load, render
+from harness.report import documents, load, render
 from tests.unit.results_folder import ENVIRONMENT, made_plan, write
 from tests.unit.test_table import HOSTILE, matrix, record
 
+OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 NEEDED = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 ARGUMENTS = """
     --headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -123,7 +126,7 @@ def test_words_filter_rows_and_their_pictures(opened: Any) -> None:
     _find(opened, "#search").send_keys("READ 4k")
     names = _first_column(opened)
     assert len(names) == 2
-    assert all("Read [4K" in name for name in names)
+    assert all("read-4k" in name for name in names)
     assert _find(opened, "#said").text.startswith("2 of 9 rows")
     shown = opened.execute_script(
         "return [...document.querySelectorAll('figure[data-row]')].filter((f) => !f.hidden).length"
@@ -131,10 +134,23 @@ def test_words_filter_rows_and_their_pictures(opened: Any) -> None:
     assert shown == 6
 
 
+def test_a_switch_shows_each_bar_as_parts_of_its_own_time(driver: Any, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render(load([OLD])), encoding="utf-8")
+    driver.get(file.as_uri())
+
+    def shown() -> list[bool]:
+        return [_find(driver, f"#waterfall svg .{name}").is_displayed() for name in ("true", "of100")]
+
+    assert shown() == [True, False]
+    _find(driver, "#of100").click()
+    assert shown() == [False, True]
+
+
 def test_bandwidth_over_time_is_drawn_and_judged(opened: Any) -> None:
     figures = opened.find_elements("css selector", "#time figure")
     assert len(figures) == 8
-    assert len(figures[0].find_elements("css selector", "polyline")) == 5
+    assert len(figures[0].find_elements("css selector", ".li")) == 5
     opened.execute_script("arguments[0].querySelector('details').open = true", figures[0])
     rows = [row.text for row in figures[0].find_elements("css selector", "tbody tr")]
     assert len(rows) == 5
@@ -170,11 +186,12 @@ def test_pointing_tells_more(opened: Any) -> None:
 
     tip = _find(opened, "#tip")
     ActionChains(opened).move_to_element(_find(opened, "table.matrix tbody td")).perform()
-    assert "3 of 3 repeats count" in tip.text
-    bar = _find(opened, "#bars svg rect")
-    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", bar)
-    ActionChains(opened).move_to_element(bar).perform()
-    assert tip.text.startswith("local: ")
+    assert "3 repeats" in tip.text
+    mark = _find(opened, "#latency svg circle")
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
+    ActionChains(opened).move_to_element(mark).perform()
+    # All columns' curves are the same here, and the last lies on top.
+    assert re.fullmatch(r"wifi\+aes128gcm16, [0-9.]+ %: [0-9.]+ [mµ]s", tip.text)
     ActionChains(opened).send_keys("\ue00c").perform()  # Escape
     assert not tip.is_displayed()
 
@@ -185,8 +202,52 @@ def test_arrow_keys_move_among_cells_and_tell_as_much(opened: Any) -> None:
         "const c = document.activeElement; return [c.parentElement.sectionRowIndex, c.cellIndex]"
     )
     assert place == [1, 2]
-    assert "3 of 3 repeats count" in _find(opened, "#tip").text
+    assert "3 repeats" in _find(opened, "#tip").text
     assert opened.switch_to.active_element.get_attribute("aria-description")
+
+
+def test_arrow_keys_move_among_the_marks_of_a_picture(opened: Any) -> None:
+    picture = _find(opened, "#latency figure svg")
+    picture.send_keys("\ue014")  # right
+    first = _find(opened, "#tip").text
+    assert re.fullmatch(r"local, [0-9.]+ %: [0-9.]+ [mµ]s", first)
+    assert picture.get_attribute("aria-description") == first
+    picture.send_keys("\ue014")
+    assert _find(opened, "#tip").text != first
+    picture.send_keys("\ue012")  # left
+    assert _find(opened, "#tip").text == first
+    assert len(picture.find_elements("css selector", ".at")) == 1
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("which", ["page", "old"])
+def test_text_in_pictures_is_large_enough(
+    driver: Any, page: Path, tmp_path: Path, which: str, width: int
+) -> None:
+    """12 px at least, and within its picture."""
+    file = page if which == "page" else tmp_path / "report.html"
+    if which == "old":
+        file.write_text(render(load([OLD])), encoding="utf-8")
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    driver.get(file.as_uri())
+    found = driver.execute_script(
+        "const found = [];"
+        "for (const picture of document.querySelectorAll('figure svg')) {"
+        "  const edge = picture.getBoundingClientRect();"
+        "  for (const text of picture.querySelectorAll('text, use')) {"
+        "    const box = text.getBoundingClientRect();"
+        "    if (!box.width) continue;"
+        "    const px = parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a;"
+        "    found.push([px, Math.max(edge.left - box.left, box.right - edge.right), text.textContent]);"
+        "  }"
+        "}"
+        "return found;"
+    )
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert len(found) > 50
+    assert [each for each in found if each[0] < 12] == []
+    assert [each for each in found if each[1] > 1] == []
 
 
 def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
@@ -210,6 +271,17 @@ def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
     assert background() == dark
 
 
+def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    file, results = tmp_path / "report.html", load([OLD])
+    file.write_text(render(results, going="r1 goes on: 1 of 2 cells"), encoding="utf-8")
+    driver.get(file.as_uri())
+    assert "1 of 2 cells" in _find(driver, "header").text
+    file.write_text(render(results), encoding="utf-8")
+    WebDriverWait(driver, 30).until(lambda found: "1 of 2 cells" not in _find(found, "header").text)
+
+
 @pytest.mark.parametrize("width", [480, 1280])
 def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -217,3 +289,36 @@ def test_nothing_is_wider_than_the_window(opened: Any, width: int) -> None:
     opened.execute_script("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     assert opened.execute_script("return document.documentElement.scrollWidth") <= width
     opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+AXE = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+@pytest.mark.parametrize("which", ["page", "old", "documents"])
+def test_everybody_can_use_it(
+    driver: Any, page: Path, tmp_path: Path, which: str, theme: str, width: int
+) -> None:
+    """No rule of axe-core's is broken, with everything opened."""
+    file = page if which == "page" else tmp_path / "report.html"
+    if which == "old":
+        file.write_text(render(load([OLD])), encoding="utf-8")
+    elif which == "documents":
+        file.write_text(documents.render_page(documents.load([OLD])), encoding="utf-8")
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    driver.get(file.as_uri())
+    driver.execute_script(
+        "document.querySelectorAll('details').forEach((each) => { each.open = true; });"
+        "document.documentElement.dataset.theme = arguments[0];",
+        theme,
+    )
+    driver.execute_script(AXE)
+    found = driver.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "axe.run(document, { resultTypes: ['violations'] }).then(done, (error) => done(String(error)));"
+    )
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert isinstance(found, dict), found
+    assert [(v["id"], v["nodes"][0]["html"][:200], len(v["nodes"])) for v in found["violations"]] == []
+    assert len(found["passes"]) > 20

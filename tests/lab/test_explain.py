@@ -65,8 +65,8 @@ def test_a_run_has_a_digital_twin_and_keeps_it(tmp_path: Path) -> None:
     plain, gcm = with_twin["wired", "off"], with_twin["wired", "aes128gcm16"]
     for cell in (plain, gcm):
         assert sum(cell["waterfall_ns"].values()) == cell["whole_ns"]
-        assert cell["implementation_ns"]["mid"] < cell["time_ns"]["median"]
-    assert gcm["implementation_ns"]["mid"] > plain["implementation_ns"]["mid"]
+        # Not which of the two is longer: each was measured once, whatever else the machine did meanwhile.
+        assert 0 < cell["implementation_ns"]["mid"] < cell["time_ns"]["median"]
     # ESP's own bytes cost 1.4 us of 240 (docs/theory.md).
     assert 500 < gcm["ipsec_itself_ns"] < 5000
     kept = {file: file.stat().st_mtime_ns for file in (measured.folder / "twin" / "cells").iterdir()}

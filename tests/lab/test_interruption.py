@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.hosts import signals
 from harness.model import Status
 from harness.results.store import RunFolder
 from harness.testbeds.lab import DISK_FOLDERS, MEMORY_FOLDERS
@@ -109,7 +108,15 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
     assert record_bytes(folder) == records, "a finished run has nothing left to measure"
 
 
-@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGHUP, signal.SIGQUIT)),
+    ],
+    ids=lambda number: signal.Signals(number).name,
+)
 def test_interrupted(tmp_path: Path, before: set[str], number: signal.Signals) -> None:
     # Longer than a second command takes, however busy the machine is.
     with running(tmp_path, *RUN, WORKLOAD, "--runtime=3s") as process:

@@ -17,7 +17,7 @@ from tests.lab import machine
 from tests.lab.cli import BUSY, HARNESS, ON_CI, PROJECT, alive, descendants, harness, wait_for
 from tests.lab.test_interruption import GONE_WITHIN_S, scratch_folders
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.aside]
 
 APART = ("lab", "exec", "--memory", "64", "--apart", "2")
 

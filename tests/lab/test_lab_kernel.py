@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.model import Ciphers, Status
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import building, kernel
 from tests.lab.cli import Done, harness, measure, python_inside
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
@@ -31,7 +31,7 @@ def test_it_boots_and_says_which_one_it_is() -> None:
     assert done.status == 0, done
     recipe = kernel.recipe()
     version, _, _ = recipe.source_version.partition("-")
-    assert done.out == f"{version}-harness #{recipe.key} {kernel.TIMESTAMP}\n"
+    assert done.out == f"{version}-harness #{recipe.key} {building.TIMESTAMP}\n"
 
 
 def test_modprobe_knows_what_is_built_in_and_loads_the_rest() -> None:
@@ -42,6 +42,7 @@ def test_modprobe_knows_what_is_built_in_and_loads_the_rest() -> None:
     assert done.status == 0 and set(LOADED.split()) <= set(done.out.split()), done
 
 
+@pytest.mark.long
 def test_the_whole_stack_runs_on_it() -> None:
     done = harness(
         "lab", "exec", "--kernel", "own", "--memory", "512", "--", *python_inside("inside.host_testbed")
@@ -70,11 +71,12 @@ def test_nobody_loses_vector_registers_while_the_kernel_encrypts() -> None:
 @pytest.mark.parametrize(
     ("ciphers", "driver", "of_macsec"),
     [
-        ("machine", "rfc4106-gcm-aesni", "generic-gcm-aesni"),
-        (
+        pytest.param("machine", "rfc4106-gcm-aesni", "generic-gcm-aesni", marks=pytest.mark.long),
+        pytest.param(
             "portable",
             "rfc4106(gcm_base(ctr(aes-generic),ghash-generic))",
             "gcm_base(ctr(aes-generic),ghash-generic)",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -110,8 +112,17 @@ def test_virtual_time_waits_for_nobody() -> None:
     assert 3600 <= last - first <= 3601
 
 
-@pytest.mark.parametrize("pair", ["802.11n wpa2", "802.11ac open", "802.11ax wpa3"])
-@pytest.mark.parametrize("virtual_time", [False, True], ids=["real time", "virtual time"])
+@pytest.mark.parametrize(
+    ("pair", "virtual_time"),
+    [
+        ("802.11ax wpa3", False),
+        ("802.11n wpa2", True),
+        pytest.param("802.11n wpa2", False, marks=pytest.mark.long),
+        pytest.param("802.11ac open", False, marks=pytest.mark.long),
+        pytest.param("802.11ac open", True, marks=pytest.mark.long),
+        pytest.param("802.11ax wpa3", True, marks=pytest.mark.long),
+    ],
+)
 def test_stations_associate_encrypt_and_share_the_air(pair: str, virtual_time: bool) -> None:
     done = own(*python_inside("inside.on_the_air", *pair.split()), virtual_time=virtual_time)
     assert done.status == 0, done

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.cli import run_inside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.aside]
 
 
 def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
@@ -17,18 +17,21 @@ def test_the_path_is_proved_and_what_is_wrong_is_refused() -> None:
     assert "swapped: " in done.out
 
 
+@pytest.mark.long
 def test_an_iscsid_of_the_user_s_logs_us_in_under_our_own_name() -> None:
     done = run_inside("inside.over_ssh", "iscsid")
     assert done.status == 0, done
     assert "the user's iscsid: used under another name, and left" in done.out
 
 
+@pytest.mark.long
 def test_a_router_on_the_way_is_watched_and_may_be_lost() -> None:
     done = run_inside("inside.over_ssh", "hop")
     assert done.status == 0, done
     assert "a hop: carried " in done.out and "a hop: lost after " in done.out
 
 
+@pytest.mark.long
 def test_ipsec_of_the_user_s_own_between_the_machines_is_left_alone_and_not_measured() -> None:
     done = run_inside("inside.beside_ike")
     assert done.status == 0, done
@@ -42,8 +45,11 @@ def test_the_whole_matrix_is_measured() -> None:
     assert "cells: 24" in done.out
 
 
-def test_both_sides_are_as_before_when_the_connection_breaks() -> None:
-    done = run_inside("inside.over_ssh", "broken")
+@pytest.mark.parametrize(
+    "how",
+    ["cut_the_cable", *(pytest.param(kill, marks=pytest.mark.long) for kill in ("kill_ssh", "kill_harness"))],
+)
+def test_both_sides_are_as_before_when_the_connection_breaks(how: str) -> None:
+    done = run_inside("inside.over_ssh", how)
     assert done.status == 0, done
-    for how in ("kill_ssh", "cut_the_cable", "kill_harness"):
-        assert f"{how}: as before after " in done.out
+    assert f"{how}: as before after " in done.out

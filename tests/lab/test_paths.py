@@ -14,10 +14,10 @@ from harness.hosts.packages import PATHS
 from harness.model import Record, Status
 from tests.lab.cli import ON_CI, Measured, measure, run_inside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.aside]
 
-LINKS = ("switched:2", "routed:1", "pppoe", "openflow:flows", "openflow:controller=fast-ethernet:cpu=50")
-NAMES = ("switched-2", "routed-1", "pppoe", "openflow-flows", "openflow-controller-fast-ethernet-cpu50")
+LINKS = ("routed:1", "pppoe", "openflow:flows", "openflow:controller=fast-ethernet:cpu=50")
+NAMES = ("routed-1", "pppoe", "openflow-flows", "openflow-controller-fast-ethernet-cpu50")
 WORKLOAD = "seq-read-256k"
 DEADLINE_S = 900.0
 
@@ -86,6 +86,7 @@ def test_only_without_flows_is_each_packet_the_controllers(over_each: Measured) 
     assert set(without) == {"CONTROLLER"} and without["CONTROLLER"] > 100
 
 
+@pytest.mark.long
 def test_what_does_not_come_up_says_why() -> None:
     done = run_inside("inside.paths_that_fail")
     assert "all of them failed as they should" in done.out, done
@@ -128,6 +129,7 @@ def test_each_switch_adds_the_same(virtual: Measured) -> None:
     assert mean(growth) == pytest.approx(2 * 7 + (138 + 1538) * 8e-3, rel=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.own_kernel
 def test_pppoe_is_slower_than_routers_alone(tmp_path: Path) -> None:
     measured = measure_in_virtual_time(tmp_path, WORKLOAD, "routed", "pppoe")

@@ -21,6 +21,7 @@ export TMPDIR=/mnt
 mkdir /mnt/gone
 cd /mnt/gone
 rmdir /mnt/gone
+"$2" doctor
 exec "$2" lab exec -- echo it works
 """
 """For sh(1) in a mount namespace of its own. Arguments: a folder, the command."""
@@ -37,5 +38,6 @@ def test_a_read_only_tmp_and_a_removed_working_directory(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done
     assert "it works" in done.stdout
+    assert "it boots, and writes to its folder of results" in done.stdout
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "and nothing is left"

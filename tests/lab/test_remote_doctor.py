@@ -9,6 +9,7 @@ from tests.lab.cli import run_inside
 pytestmark = [pytest.mark.lab, pytest.mark.aside]
 
 
+@pytest.mark.long
 def test_doctor_names_what_a_machine_lacks() -> None:
     done = run_inside("inside.remote_doctor", "doctor")
     assert done.status == 0, done
@@ -16,6 +17,7 @@ def test_doctor_names_what_a_machine_lacks() -> None:
     assert "tried: after " in done.out and "forbidden: found" in done.out
 
 
+@pytest.mark.long
 def test_what_a_power_loss_left_on_a_disk_is_removed() -> None:
     done = run_inside("inside.remote_doctor", "power")
     assert done.status == 0, done

@@ -21,7 +21,6 @@ pytestmark = [
 EXPECTED = tomllib.loads((Path(__file__).parents[1] / "data" / "libiscsi.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.aside
 def test_discovery_and_reservations() -> None:
     done = run_inside("inside.libiscsi")
     assert done.status == 0, done

@@ -87,7 +87,11 @@ def test_an_nvme_tcp_disk_comes_tells_and_goes() -> None:
 
 
 @pytest.mark.own_kernel
-@pytest.mark.parametrize("words", [(), ("--shared-lun",)], ids=["one each", "a shared one"])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param((), marks=pytest.mark.long), ("--shared-lun",)],
+    ids=["one each", "a shared one"],
+)
 def test_several_initiators_with_kernels_of_their_own_each_get_a_disk(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:

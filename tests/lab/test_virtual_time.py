@@ -63,9 +63,12 @@ def told(measured: Measured) -> Reference:
     )
 
 
-MEAN_TOLERANCE, SPREAD_TOLERANCE = 5e-5, 5e-4
+MEAN_TOLERANCE, SPREAD_TOLERANCE = 5e-5, 1e-3
 """Each reading of the clock costs some ns of virtual time, and how often programs of the lab's root read it
-differs between machines and users: 6 of 40 means by up to 1.2e-5, and standard deviations by up to 1.1e-4."""
+differs between machines and users: 6 of 40 means by up to 1.2e-5, and standard deviations by up to 4.9e-4."""
+
+ONE_IO_TOLERANCE_NS = 1001.0
+"""In a minimal root of Debian 12 one I/O of a cell, its slowest, takes 1 us less."""
 
 BIN_TOLERANCE = 0.02
 """One bin of fio's histogram (stat.h, FIO_IO_U_PLAT_BITS): a percentile falls into it or into the next."""
@@ -81,7 +84,11 @@ def alike(found: Io | None, expected: Io | None) -> bool:
     of, asked = (msgspec.structs.asdict(io.latency) for io in (found, expected))
     tolerances = dict.fromkeys(of, MEAN_TOLERANCE) | {"stddev_ns": SPREAD_TOLERANCE}
     tolerances |= {name: BIN_TOLERANCE for name in of if name.startswith("p")}
-    return all(of[name] == pytest.approx(asked[name], rel=rel) for name, rel in tolerances.items())
+    extremes = dict.fromkeys(("min_ns", "max_ns"), ONE_IO_TOLERANCE_NS)
+    return all(
+        of[name] == pytest.approx(asked[name], rel=rel, abs=extremes.get(name, 0.0))
+        for name, rel in tolerances.items()
+    )
 
 
 def test_every_figure_is_the_reference(matrix: Measured) -> None:
@@ -98,7 +105,7 @@ def test_every_figure_is_the_reference(matrix: Measured) -> None:
         if not (alike((now := found.cells[key]).read, expected.read) and alike(now.write, expected.write))
     }
     versions = f"made with {reference.made_with}, here {found.made_with}; {REGENERATE}"
-    assert not other, versions
+    assert not other, f"{len(other)} cells differ, among them {dict(list(other.items())[:3])}; {versions}"
 
 
 def test_here_a_run_repeats_to_the_last_digit(tmp_path: Path) -> None:

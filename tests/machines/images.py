@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.model.errors import RequirementError
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import building, kernel
 from harness.testbeds.requirements import packages
 from tests.lab.cli import ON_CI
 from tests.lab.conftest import build_kernel
@@ -146,7 +146,7 @@ iface {storage_interface} inet static
 
 def cache_folder() -> Path:
     """Beside the lab's own kernels."""
-    return kernel.cache_folder().with_name("machines")
+    return building.cache_folder().with_name("machines")
 
 
 @dataclass(frozen=True, kw_only=True)

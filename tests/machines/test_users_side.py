@@ -56,6 +56,15 @@ def test_ipsec(installed: Site, mode: str, auth: str) -> None:
     assert cell["ipsec_mode"] == mode
 
 
+def test_other_protections_and_transports(installed: Site) -> None:
+    transports, protections = ("iscsi", "nvme-tcp"), ("off", "wireguard", "macsec", "macsec+aes128gcm16")
+    words = [word for name in transports for word in ("--transport", name)]
+    words += [word for name in protections for word in ("--protect", name)]
+    with as_before(installed):
+        found = good(installed, installed.harness(*wired(installed, *words, *ONE)))
+    assert len(found) == len(transports) * len(protections)
+
+
 def test_jumbo_frames(installed: Site) -> None:
     if installed.disks.hardware.name == UML.name:
         pytest.skip("user-mode Linux has no interface beyond 1500 bytes: HARNESS_HARDWARE=qemu has one")

@@ -23,7 +23,7 @@ from unittest import mock
 import pytest
 
 from harness import __main__
-from harness.cli import INTERRUPTED, streams
+from harness.cli import INTERRUPTED
 from harness.hosts import signals, state
 
 COLUMNS = 300
@@ -72,9 +72,6 @@ def _globals(argv: list[str]) -> Iterator[None]:
         # Typer sets the first, where temporary files go is asked once.
         patch.setattr(sys, "excepthook", sys.excepthook)
         patch.setattr(tempfile, "tempdir", None)
-        for one in (streams.out, streams.err):
-            patch.setattr(one, "_file", None)
-            patch.setattr(one, "_width", COLUMNS)
         # Neither locked by a run of the user's, nor with the journal of one.
         patch.setattr(state, "state_folder", lambda: state.own_folder(Path(own, "harness")))
         try:

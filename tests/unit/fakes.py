@@ -145,6 +145,9 @@ class FakeHost(NamespaceHost):
     def read_files(self, paths: Sequence[str]) -> list[str]:
         return [self.world.text_of(path) for path in paths]
 
+    def list_folder(self, path: str) -> list[str]:
+        return self.run(["ls", path]).stdout.split()
+
     def write_secret(self, path: Path, text: str) -> None:
         self.world.run(self, Command(self.name, ("write", str(path))), 0)
         self.world.secret_files[str(path)] = text
@@ -222,7 +225,7 @@ class FakeDaemon:
         world = self.host.world
         netns = self.host.netns
         barriers = [thing for thing in world.things if thing.startswith(f"policy {netns} src {own}/32")]
-        if any(" proto tcp " in thing and " dir out" in thing for thing in barriers):
+        if any(" proto 6 " in thing and " dir out" in thing for thing in barriers):
             self._answer(error="EPERM", blocked=1)
             return
         for captured in world.captures:

@@ -39,7 +39,7 @@ def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
 
 
 def test_transport_and_tunnel_mode_are_two_columns() -> None:
-    found = load([OLD]).answers()
+    found = load([OLD]).answers
     subjects = [answer.subject for answer in found]
     assert {"IPsec aes128gcm16 over Gigabit Ethernet", "IPsec aes128gcm16 tunnel over Gigabit Ethernet"} <= {
         *subjects
@@ -69,6 +69,24 @@ def test_disturbed_or_missing_figures_are_no_answer() -> None:
         for r in columns()
     ]
     assert told(failed)[-1].cost.endswith("no answer, because a figure is missing.")
+
+
+def test_disturbed_figures_give_bounds_and_no_cause() -> None:
+    """5000 ns beside 30 000 ns: a fifth taken of each may have cost 30 % of its throughput."""
+    disturbed = [spoilt(r, 0.2) for r in columns()]
+    _, null, gcm = told(disturbed)
+    (loss,) = gcm.losses
+    assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
+    loss_in_words = "between -94 and -88 % at 256K (disturbed)"
+    assert gcm.cost == f"IPsec aes128gcm16 over wired: {loss_in_words}, beside the same link without it."
+    assert "between -65 and -29 %" in null.cost
+    assert gcm.cause.endswith("because the figures are disturbed.") and not gcm.help
+
+
+def test_one_disturbed_side_widens_one_bound() -> None:
+    bare = [spoilt(r, 0.2) if not r.column.protection else spoilt(r, 0.0) for r in columns()]
+    (loss,) = told(bare)[-1].losses
+    assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000))
 
 
 def test_without_the_local_disk_an_unprotected_column_has_nothing_beside_it() -> None:

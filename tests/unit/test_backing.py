@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from harness.hosts import NamespaceHost
 from harness.hosts.undo import undone
 from harness.model import Backing, BackingKind
 from harness.model.errors import DeviceRefused
+from harness.storage import backing
 from harness.storage.backing import IDENTITY, BackingFile, NewFile, refuse_foreign
 from tests.unit.fakes import World
 
@@ -88,14 +90,33 @@ def test_a_ramdisk_in_use_is_refused_before_anything_is_made(kind: BackingKind) 
 
 
 def test_each_file_of_several_is_asked_for_before_anything_is_made(path: Path) -> None:
-    backing = Backing(kind=BackingKind.FILE, path=str(path), size_bytes=1 << 20)
-    refuse_foreign(HOST, backing, count=3)
+    wanted = Backing(kind=BackingKind.FILE, path=str(path), size_bytes=1 << 20)
+    refuse_foreign(HOST, wanted, count=3)
     Path(f"{path}.2").touch()
-    refuse_foreign(HOST, backing, count=2)
+    refuse_foreign(HOST, wanted, count=2)
     with pytest.raises(DeviceRefused, match=r"expected the backing file .*image\.img\.2 not to exist"):
-        refuse_foreign(HOST, backing, count=3)
+        refuse_foreign(HOST, wanted, count=3)
     assert not path.exists()
 
 
 def test_both_are_written_down_for_after_a_reboot() -> None:
     assert NewFile.lasting and BackingFile.lasting
+
+
+@pytest.mark.parametrize(("have", "size"), [(3, 10), (3, 3), (4, 5), (1, 16)])
+def test_a_ramdisk_is_filled_with_copies_of_what_is_random(path: Path, have: int, size: int) -> None:
+    first = bytes(os.urandom(have << 10))
+    path.write_bytes(first + bytes((size - have) << 10))
+    # Without O_DIRECT, which not every file system has.
+    words = ["bs=1K", "conv=notrunc"]
+    HOST.run(["sh", "-c", backing.REPEAT, "sh", str(path), str(have), str(size), *words])
+    assert path.read_bytes() == (first * size)[: size << 10]
+
+
+def test_only_a_ramdisk_has_copies() -> None:
+    world = World()
+    backing._fill(world.host("target"), "/dev/ram0", 128 << 20, random_mib=8)
+    backing._fill(world.host("target"), "/dev/sdx", 128 << 20)
+    random, copies, whole = (c.argv for c in world.commands)
+    assert "count=8" in random and copies[4:7] == ("/dev/ram0", "8", "128")
+    assert "count=128" in whole

@@ -59,7 +59,7 @@ def test_framing_is_the_kernels(
     assert 100 * goodput * 8 / 1e9 == pytest.approx(percent, abs=0.006)
     if framing is not None:
         inner = framing.inner_mtu_bytes(mtu)
-        assert inner - bounds.TCP_IP_HEADER_BYTES == payload
+        assert inner - theory.Wire(link=WIRED).headers_bytes == payload
         assert mtu - framing.block_bytes < framing.packet_bytes(inner) <= mtu
 
 
@@ -67,7 +67,7 @@ def test_framing_is_the_kernels(
 def test_other_protections_have_framings_too(protection: tuple[str, ...], payload: int) -> None:
     framing = kinds.framing(protection, {}, IpsecMode.TRANSPORT, WIRED.mtu_bytes)
     assert framing is not None
-    assert framing.inner_mtu_bytes(WIRED.mtu_bytes) - bounds.TCP_IP_HEADER_BYTES == payload
+    assert framing.inner_mtu_bytes(WIRED.mtu_bytes) - theory.Wire(link=WIRED).headers_bytes == payload
 
 
 def test_a_stack_is_framed_from_within() -> None:

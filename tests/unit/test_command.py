@@ -85,7 +85,6 @@ def state() -> dict[str, Any]:
         "hook": sys.excepthook,
         "temporary files": tempfile.gettempdir(),
         "umask": umask,
-        "consoles": (vars(streams.out)["_file"], vars(streams.err)["_file"]),
     }
 
 

@@ -236,6 +236,9 @@ def test_plain_text() -> None:
         "wired oltp (read+write)  10.00  10.00  1.000   1.000 to 1.000      6 + 6  no difference shown",
     ]
     assert all(len(line) <= 100 for line in render(found, width=100).splitlines())
+    titled = compare(side(run("20261122-204315-44fe")), side(run("20261122-132054-bc0a")))
+    title = render(titled, width=80).split("\n\n")[0].splitlines()
+    assert len(title) == 2 and max(map(len, title)) <= 80
 
 
 # The command

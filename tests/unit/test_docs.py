@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("docs", "profiles", "ipsec", "bench")
+FOLDERS = ("docs", "profiles", "ipsec", "releases", "bench")
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 TEXTS += [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -46,3 +51,28 @@ def test_every_page_is_reached_from_the_readme() -> None:
             if file.suffix == ".md" and file.is_file():
                 ahead.append(file)
     assert set(TEXTS[2:]) | {ROOT / "CONTRIBUTING.md"} <= found | {ROOT / "CHANGELOG.md"}
+
+
+_TYPED = re.compile(r"^ {4,}(harness [a-z].*)$|`(harness [a-z][^`]*)`", re.MULTILINE)
+_GROUPS = {"lab", "kernel", "parse", "config"}
+_OPTION = re.compile(r"(?:^|[\s,])(--?[a-z][a-z-]*)")
+
+
+@cache
+def help_of(*words: str) -> set[str]:
+    """The options that a command has."""
+    done = CliRunner().invoke(app, [*words, "--help"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return {*_OPTION.findall(done.output.replace("/--no-", " --no-")), "--help"}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_commands_have_the_options_that_are_told(text: Path) -> None:
+    for block, inline in _TYPED.findall(text.read_text(encoding="utf-8")):
+        line = " ".join((block or inline).replace("|", " ").split())
+        _, *words = shlex.split(line, comments=True)
+        command = words[:2] if words[0] in _GROUPS and len(words) > 1 else words[:1]
+        options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        if "--" in words:  # what follows is another program's
+            options &= set(words[: words.index("--")])
+        assert options <= help_of(*command), f"{line}: {options - help_of(*command)}"

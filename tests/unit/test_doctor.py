@@ -8,17 +8,21 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from harness import cli
-from harness.hosts import Host, programs, remote
+from harness.hosts import Host, packages, programs, remote
 from harness.hosts.remote import Address
+from harness.model import LabKernel
 from harness.model.errors import RequirementError, UsageError
 from harness.parse.profiles import data_folder
-from harness.testbeds import doctor, requirements, trial
+from harness.testbeds import doctor, lab, requirements, trial
 from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
+from harness.testbeds.lab import ciphers, kernel
+from harness.testbeds.lab import source as sources
 from harness.testbeds.requirements import parse_facts
 from harness.testbeds.trial import Outcome
 from tests.unit.agents import agent_source
@@ -63,11 +67,11 @@ def only_problem(lines: str, machine: Machine = NAS, base: str = FINE) -> str:
 
 
 def test_every_line_of_the_list_says_who_needs_the_package_and_when() -> None:
-    packages = requirements.packages()
+    listed = requirements.packages()
     text = (data_folder() / "packages.txt").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    assert len(packages) == len(lines) == len({package.name for package in packages})
-    for package in packages:
+    assert len(listed) == len(lines) == len({package.name for package in listed})
+    for package in listed:
         assert package.needed_by and package.needed_by.keys() <= ROLES, package
         assert set(package.needed_by.values()) <= NEEDS, package
         assert package.purpose, package
@@ -532,3 +536,163 @@ def test_the_list_is_what_gets_installed(tmp_path: Path) -> None:
     )
     asked = (tmp_path / "dpkg-query.asked").read_text(encoding="utf-8").split()
     assert asked == [package.name for package in requirements.packages()]
+
+
+def test_as_installed_nothing_of_make_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = "".join(f"absent {package.word}\n" for package in requirements.packages())
+    facts = requirements.parse_facts(f"{requirements.MARK}family debian\n{absent}")
+    assert facts is not None
+    monkeypatch.setattr(doctor, "_local_facts", lambda: facts)
+    assert "shellcheck" in [package.name for package in doctor.missing_packages()]
+    monkeypatch.setattr(doctor, "data_folder", lambda: tmp_path)
+    names = [package.name for package in doctor.missing_packages()]
+    assert "fio" in names and "shellcheck" not in names
+
+
+# This machine
+
+
+def here(monkeypatch: pytest.MonkeyPatch, text: str, **findings: object) -> list[str]:
+    """What is said of a machine by what a look at it prints; nothing of this one is looked at."""
+    facts = parse_facts(f"{requirements.MARK}uid 1000\n{text}")
+    monkeypatch.setattr(doctor, "_local_facts", lambda: facts)
+    monkeypatch.setattr(doctor, "_lab_findings", lambda: iter(()))
+    monkeypatch.setattr(sources, "absent_packages", list)
+    monkeypatch.setattr(packages, "missing", lambda _name: [])
+    recipe = kernel.Recipe("6.1.159 sha256:0", "cc", {})
+    monkeypatch.setattr(kernel, "recipe", lambda: recipe)
+    monkeypatch.setattr(kernel, "cached", lambda _wanted: findings.get("own"))
+    monkeypatch.setattr(kernel, "usual", lambda: LabKernel.OWN if findings.get("own") else LabKernel.DEBIAN)
+    monkeypatch.setattr(ciphers, "are_possible", lambda: findings.get("possible", True))
+    monkeypatch.setattr(ciphers, "cached", lambda: findings.get("ciphers"))
+    return [
+        f"{finding.state}: {finding.where}: {finding.text}" + f" -> {finding.mend}" * bool(finding.mend)
+        for finding in doctor.findings()
+    ]
+
+
+BOOKWORM = "distribution Debian GNU/Linux 12 (bookworm)\nfamily debian\nrelease 12 bookworm\n"
+FEDORA = "distribution Fedora Linux 43\nfamily fedora\nrelease 43 \n"
+NO_KERNEL = "absent program:linux.uml\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (BOOKWORM, "ok: here: Debian GNU/Linux 12 (bookworm): the harness was tried on Debian 12"),
+        (
+            "distribution Debian GNU/Linux 11\nfamily debian\nrelease 11 bullseye\n",
+            "note: here: Debian GNU/Linux 11: this release is not among those of Debian that are known, but "
+            "the names are",
+        ),
+        (
+            FEDORA,
+            "note: here: Fedora Linux 43: what is known of Fedora 43 to 45 are the names of its packages; it "
+            "was not tried",
+        ),
+        (
+            "distribution Alpine Linux v3.22\nfamily alpine\nrelease 3.22\n",
+            "note: here: Alpine Linux v3.22: it is not known how its packages are called -> add a file to "
+            "releases/",
+        ),
+    ],
+)
+def test_the_system_is_named_and_what_is_known_of_it(
+    monkeypatch: pytest.MonkeyPatch, text: str, line: str
+) -> None:
+    assert here(monkeypatch, text)[0] == line
+
+
+def test_where_there_is_no_package_of_a_kernel_the_lab_needs_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = here(monkeypatch, FEDORA + NO_KERNEL)
+    (line,) = (line for line in lines if line.startswith("missing: kernel"))
+    assert line.startswith(
+        "missing: kernel: this system has no package user-mode-linux, so the lab needs a kernel of its own; "
+    )
+    assert line.endswith(" is not built -> harness kernel build")
+    assert not [line for line in lines if "packages are missing" in line], "it is no package to install"
+    own = SimpleNamespace(built=SimpleNamespace(release="6.1.159"), folder="/cache")
+    lines = here(monkeypatch, FEDORA + NO_KERNEL, own=own)
+    assert "ok: kernel: the lab's own kernel 6.1.159 is built: /cache" in lines
+    assert not [line for line in lines if line.startswith("missing") and ": host:" not in line]
+    (line,) = (line for line in here(monkeypatch, BOOKWORM + NO_KERNEL) if line.startswith("missing: both"))
+    assert "packages are missing: user-mode-linux (" in line, "Debian has it"
+    lines = here(monkeypatch, BOOKWORM + NO_KERNEL, own=own)
+    assert not [line for line in lines if line.startswith("missing: both")], "its own will do"
+
+
+def test_portable_ciphers_are_a_note_where_better_ones_can_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noted(text: str, **findings: object) -> list[str]:
+        return [line for line in here(monkeypatch, text, **findings) if "portable" in line]
+
+    (line,) = noted(BOOKWORM)
+    assert line.startswith("note: kernel: the processor's ciphers for Debian's kernel are not built")
+    assert line.endswith(" -> harness kernel ciphers")
+    assert not noted(BOOKWORM, ciphers=lab.Kernel(binary=Path("/linux"), modules=Path("/modules")))
+    assert not noted(BOOKWORM, possible=False), "there is nothing better"
+    assert not noted(FEDORA + NO_KERNEL), "the own kernel has them"
+
+
+# The lab, booted
+
+
+class Booted:
+    """What a lab that has ended says; ``writes`` is where its command wrote to its results."""
+
+    def __init__(self, status: int | None, writes: Path | None, *, hangs: bool = False) -> None:
+        self.status, self.hangs = status, hangs
+        self.process = self
+        if writes is not None:
+            (writes / "trial").touch()
+
+    def wait(self, timeout: float) -> None:
+        if self.hangs:
+            raise subprocess.TimeoutExpired("linux", timeout)
+
+    def exit_status(self) -> int | None:
+        return self.status
+
+    def last_words(self) -> str:
+        return "check_ptrace : expected SIGTRAP"
+
+
+@pytest.mark.parametrize(
+    ("status", "writes", "hangs", "state", "words"),
+    [
+        (0, True, False, doctor.State.OK, "it boots, and writes to its folder of results"),
+        (0, False, False, doctor.State.MISSING, "its command ended with status 0"),
+        (1, False, False, doctor.State.MISSING, "its command ended with status 1: check_ptrace"),
+        (None, False, False, doctor.State.MISSING, "it ended before its command did: check_ptrace"),
+        (None, False, True, doctor.State.MISSING, "it did not boot within 60 s"),
+    ],
+)
+def test_the_lab_is_ready_when_it_has_booted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int | None,
+    writes: bool,
+    hangs: bool,
+    state: doctor.State,
+    words: str,
+) -> None:
+    used: list[Path] = []
+
+    @contextlib.contextmanager
+    def boot(command: list[str], *, results: Path, **_: object) -> Iterator[Booted]:
+        used.append(results)
+        assert command[:2] == ["sh", "-c"]
+        yield Booted(status, results if writes else None, hangs=hangs)
+
+    monkeypatch.setattr(lab, "boot", boot)
+    found = doctor.try_lab(tmp_path)
+    assert (found.state, found.tried, found.where) == (state, True, "lab") and words in found.text
+    assert not used[0].exists() and not list(tmp_path.iterdir())
+
+
+def test_what_keeps_the_lab_from_booting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def boot(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+        raise RequirementError("expected user namespaces, found none", hint="sysctl")
+
+    monkeypatch.setattr(lab, "boot", boot)
+    found = doctor.try_lab(tmp_path)
+    assert found.state is doctor.State.MISSING and "user namespaces" in found.text and found.mend == "sysctl"

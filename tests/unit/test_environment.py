@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.hosts import NamespaceHost
 from harness.observe import environment
 from harness.results.machine import MACHINE, Machine, machine_of
 from harness.results.store import RunFolder
-from harness.testbeds import testbed
+from harness.testbeds import lab, testbed
 from tests.unit.fakes import Command, FakeHost, World
 
 CPUINFO = """\
@@ -106,3 +107,35 @@ def test_the_machine_stays_when_the_lab_tells_of_its_hosts(tmp_path: Path) -> No
     (tmp_path / "environment.json").write_text("damaged")
     run.save_environment({"hosts": {}})
     assert run.load_environment() == {"hosts": {}}
+
+
+def test_versions_are_first_lines_and_what_fails_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = {
+        "good": ["sh", "-c", "echo 'one two' >&2; echo three"],
+        "fails": ["sh", "-c", "echo 1.0; exit 1"],
+        "absent": ["no-such-program", "--version"],
+        "silent": ["true"],
+        "quoted": ["printf", "%s", "a 'b' \\n"],
+    }
+    monkeypatch.setattr(environment, "TOOLS", tools)
+    found = environment.versions(NamespaceHost("machine"))
+    assert found == {"good": "one two", "quoted": "a 'b' \\n"}
+
+
+def test_hosts_in_one_namespace_are_asked_once_and_known_tools_not_at_all() -> None:
+    world = World()
+    near, far = world.host("initiator"), world.host("target")
+    described = environment.describe([near, far])["hosts"]
+    assert isinstance(described, dict) and [*described] == ["initiator", "target"]
+    assert {command.host for command in world.commands} == {"initiator"}
+    asked = len(world.commands)
+    described = environment.describe([near], tools={"fio": "fio-3.33"})["hosts"]
+    assert isinstance(described, dict) and described["initiator"]["tools"] == {"fio": "fio-3.33"}
+    assert len(world.commands) < 2 * asked
+
+
+def test_the_machine_is_asked_for_the_tools_that_the_lab_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "TOOLS", {"path": ["sh", "-c", "echo $PATH"]})
+    assert testbed._tools() == {"path": lab.PATH}
+    script = Path(lab.__file__).with_name("init.sh").read_text(encoding="utf-8")
+    assert f"export PATH={lab.PATH}\n" in script

@@ -15,6 +15,7 @@ from harness.explain.evidence import Evidence, Ladder, busiest_of, busy_of, coll
 from harness.explain.path import Demands
 from harness.explain.span import Span, exact, within
 from harness.explain.verdict import Confidence, judge
+from harness.explain.waterfall import PARTS
 from harness.model import (
     Clock,
     Column,
@@ -28,6 +29,7 @@ from harness.model import (
     Record,
     Workload,
 )
+from harness.results.store import FIO_SOURCE
 from tests.unit.results_folder import GCM, WIFI, WIRED, made_plan
 from tests.unit.test_table import record
 
@@ -475,13 +477,40 @@ def test_words_for_people() -> None:
     )
 
 
-def test_sentences_fit_the_terminal_and_tables_stay_whole() -> None:
+def test_what_is_told_fits_the_terminal() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
     wide, narrow = text(cells), text(cells, 80)
-    assert " ".join(narrow.split()) == " ".join(wide.split()) and "-0.0" not in wide
-    rows = {line for line in wide.splitlines() if ": " not in line}
-    assert rows <= set(narrow.splitlines())
-    assert max(len(line) for line in narrow.splitlines() if line not in rows) <= 80
+    words = " ".join(narrow.split())
+    assert all(" ".join(line.split()) in words for line in wide.splitlines() if ": " in line)
+    assert "-0.0" not in wide
+    assert max(map(len, narrow.splitlines())) <= 80
+
+
+def test_the_parts_of_the_time_fit_a_terminal() -> None:
+    """Then a heading of two words takes two lines, and large figures have no decimal."""
+    (whole,) = (
+        one
+        for one in explain(columns(), {"r1": plan_of_them()})
+        if one.evidence.protection == ("aes128gcm16",)
+    )
+    names = [name for name in PARTS if name not in ("window", "queue")]
+    parts = dict.fromkeys(names, 1_495_520) | {"framing": 56_940}
+    verdict = msgspec.structs.replace(whole.verdict, waterfall_ns=parts, whole_ns=sum(parts.values()))
+    cell = msgspec.structs.replace(whole, verdict=verdict)
+    above, heading, _, row = text([cell], 80).splitlines()[3:7]
+    assert above.split() == ["round", "ESP"]
+    assert heading.split()[6:] == ["device", "link", "trip", "iSCSI", "framing", "crypto", "cpu", "rest"]
+    assert row.split()[1:] == ["1", "10526", *["1496"] * 4, "56.9", *["1496"] * 3]
+    assert max(map(len, (above, heading, row))) <= 80
+    assert "  1495.5  1495.5" in text([cell], 200)
+
+
+def test_of_a_plain_fio_output_is_told_what_it_lacks() -> None:
+    """It was told to have blocks of several sizes, and a plan that got lost."""
+    (of_fio,) = explain([record(10.0, source=FIO_SOURCE, link="fio", transport=None, block_bytes=None)], {})
+    missing = of_fio.evidence.missing
+    assert "a plain fio output has no plan, so the number of I/Os in flight is unknown" in missing
+    assert "the size of its blocks is unknown" in missing
 
 
 def test_names_of_others_are_harmless() -> None:

@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from harness.model import Latency, Proof, Record, Status
+from harness import __version__
+from harness.model import LabKernel, Latency, Machines, Proof, Record, Status, Workload
+from harness.model.beside import Beside, Others, ProcessorUse, RoundTrips
 from harness.model.errors import RequirementError, UsageError
 from harness.table import export
-from harness.table.export import COLUMNS, ExportFormat, encode
+from harness.table.export import COLUMNS, ExportFormat, encode, rows
 from tests.unit.command import harness
+from tests.unit.results_folder import made_plan
 from tests.unit.test_table import HOSTILE, record, transfer
 
 MIXED = record(
@@ -142,14 +146,77 @@ def test_parquet_keeps_types_even_of_empty_columns() -> None:
     assert str(table.schema.field("latency_p99_ns").type) == "double"
     both = parquet.read_table(io.BytesIO(encode([MIXED, FAILED], ExportFormat.PARQUET)))
     assert both.schema == table.schema
+    assert table.schema.metadata[b"harness_version"].decode() == __version__
     assert both.to_pylist() == as_dicts([MIXED, FAILED], ExportFormat.JSONL)
+
+
+def test_a_row_says_how_and_under_what_load_it_was_measured() -> None:
+    beside = Beside(
+        round_trips=RoundTrips(interval_ns=10**7, payload_bytes=56, sent=9, received=9, p50_ns=2.5e5),
+        processors=tuple(
+            ProcessorUse(hosts=(host,), wall_ns=10**9, processors=4, hottest=part)
+            for host, part in (("initiator", 0.25), ("target", 0.75))
+        ),
+    )
+    found = msgspec.structs.replace(record(1.0, workload="w"), beside=beside)
+    options = (("ioengine", "libaio"), ("iodepth", "32"), ("numjobs", "4"))
+    planned = msgspec.structs.replace(
+        made_plan(), workloads=(Workload(name="w", options=options),), harness_version="9.1"
+    )
+    (row,) = rows([found], plans={found.run_id: planned})
+    assert (row.queue_depth, row.jobs, row.storage, row.harness_version) == (32, 4, "ramdisk", "9.1")
+    assert (row.round_trip_p50_ns, row.busiest_core) == (2.5e5, 0.75)
+    (unknown,) = rows([record(1.0)])
+    assert (unknown.queue_depth, unknown.jobs, unknown.harness_version, unknown.busiest_core) == (None,) * 4
+
+
+def test_a_row_says_which_kernel_and_machines_measured_it() -> None:
+    """In the lab the kernel that measured is not that of the machine."""
+    own = record(1.0, protection=("aes128gcm16",), ipsec_mode="tunnel", lab_kernel=LabKernel.OWN, disk="hdd")
+    machine = {"kernel": "Linux version 6.18.4 (x)", "cpus": 8}
+    in_lab = {"machine": machine, "hosts": {"initiator": {"kernel": "Linux version 6.1.192-harness (y)"}}}
+    real = msgspec.structs.replace(
+        made_plan(), machines=Machines(target="ssh://root@nas", initiators=("local", "ssh://two"))
+    )
+    (row,) = rows([own], {own.run_id: in_lab}, {own.run_id: made_plan()})
+    assert (row.column, row.lab_kernel, row.kernel) == (own.column.label, "own", "6.1.192-harness")
+    assert (row.initiator_kernel, row.initiator_cores, row.disk) == ("6.18.4", 8, "hdd")
+    assert (row.initiator_host, row.target_host, row.ipsec_mode) == (None, None, "tunnel")
+    (row,) = rows([own], {own.run_id: {"hosts": in_lab["hosts"]}}, {own.run_id: real})
+    assert (row.initiator_host, row.target_host) == ("local", "ssh://root@nas")
+    assert row.kernel == row.initiator_kernel == "6.1.192-harness"
+
+
+def test_the_mode_of_esp_stands_beside_ipsec_alone() -> None:
+    """Earlier versions wrote it beside every protection."""
+    (row,) = rows([record(1.0, protection=("wireguard",), ipsec_mode="transport")])
+    assert (row.protection, row.ipsec, row.ipsec_mode) == ("wireguard", "off", None)
+
+
+@pytest.mark.parametrize(("taken", "is_disturbed"), [(0.09, False), (0.11, True), (None, False)])
+def test_a_row_says_whether_it_may_be_used(taken: float | None, is_disturbed: bool) -> None:
+    others = Others(hosts=("initiator", "target"), wall_ns=10**9, cores=1, taken=taken)
+    (row,) = rows([record(1.0, beside=Beside(others=(others,)))])
+    assert (row.disturbed, row.is_disturbed) == (taken, is_disturbed)
+
+
+def test_integers_that_may_be_null_stay_integers(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from pyarrow import csv as arrow_csv
+    from pyarrow import json as arrow_json
+
+    for format, read in ((ExportFormat.CSV, arrow_csv.read_csv), (ExportFormat.JSONL, arrow_json.read_json)):
+        file = tmp_path / format
+        file.write_bytes(encode([MIXED, FAILED], format))
+        column = read(file).column("protected_bytes")
+        assert (str(column.type), column.to_pylist()) == ("int64", [7, 7, 7, None]), format
 
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(RequirementError, match="pyarrow") as caught:
         encode([FAILED], ExportFormat.PARQUET)
-    assert "[export]" in (caught.value.hint or "")
+    assert (caught.value.hint or "").startswith(f"{sys.executable} -m pip install pyarrow, or ")
 
 
 def test_an_unknown_format_names_those_there_are() -> None:
@@ -171,3 +238,49 @@ def test_the_command_prints_or_writes(tmp_path: Path) -> None:
     nowhere = harness("export", "results", "-o", "no/all.csv", cwd=tmp_path)
     assert nowhere.returncode == 2
     assert "hint:" in nowhere.stderr
+
+
+# The dashboard
+
+DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text(encoding="utf-8"))
+QUERIES = [target["query"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+VARIABLES = {each["name"]: each["query"] for each in DASHBOARD["templating"]["list"]}
+NAMES = re.compile(r'"(\w+)"')
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_dashboard_asks_for_what_is_exported(query: str) -> None:
+    """InfluxQL returns nothing for a name that is not there, and groups by tags alone."""
+    point = next(iter(points(encode([MIXED], ExportFormat.INFLUX))))
+    selected, source, rest = re.split(" FROM | WHERE ", query, maxsplit=2)
+    where, _, groups = rest.partition(" GROUP BY ")
+    assert source == f'"{point[0]}"'
+    assert set(NAMES.findall(selected)) <= {*COLUMNS} and set(NAMES.findall(groups)) <= {*export.TAGS}
+    for name, wanted in re.findall(r'"(\w+)" (?:=~|!=|=) (\S+)', where):
+        # A field is compared with a literal of its type; a tag is text.
+        assert (name in export.TAGS) is (wanted[0] in "'/"), name
+        assert name in export.TAGS or (name, wanted) == ("is_disturbed", "false")
+    assert "$timeFilter" in where
+    assert set(re.findall(r"\$\{(\w+):regex\}", query)) == VARIABLES.keys() - {"datasource"}
+
+
+def test_each_panel_of_figures_says_which_series_is_whose() -> None:
+    assert len(DASHBOARD["panels"]) == len(QUERIES) == 5
+    for panel in DASHBOARD["panels"]:
+        (target,) = panel["targets"]
+        groups = NAMES.findall(target["query"].partition(" GROUP BY ")[2])
+        assert set(re.findall(r"\$tag_(\w+)", target.get("alias", ""))) == {*groups}
+        assert (panel["type"] == "timeseries") is bool(groups)
+    assert {"column", "testbed", "lab_kernel", "clock"} <= {*NAMES.findall(QUERIES[0])}
+
+
+def test_variables_list_the_values_of_tags() -> None:
+    tags = {name: NAMES.findall(query)[-1] for name, query in VARIABLES.items() if name != "datasource"}
+    assert tags == {"run": "run_id", "workload": "workload", "link": "link"}
+    assert set(tags.values()) <= {*export.TAGS}
+
+
+def test_the_documentation_names_the_tags_in_their_order() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    told = re.search(r"tags are ([^;]*);", text)
+    assert told is not None and tuple(_names(told[1])) == export.TAGS

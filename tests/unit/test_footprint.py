@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 from harness.hosts.footprint import Leftover, search
 from harness.model import TRANSPORTS, LabKernel
@@ -29,6 +30,20 @@ def test_each_name_that_is_printed_becomes_a_phrase() -> None:
         Leftover(what="the target", names='echo "$1"'),
     ]
     assert said_by(search(kinds), "beef") == ["the link beef-a", "the link beef-b c", "the target beef"]
+
+
+def test_it_is_looked_for_only_where_there_is_something(tmp_path: Path) -> None:
+    kinds = [
+        Leftover(
+            what=name, names=f"{{ echo $1; touch {tmp_path}/asked-{name}; }}", where=f"{tmp_path}/{where}"
+        )
+        for name, where in (("a", 'x-"$1"-*'), ("b", "y*"), ("c", "gone"), ("d", "none*"))
+    ]
+    for name in ("x-beef-1", "x-beef-2"):
+        (tmp_path / name).touch()
+    (tmp_path / "y").symlink_to("nowhere")
+    assert said_by(search(kinds), "beef") == ["a beef", "b beef"]
+    assert sorted(file.name for file in tmp_path.glob("asked-*")) == ["asked-a", "asked-b"]
 
 
 def test_of_a_run_that_never_was_nothing_is_left() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from harness.model.errors import UsageError
 from harness.model.probing import Ping, Tcp
 from harness.parse.files import read_bytes
 from harness.results import planned, probe_store
-from harness.results.store import FIO_SOURCE, RunFolder, open_results, write_atomically, write_out
+from harness.results.store import FIO_SOURCE, RunFolder, open_results, raw_file, write_atomically, write_out
 from harness.runs.plan import make_plan
 from harness.runs.request import Kernels, Request
 from tests.unit.command import harness
@@ -237,6 +238,18 @@ def test_a_resumed_run_says_what_it_is_about_to_run(tmp_path: Path) -> None:
     assert "/nowhere/x" in done.stderr
 
 
+def test_the_plan_of_a_resumed_run_says_what_is_left_of_it(tmp_path: Path) -> None:
+    shutil.copytree(
+        Path(__file__).parents[1] / "data" / "results" / "20261121-223206-9146", tmp_path / "theirs"
+    )
+    done = harness("run", "--resume", "./theirs", "--plan", cwd=tmp_path)
+    assert done.stdout.splitlines()[-2:] == [
+        "cells:     2 columns x 8 workloads x 2 repeats = 32, about 1 min 18 s",
+        "left:      26, about 1 min 6 s",
+    ]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("where", ["events.jsonl", "console.log", "cells", "raw/x", "twin"])
 def test_a_folder_with_links_is_not_written_to(tmp_path: Path, where: str) -> None:
     folder = saved(tmp_path, make_plan(Request(links=("local",), workloads=("rand-read-4k",))))
@@ -346,6 +359,40 @@ def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
 
 
 # What is written with -o
+
+
+def test_a_loop_of_links_among_raw_outputs_is_nothing_there(tmp_path: Path) -> None:
+    """Path.resolve of Python 3.11 raises RuntimeError for it."""
+    shutil.copytree(
+        Path(__file__).parents[1] / "data" / "results" / "20261121-223206-9146", tmp_path / "theirs"
+    )
+    for file in [*(tmp_path / "theirs" / "raw").glob("*/*")]:
+        file.unlink()
+        file.symlink_to(file.name)
+    done = harness("report", "theirs", "-o", "page.html", cwd=tmp_path)
+    assert done.returncode == 0, done
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_missing(tmp_path: Path) -> None:
+    """The system may refuse to look, as in a folder of somebody else's; here a name is too long for it."""
+    long = "x" * 300
+    (tmp_path / "r" / "raw").mkdir(parents=True)
+    listed = msgspec.structs.replace(record(), raw=(f"raw/{long}/fio.json",))
+    with pytest.raises(UsageError, match=r"fio\.json cannot be read: File name too long"):
+        raw_file(listed, {listed.run_id: tmp_path / "r"}, "fio.json")
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        RunFolder(tmp_path / long).load_plan()
+
+
+def test_results_that_may_not_be_read_are_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a box of click's, which has no hint."""
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    for words in (["table", "x"], ["explain", "x"], ["compare", "x", "x"], ["parse", "fio", "x"]):
+        (tmp_path / "x").write_bytes(b"{")
+        done = harness(*words, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("harness: ") and "hint: " in done.stderr, done
 
 
 def test_a_file_keeps_its_mode(tmp_path: Path) -> None:

@@ -98,6 +98,9 @@ class FakeHost:
     def read_files(self, paths: Sequence[str]) -> list[str]:
         raise NotImplementedError
 
+    def list_folder(self, path: str) -> list[str]:
+        raise NotImplementedError
+
     def write_secret(self, path: Path, text: str) -> None:
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from harness.cli.run import run
 from harness.model import Security
 from tests.unit.command import harness
 
-COMMANDS = sorted({*EXAMPLES, "clean"})
+COMMANDS = sorted({*EXAMPLES, "clean", "lab exec", "lab start", "kernel build", "parse fio", "config check"})
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -23,7 +23,7 @@ def test_nothing_is_cut_and_no_line_is_too_long(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
-    told = harness(name, "--help", cwd=tmp_path).stdout
+    told = harness(*name.split(), "--help", cwd=tmp_path).stdout
     assert told.startswith(f"Usage: harness {name}") and not re.search(r"[│╭]|\[/|\[dim\]", told, re.M)
     assert max(map(len, told.splitlines())) <= 80
     assert all(line in told for line in EXAMPLES.get(name, "").splitlines())
@@ -46,9 +46,9 @@ def test_it_is_made_of_the_declarations() -> None:
         security: Annotated[Security, typer.Option(help="Of [dim]WiFi[/].")] = Security.OPEN,
         out: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to.")] = None,
     ) -> None:
-        """Say it."""
+        del paths, security, out
 
-    assert list(lines(command, "x y", 80)) == [
+    assert list(lines(command, "x y", 80, "Say it.")) == [
         "Usage: x y [OPTIONS] PATH…",
         "",
         "Say it.",
@@ -63,4 +63,16 @@ def test_it_is_made_of_the_declarations() -> None:
 
 
 def test_narrow_terminals_are_narrow() -> None:
-    assert max(map(len, lines(run, "harness run", 60))) <= 60
+    assert max(map(len, lines(run, "harness run", 60, run.__doc__ or ""))) <= 60
+
+
+@pytest.mark.parametrize("name", ["", "lab", "kernel", "config", "parse"])
+def test_a_group_lists_its_commands_within_the_width(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.unit.command.COLUMNS", 80)
+    told = harness(*name.split(), "--help", cwd=tmp_path).stdout
+    assert max(map(len, told.splitlines())) <= 80 and not re.search(r"[│╭]|\[/|\[dim\]", told)
+    listed = set(re.findall(r"^  (\w+) ", told.partition("Commands:")[2], re.M))
+    assert listed >= {words[1] for words in map(str.split, COMMANDS) if words[0] == name and len(words) > 1}
+    assert name or listed >= {words.split()[0] for words in COMMANDS}

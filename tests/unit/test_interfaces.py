@@ -5,6 +5,7 @@ What a kernel makes of it is proved in the lab (``tests/lab/inside/real_interfac
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,12 @@ import pytest
 from harness.hosts import NamespaceHost
 from harness.hosts.journal import Journal
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
-from harness.model import LinkProfile
+from harness.model import IPV6, LinkProfile
 from harness.model.errors import CommandFailed, RequirementError, UsageError
 from harness.network import interfaces
 from harness.network.interfaces import SourceRoute, Sysctl
 from harness.parse import ethtool
+from harness.parse.profiles import over_ip
 
 UP = ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"]
 
@@ -30,7 +32,9 @@ def device(name: str, *addresses: str, **more: Any) -> dict[str, Any]:
     info = []
     for address in addresses:
         local, _, prefix = address.partition("/")
-        info.append({"family": "inet", "local": local, "prefixlen": int(prefix), "scope": "global"})
+        scope = "link" if local.startswith("fe80") else "global"
+        family = "inet6" if ":" in local else "inet"
+        info.append({"family": family, "local": local, "prefixlen": int(prefix), "scope": scope})
     return {"ifname": name, "flags": UP, "operstate": "UP", "link_type": "ether", "addr_info": info, **more}
 
 
@@ -42,6 +46,8 @@ class Machine(NamespaceHost):
     prefers: str = ""
     sysctls: dict[str, str] = field(default_factory=dict)
     tables: set[str] = field(default_factory=set)
+    lacks_ipv6: bool = False
+    ipv6_off: bool = False
     done: list[str] = field(default_factory=list)
 
     @property
@@ -66,6 +72,12 @@ class Machine(NamespaceHost):
 
     def _answer(self, argv: list[str], text: str) -> str | None:
         match argv:
+            case ["ip", "-6", "-d", "-j", "route", "show", "root", network]:
+                return "[{}]" if network in self.tables else "[]"
+            case ["ip", "-6", "-d", "-j", *words]:
+                return self._answer(["ip", "-d", "-j", *words], text)
+            case ["test", "-e", "/proc/net/if_inet6"]:
+                return None if self.lacks_ipv6 else ""
             case ["ip", "-d", "-j", "address"]:
                 return json.dumps(self.devices)
             case ["ip", "-d", "-j", "-s", "link", "show", "dev", name]:
@@ -76,7 +88,8 @@ class Machine(NamespaceHost):
             case ["ip", "-d", "-j", "route", "get", to, "oif", name]:
                 return json.dumps([{"dev": name, "prefsrc": self._source(name, to)}])
             case ["ip", "-d", "-j", "route", "get", _, "from", source]:
-                ours = [words.split() for words in self.done if words.startswith("ip route add")]
+                ours = [words.split() for words in self.done if " route add " in f"{words} "]
+                ours += [["dev", self.prefers]] * any(source in words for words in self.done)
                 chosen = [words[words.index("dev") + 1] for words in ours if source in words]
                 return json.dumps([{"dev": (chosen or [self.prefers])[0]}])
             case ["ip", "-d", "-j", "rule"]:
@@ -99,6 +112,8 @@ class Machine(NamespaceHost):
         return 0
 
     def read_files(self, paths: Sequence[str]) -> list[str]:
+        if paths[0].endswith("disable_ipv6"):
+            return [f"{int(self.ipv6_off)}\n" for _ in paths]
         return ["0\n" if "/wlan0/" in path else "" for path in paths]
 
 
@@ -306,6 +321,81 @@ def test_a_gateway_and_what_undoes_it() -> None:
     assert " ".join(rule.argv) == "ip rule del from 10.0.0.1/32 to 10.9.0.9/32 lookup 48000 priority 1000"
     (back,) = Sysctl("/proc/sys/net/ipv4/conf/eth0/arp_ignore", "1", "0").undo()
     assert (back.argv, back.input) == (("tee", "/proc/sys/net/ipv4/conf/eth0/arp_ignore"), "0")
+
+
+# IPv6
+
+
+def six(interface: str, portal: str | None = None) -> LinkProfile:
+    return over_ip(real(interface, portal), IPV6)
+
+
+def test_a_link_of_ipv6_has_addresses_of_the_run_s_own(tmp_path: Path) -> None:
+    near, far = machine("initiator", *TWO_NICS), machine("target", device("eth0", "10.0.0.9/24"), LO)
+    journal = Journal(tmp_path / "journal")
+    with interfaces.bring_up(journal, near, far, six("eth0"), index=2, port=3264, tag="beef") as path:
+        assert (path.initiator_address, path.target_address) == ("fd48:2be7:beef:2::1", "fd48:2be7:beef:2::2")
+        assert (path.initiator_iface, path.target_iface, path.ip) == ("eth0", "eth0", IPV6)
+        # Nothing else: no other interface is in that network.
+        assert near.done == ["ip -6 address add fd48:2be7:beef:2::1/64 dev eth0 nodad"]
+        assert far.done == ["ip -6 address add fd48:2be7:beef:2::2/64 dev eth0 nodad"]
+        assert len(journal.open_entries()) == 2
+    assert near.done[1:] == ["ip -6 address del fd48:2be7:beef:2::1/64 dev eth0"]
+    assert not journal.open_entries() and not near.sysctls
+
+
+def test_interfaces_without_ipv4_find_each_other_by_ipv6() -> None:
+    near = machine("initiator", device("eth0", "fe80::1/64", "2001:db8::1/64"), LO)
+    far = machine("target", device("eth3", "2001:db8::9/64", "fe80::9/64"), LO)
+    (_, here), (_, there) = interfaces._find_pair(near, far, six("eth0"))
+    assert (here.name, there.name) == ("eth0", "eth3")
+    assert [str(address) for address in here.addresses6] == ["2001:db8::1/64"]
+    with pytest.raises(RequirementError, match="no IPv4 address"):
+        interfaces.check(near, far, real("eth0"))
+
+
+def test_a_user_s_own_address_of_ipv6_is_used_as_it_is(tmp_path: Path) -> None:
+    near = machine("initiator", device("eth0", "10.0.0.1/24", "2001:db8::1/64"), LO)
+    far = machine("target", device("eth0", "10.0.0.9/24", "2001:db8::9/64"), LO)
+    journal = Journal(tmp_path / "journal")
+    with interfaces.bring_up(journal, near, far, six("eth0", "2001:db8::9"), index=0, port=3264) as path:
+        assert (path.initiator_address, path.target_address) == ("2001:db8::1", "2001:db8::9")
+    assert near.done == far.done == []
+
+
+def test_two_interfaces_of_one_network_of_ipv6_are_kept_apart(tmp_path: Path) -> None:
+    near = machine("initiator", device("eth0", "2001:db8::1/64"), device("wlan0", "2001:db8::2/64"), LO)
+    far = machine("target", device("eth0", "2001:db8::9/64"), LO)
+    journal = Journal(tmp_path / "journal")
+    with interfaces.bring_up(journal, near, far, six("wlan0", "2001:db8::9"), index=1, port=3264):
+        assert near.done == [
+            "ip -6 route add 2001:db8::9/128 dev wlan0 src 2001:db8::2 table 48002",
+            "ip -6 rule add from 2001:db8::2/128 to 2001:db8::9/128 lookup 48002 priority 1002",
+            "ip -6 neigh flush to 2001:db8::9 dev wlan0",
+        ]
+    assert near.done[-2].startswith("ip -6 rule del from 2001:db8::2/128") and not near.sysctls
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"lacks_ipv6": True}, "--ip 6 needs a kernel with IPv6, but the initiator's lacks it"),
+        ({"ipv6_off": True}, r"eth0 of the initiator has IPv6 switched off.*sysctl net\.ipv6\.conf"),
+    ],
+)
+def test_a_machine_without_ipv6_is_refused(changes: dict[str, Any], words: str) -> None:
+    near = dataclasses.replace(ONE_NIC, **changes)
+    with pytest.raises(RequirementError, match=words):
+        interfaces.check(near, TARGET, six("eth0"))
+
+
+def test_a_network_that_another_run_left_is_not_taken(tmp_path: Path) -> None:
+    near = machine("initiator", device("eth0", "10.0.0.1/24"), LO)
+    near.tables.add("fd48:2be7:beef::/64")
+    journal = Journal(tmp_path / "journal")
+    with pytest.raises(RequirementError, match="the initiator into the run's own network"):
+        interfaces.bring_up(journal, near, TARGET, six("eth0"), index=0, port=3264, tag="beef").__enter__()
+    assert near.done == []
 
 
 # What an interface is

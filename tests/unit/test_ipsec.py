@@ -202,8 +202,8 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
     world = World()
     barrier = Barrier(end, NEAR, FAR)
     barrier.acquire(world.host(end))
-    there = f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3260 dir {to_portal}"
-    back = f"src {FAR}/32 dst {NEAR}/32 proto tcp sport 3260 dir {from_portal}"
+    there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport 3260 dir {to_portal}"
+    back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport 3260 dir {from_portal}"
     assert [" ".join(command.argv) for command in world.commands] == [
         f"ip xfrm policy add {there} action block priority {ipsec.BARRIER_PRIORITY}",
         f"ip xfrm policy add {back} action block priority {ipsec.BARRIER_PRIORITY}",
@@ -221,7 +221,7 @@ def test_a_barrier_names_the_port_of_its_path() -> None:
     Barrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
     said = [" ".join(command.argv) for command in world.commands]
     assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in said] == [True, True]
-    assert all(" proto tcp " in line and f"{NEAR}/32" in line and f"{FAR}/32" in line for line in said)
+    assert all(" proto 6 " in line and f"{NEAR}/32" in line and f"{FAR}/32" in line for line in said)
 
 
 def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
@@ -243,7 +243,7 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
     for netns in ("None", "other"):
         for source, destination, way in ((NEAR, FAR, "out"), (FAR, NEAR, "in"), (FAR, NEAR, "fwd")):
             world.make(f"policy {netns} src {source}/32 dst {destination}/32 dir {way} {ours}")
-        world.make(f"policy {netns} src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir out {ours}")
+        world.make(f"policy {netns} src {NEAR}/32 dst {FAR}/32 proto 6 dport 3276 dir out {ours}")
         for reqid in (OURS, OURS + 1):
             world.make(f"state {netns} {NEAR} {FAR} {reqid}")
             world.make(f"state {netns} {FAR} {NEAR} {reqid}")
@@ -423,9 +423,9 @@ def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_p
     clearance.acquire(world.host("target"))
     said = [" ".join(command.argv) for command in world.commands]
     assert said == [
-        f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276 dir in "
+        f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto 6 dport 3276 dir in "
         f"action allow priority {ipsec.CLEARANCE_PRIORITY}",
-        f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto tcp sport 3276 dir out "
+        f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto 6 sport 3276 dir out "
         f"action allow priority {ipsec.CLEARANCE_PRIORITY}",
     ]
     assert carry_out(clearance.undo(), world.host("target").run) == []
@@ -507,9 +507,9 @@ def test_the_initiator_calls_the_port_on_which_the_target_listens(world: World) 
 def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_covered(world: World) -> None:
     """Else an SSH connection between the same two addresses would be led through the tunnel, or cut."""
     here, there = (conn["children"][NAME] for conn in raised_tunnel(world, PSK, is_shared=True))
-    portal = [f"{FAR}/32[tcp/3276-3279]"]
-    assert (here["local_ts"], here["remote_ts"]) == ([f"{NEAR}/32[tcp]"], portal)
-    assert (there["local_ts"], there["remote_ts"]) == (portal, [f"{NEAR}/32[tcp]"])
+    portal = [f"{FAR}/32[6/3276-3279]"]
+    assert (here["local_ts"], here["remote_ts"]) == ([f"{NEAR}/32[6]"], portal)
+    assert (there["local_ts"], there["remote_ts"]) == (portal, [f"{NEAR}/32[6]"])
 
 
 def test_policies_come_before_the_barrier_whatever_the_path() -> None:

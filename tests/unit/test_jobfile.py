@@ -457,6 +457,9 @@ def test_fio_asks_the_kernel_for_the_time_where_it_is_virtual_and_never_otherwis
     workload = one("[a]\nrw=read")
     assert "clocksource" not in rendered(workload)
     assert rendered(workload, clock=Clock.VIRTUAL)["clocksource"] == "clock_gettime"
+    assert rendered(workload, clock=Clock.VIRTUAL, has_tested_clock=True)["clocksource"] == "clock_gettime"
+    assert rendered(workload, has_tested_clock=True)["clocksource"] == "cpu"
+    assert "clocksource" not in rendered(workload)
 
 
 def test_fio_is_started_once_to_read_all_jobs_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:

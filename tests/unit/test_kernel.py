@@ -17,8 +17,9 @@ from harness.hosts import packages, runner
 from harness.hosts.packages import Package
 from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
 from harness.testbeds import lab
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import building, kernel
 from harness.testbeds.lab import source as sources
+from harness.testbeds.lab.building import Report, Steps
 from harness.testbeds.lab.kernel import Built, Recipe
 from harness.testbeds.lab.source import Source, Tarball
 
@@ -50,13 +51,12 @@ class Workshop:
         self.during: Callable[[Path], None] = lambda _work: None
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         monkeypatch.setattr(packages, "missing", lambda: self.missing)
+        monkeypatch.setattr(sources, "is_upstream", lambda: False)
         monkeypatch.setattr(kernel, "recipe", self._recipe)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=self.free_bytes))
         monkeypatch.setattr(kernel, "_build", self._build)
 
-    def _build(
-        self, wanted: Recipe, given: Source | None, work: Path, log: Path, report: kernel.Report
-    ) -> Path:
+    def _build(self, wanted: Recipe, given: Source | None, work: Path, log: Path, report: Report) -> Path:
         self.given = given
         self.builds += 1
         log.write_text("", encoding="utf-8")
@@ -127,7 +127,7 @@ def test_a_recipe_is_of_the_shipped_files(dpkg: dict[str, str]) -> None:
     dpkg["linux-source-6.1"] = "6.1.192-2"
     found = kernel.recipe()
     assert (found.source_version, found.compiler) == ("6.1.192-2", "cc 12")
-    assert set(found.files) == {"kernel.config", "ciphers.patch", "clock.patch", "xstate.patch"}
+    assert set(found.files) == {"kernel.config", *(patch.name for patch in kernel.PATCHES)}
     assert left_out(found) == {
         "CONFIG_NVME_TCP_TLS",
         "CONFIG_NVME_TARGET_TCP_TLS",
@@ -424,9 +424,13 @@ def test_every_group_of_the_configuration_says_who_needs_it() -> None:
 # The steps of a build
 
 
-def steps(tmp_path: Path, told: list[tuple[str, float]]) -> kernel._Steps:
-    return kernel._Steps(
-        wrapper=(), temporary=tmp_path, log=tmp_path / "log", report=lambda *what: told.append(what)
+def steps(tmp_path: Path, told: list[tuple[str, float]]) -> Steps:
+    return Steps(
+        what="the lab's own kernel",
+        wrapper=(),
+        temporary=tmp_path,
+        log=tmp_path / "log",
+        report=lambda *what: told.append(what),
     )
 
 
@@ -437,7 +441,7 @@ def test_a_step_sees_no_environment_but_the_builds(tmp_path: Path, monkeypatch: 
     told: list[tuple[str, float]] = []
     steps(tmp_path, told).run("looking", "env", until=(0.5, 1), env={"MORE": "1"})
     seen = dict(line.split("=", 1) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines())
-    assert seen == {**kernel.ENVIRONMENT, "TMPDIR": str(tmp_path), "MORE": "1"}
+    assert seen == {**building.ENVIRONMENT, "TMPDIR": str(tmp_path), "MORE": "1"}
     assert told and told[0] == ("looking", 0.5)
 
 
@@ -449,8 +453,8 @@ def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
 
 
 def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "SILENCE_S", 0.3)
-    monkeypatch.setattr(kernel, "POLL_S", 0.01)
+    monkeypatch.setattr(building, "SILENCE_S", 0.3)
+    monkeypatch.setattr(building, "POLL_S", 0.01)
     (tmp_path / "log").touch()
     slow = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.1; done"
     steps(tmp_path, []).run("compiling", "sh", "-c", slow, until=(0, 1))
@@ -459,7 +463,7 @@ def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: py
 
 
 def test_progress_follows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "POLL_S", 0.01)
+    monkeypatch.setattr(building, "POLL_S", 0.01)
     (tmp_path / "log").write_text("of the step before\n", encoding="utf-8")
     told: list[tuple[str, float]] = []
     script = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.03; done"

@@ -281,6 +281,13 @@ def test_of_a_panic_the_user_is_told_what_led_to_it(tmp_path: Path, said: str, w
         assert booted.last_words() == words
 
 
+def test_where_ptrace_is_forbidden_that_is_what_is_told(tmp_path: Path) -> None:
+    console = tmp_path / "console"
+    said = "Checking that ptrace can change system call numbers...ptrace: Operation not permitted\n"
+    console.write_text(said, encoding="utf-8")
+    assert lab.last_words(console) == lab.FORBIDS_PTRACE
+
+
 def test_a_run_whose_kernel_panicked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_plan(Request(links=("local",)))
     (tmp_path / "console.log").write_text("of the run that is gone on with\n" * 9, encoding="utf-8")

@@ -75,6 +75,7 @@ class Machine:
             ("/sys/class/iscsi_session", "sessions"),
             ("/proc/net/unix", "unix"),
             ("/etc/iscsi", "etc"),
+            ("/var/lib/iscsi", "var"),
             ("/etc/multipath/wwids", "wwids"),
             # Absent: a session of this machine's own kernel is never to be touched.
             ("/sys/class/iscsi_transport/tcp/handle", "handle"),
@@ -118,6 +119,17 @@ def test_a_session_is_ended_by_the_iscsid_that_runs(machine: Machine) -> None:
     assert machine.log_out() == (0, "")
     assert machine.said == [*MADE, f"{NODE} --op new", f"{NODE} --logout", f"{NODE} --op delete", GONE]
     assert list((machine.here / "etc").iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["etc", "var"])
+def test_records_that_are_there_are_not_made_again(machine: Machine, folder: str) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    record = machine.here / folder / "ifaces" / REQUEST["interface"]
+    record.parent.mkdir(parents=True)
+    record.touch()
+    assert machine.log_out() == (0, "")
+    assert machine.said == [f"{NODE} --logout", f"{NODE} --op delete", GONE]
 
 
 @pytest.mark.parametrize(

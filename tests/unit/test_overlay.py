@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,20 @@ def test_a_barrier_goes_by_its_priority_even_when_the_interface_is_gone() -> Non
     (let,) = barrier.Passage("initiator", "198.18.7.130", 3260, "habcdw7").undo()
     assert stop.argv[:4] == ("ip", "xfrm", "policy", "deleteall") and "dev" not in let.argv
     assert stop.argv[-1] != let.argv[-1]
+
+
+def test_connections_end_before_their_barrier() -> None:
+    """On an interface of the user's by their port alone, on one of the run's also with its addresses."""
+    theirs = dataclasses.replace(PATH, is_shared=True, port=3276)
+    for path, steps in ((PATH, 2), (theirs, 1)):
+        for number, (_, connections) in enumerate(barrier.Connections.at_the_ends_of(path)):
+            end, *rest = connections.undo()
+            words = " ".join(end.argv)
+            peer = (path.target_address, path.initiator_address)[number]
+            assert words.startswith("ss ") and f"dst {peer} {'ds'[number]}port = :{path.port}" in words
+            assert len([end, *rest]) == steps
+            iface = (path.initiator_iface, path.target_iface)[number]
+            assert all(step.argv == ("ip", "address", "flush", "dev", iface) for step in rest)
 
 
 def carried(**agreed: int | bool) -> Carried:
@@ -146,6 +161,6 @@ def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
 
 def test_each_frame_is_what_its_framing_says() -> None:
     framing, size = wireguard.framing(1500), 1300
-    sealed = framing.packet_bytes(size) - wireguard.AROUND_BYTES
+    sealed = framing.packet_bytes(size) - wireguard.around_bytes(4)
     assert sealed - size == -size % 16
     assert macsec.Framing().packet_bytes(size) == size + macsec.SECTAG_BYTES + macsec.ICV_BYTES

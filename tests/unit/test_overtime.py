@@ -11,7 +11,7 @@ import pytest
 from harness.model import Record, Status
 from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, interval_ms
-from harness.results.overtime import LOG, NOT_STEADY, WARMING_UP, doubts, of_cell, parts
+from harness.results.overtime import LOG, NOT_STEADY, WARMING_UP, Course, doubts, of_cell, parts
 from tests.unit.test_table import record
 
 JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
@@ -115,3 +115,20 @@ def test_the_interval_is_that_of_the_job() -> None:
     assert interval_ms(JOB) == 500
     with pytest.raises(UsageError, match="expected log_avg_msec"):
         interval_ms("[w]\n")
+
+
+def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
+    fine = Course(
+        repeats=2,
+        interval_s=0.1,
+        median=[10.0, 20.0, 30.0, 40.0, 50.0],
+        low=[9.0, 1.0, 29.0, 39.0, 49.0],
+        high=[11.0, 21.0, 31.0, 99.0, 51.0],
+        fifths=[1.0] * 5,
+        state=None,
+        settled_s=None,
+    )
+    assert fine.coarser(5) is fine
+    drawn = fine.coarser(3)
+    assert (drawn.interval_s, drawn.median, drawn.low, drawn.high) == (0.2, [15, 35], [1, 29], [21, 99])
+    assert drawn.fifths == fine.fifths

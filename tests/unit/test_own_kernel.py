@@ -26,7 +26,7 @@ from harness.runs.plan import make_plan
 from harness.runs.request import DEFAULT_VIRTUAL_DISK, KernelChoice, Kernels, Request
 from harness.testbeds import standing, testbed
 from harness.testbeds.heartbeat import HEARTBEAT, beating
-from harness.testbeds.lab import Kernel, kernel
+from harness.testbeds.lab import Kernel, ciphers, kernel
 from tests.unit.fakes import World
 
 
@@ -72,16 +72,21 @@ def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
 @pytest.mark.usefixtures("built")
 def test_ciphers_are_the_processors_unless_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Request(links=("wired",), lab_kernel=KernelChoice.OWN)
-    portable = Request(links=("wired",), cipher_driver=Ciphers.PORTABLE)
+    debian = Request(links=("wired",))
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
+    monkeypatch.setattr(ciphers, "cached", lambda: None)
     assert make_plan(own).ciphers is Ciphers.MACHINE
-    made = make_plan(portable)
-    assert (made.lab_kernel, made.ciphers) == (LabKernel.OWN, Ciphers.PORTABLE)
-    apart = msgspec.structs.replace(portable, kernels=Kernels.APART)
-    assert make_plan(apart).ciphers is Ciphers.PORTABLE, "each host's own kernel"
-    assert make_plan(Request(links=("wired",))).ciphers is None, "Debian's kernel has no others"
+    assert make_plan(debian).ciphers is Ciphers.PORTABLE, "Debian's kernel has no others until they are built"
+    monkeypatch.setattr(ciphers, "cached", lambda: Kernel(binary=Path("linux"), modules=Path("modules")))
+    assert make_plan(debian).ciphers is Ciphers.MACHINE
+    for each in (own, debian):
+        portable = msgspec.structs.replace(each, cipher_driver=Ciphers.PORTABLE)
+        made = make_plan(portable)
+        assert (made.lab_kernel, made.ciphers) == (make_plan(each).lab_kernel, Ciphers.PORTABLE)
+        apart = msgspec.structs.replace(portable, kernels=Kernels.APART)
+        assert make_plan(apart).ciphers is Ciphers.PORTABLE, "each host's kernel"
     monkeypatch.setattr(kernel, "lacking_instructions", lambda: ("aes",))
-    assert make_plan(own).ciphers is Ciphers.PORTABLE
+    assert make_plan(own).ciphers is make_plan(debian).ciphers is Ciphers.PORTABLE
 
 
 @pytest.mark.usefixtures("built")
@@ -91,10 +96,12 @@ def test_portable_ciphers_are_not_those_of_a_standing_lab(
     monkeypatch.setattr(kernel, "lacking_instructions", tuple)
     own = make_plan(Request(links=("wired",), lab_kernel=KernelChoice.OWN))
     portable = msgspec.structs.replace(own, ciphers=Ciphers.PORTABLE)
-    up = standing.terms(LabKernel.OWN, own.backing.size_bytes, tmp_path)
+    up = standing.terms(LabKernel.OWN, kernel.own_kernel(), own.backing.size_bytes, tmp_path)
     monkeypatch.setattr(standing, "ask", lambda _: SimpleNamespace(terms=up))
     found = [testbed._standing_lab(plan, tmp_path / plan.run_id, tmp_path) for plan in (own, portable)]
-    assert found == [(True, ""), (False, "ciphers are the processor's")]
+    assert found[0] == (True, "")
+    can, why = found[1]
+    assert not can and kernel.PORTABLE_CIPHERS in why
 
 
 @pytest.mark.usefixtures("built")
@@ -120,7 +127,6 @@ def test_a_plan_tells_of_portable_ciphers_and_why(
         Request(virtual_time=True),
         Request(disk="ram"),
         Request(lab_kernel=KernelChoice.OWN),
-        Request(cipher_driver=Ciphers.PORTABLE),
     ],
 )
 def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
@@ -138,7 +144,6 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
         (Request(links=("wifi",), lab_kernel=KernelChoice.OWN, kernels=Kernels.APART), "--kernels apart"),
         (Request(virtual_time=True, testbed="host"), "the testbed is host"),
         (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
-        (Request(cipher_driver=Ciphers.PORTABLE, lab_kernel=KernelChoice.DEBIAN), "--lab-kernel debian"),
         (Request(cipher_driver=Ciphers.PORTABLE, testbed="host"), "--cipher-driver portable is for the lab"),
         (Request(disk="ram", backing="file"), "found ram and file"),
         (Request(disk="floppy"), "floppy"),

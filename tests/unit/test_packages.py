@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,19 @@ def test_one_command_installs_all_that_is_missing() -> None:
 class Debian:
     """In place of dpkg, apt and sudo: what a release has, what is installed, and what apt-get was told."""
 
-    def __init__(self, folder: Path, *, offers: str, has: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, offers: str, has: str = "", breaks: Sequence[str] = (), sudo: str = 'exec "$@"'
+    ) -> None:
         self.folder = folder
         self.path = f"{folder}:{os.environ['PATH']}"
+        (folder / "os-release").write_text("ID=debian\n", encoding="utf-8")
         self._write("dpkg-query", DPKG_QUERY.format(has=has))
         self._write("apt-cache", f'for p in {offers}; do [ $p != "$2" ] || echo "$p | 1.0"; done')
-        self._write("apt-get", f'echo "$*" >>{folder}/told')
-        self._write("sudo", 'exec "$@"')
+        broken = "".join(
+            f'*" {name}" | *" {name} "*) echo E: {name} is broken >&2; exit 100 ;; ' for name in breaks
+        )
+        self._write("apt-get", f'echo "$*" >>{folder}/told; case $* in {broken}esac')
+        self._write("sudo", sudo)
 
     def _write(self, name: str, script: str) -> None:
         file = self.folder / name
@@ -54,15 +61,25 @@ class Debian:
 
     def install(self, packages: str) -> list[str]:
         """What apt-get is told by install-packages.sh."""
-        (self.folder / "list").write_text(f"# comment\n{packages} - what for\n", encoding="utf-8")
-        subprocess.run(
-            ["sh", str(SCRIPT), str(self.folder / "list")],
+        self.tell(f"# comment\n{packages} - what for\n")
+        return self.told
+
+    @property
+    def told(self) -> list[str]:
+        """What apt-get was told so far."""
+        told = self.folder / "told"
+        return told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+
+    def tell(self, lines: str) -> str:
+        """What install-packages.sh says on standard error about a list."""
+        (self.folder / "list").write_text(lines, encoding="utf-8")
+        return subprocess.run(
+            ["sh", str(SCRIPT), str(self.folder / "list"), str(self.folder / "os-release")],
             env={"PATH": self.path},
             check=True,
             capture_output=True,
-        )
-        told = self.folder / "told"
-        return told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+            text=True,
+        ).stderr
 
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "install-packages.sh"
@@ -102,3 +119,64 @@ def test_either_that_is_installed_will_do(tmp_path: Path, monkeypatch: pytest.Mo
     assert debian.install(EITHER) == []
     monkeypatch.setenv("PATH", debian.path)
     assert Package(names=tuple(EITHER.split("|")), shown_by="-", purpose="a test").installed
+
+
+# What cannot be installed
+
+LIST = """\
+# package     shown by  who needs it  what for
+fio           fio       lab,target    the workloads
+linux-6|uml   -         lab           the lab: a real kernel
+iperf3        iperf3    lab           probes: TCP and UDP
+gone          -         make          the environment
+"""
+
+
+def test_what_a_release_lacks_is_named_in_one_sentence_and_the_rest_is_installed(tmp_path: Path) -> None:
+    debian = Debian(tmp_path, offers="fio iperf3")
+    assert debian.tell(LIST) == (
+        "This release of Debian has no package for these, and what works without them goes on: "
+        "linux-6 or uml (the lab: a real kernel), gone (the environment).\n"
+    )
+    assert debian.told[1:] == ["install -y -qq --no-install-recommends fio iperf3"]
+
+
+def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: Path) -> None:
+    debian = Debian(tmp_path, offers="fio uml iperf3 gone", breaks=["uml"])
+    assert debian.tell(LIST) == ("Not installed: linux-6 or uml (the lab: a real kernel): E: uml is broken\n")
+    assert [line.rpartition(" ")[2] for line in debian.told[2:]] == ["fio", "uml", "iperf3", "gone"]
+
+
+def test_without_sudo_the_packages_are_named_and_make_goes_on(tmp_path: Path) -> None:
+    debian = Debian(tmp_path, offers="fio uml", sudo="exit 1")
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n", encoding="utf-8")
+    (tmp_path / "id").chmod(0o755)
+    assert debian.tell(LIST).endswith("somebody who may has to install: fio linux-6|uml iperf3 gone\n")
+    assert debian.told == []
+
+
+@pytest.mark.parametrize("has_ensurepip", [True, False])
+def test_the_environment_is_made_before_packages_where_it_can_be(tmp_path: Path, has_ensurepip: bool) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {int(not has_ensurepip)}\n", encoding="utf-8")
+    python.chmod(0o755)
+    plan = subprocess.run(
+        ["make", "--dry-run", "install", f"PYTHON={python}", f"VENV={tmp_path}/venv"],
+        cwd=SCRIPT.parents[1],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert (plan.index("-m venv") < plan.index("install-packages.sh")) == has_ensurepip
+
+
+def test_the_debian_package_recommends_what_the_lab_needs() -> None:
+    control = (SCRIPT.parents[1] / "debian" / "control").read_text(encoding="utf-8")
+    _, _, recommended = control.partition("Recommends:\n")
+    named = {line.strip(" ,") for line in recommended.partition("Description:")[0].splitlines()}
+    lab = {
+        package.name
+        for package in packages.listed(packages.ALL)
+        if not package.needed_by.keys().isdisjoint(("lab", "controller"))
+    }
+    assert named == lab - {"python3", "util-linux"}, "which are required or essential"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from harness.analysis.disturbance import Disturbed
-from harness.cli.progress import bar, follow
+from harness.cli.progress import Left, bar, follow
 from harness.model import Status
 from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Ended, Event, Phase, ago_s
 
@@ -31,7 +32,7 @@ def test_names_are_shown_as_they_are_and_drive_nothing(name: str, is_terminal: b
     file = io.StringIO()
     console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, emoji=False)
     started_s = time.monotonic() - 4
-    outcome = follow(events(name), cells=1, cell_estimate_s=1.0, console=console, started_s=started_s)
+    outcome = follow(events(name), cells=1, left=Left(1.0), console=console, started_s=started_s)
     assert outcome.summary()[0].startswith("1 cells (1 invalid)")
     with bar(f"making {name}", console) as report:
         report(f"building {name}", 0.5)
@@ -52,7 +53,7 @@ def test_a_clock_that_is_set_back_during_a_run_changes_no_duration(monkeypatch: 
         yield Ended(())
 
     console = Console(file=io.StringIO())
-    outcome = follow(cells(), cells=1, cell_estimate_s=1.0, console=console, started_s=began - 9.5)
+    outcome = follow(cells(), cells=1, left=Left(1.0), console=console, started_s=began - 9.5)
     lines = outcome.summary()
     assert lines[0] == "1 cells (1 ok) in 9.5 s"
     assert lines[1].startswith("fio began 9.5 s after the start and measured for 5%")
@@ -65,5 +66,51 @@ def test_a_clock_that_is_set_forward_lets_nothing_begin_before_the_start() -> No
 
     console = Console(file=io.StringIO())
     began = time.monotonic() - 2
-    outcome = follow(cells(), cells=1, cell_estimate_s=1.0, console=console, started_s=began)
+    outcome = follow(cells(), cells=1, left=Left(1.0), console=console, started_s=began)
     assert "fio began 0.0 s after the start" in outcome.summary()[1]
+
+
+def measured(file: io.StringIO, *, took_s: float, is_terminal: bool) -> list[str]:
+    """What is shown of four cells, each of which took so long and not the estimated second."""
+    now = [100.0]
+    console = Console(file=file, force_terminal=is_terminal, color_system=None, width=200, height=50)
+    shown = []
+
+    def cells() -> Iterator[Event]:
+        for number in range(1, 5):
+            column = "wired.nvme-tcp" if number % 2 else "local"
+            yield CellStarted(f"{column}.seq-read-4k.r{number}", number, 4)
+            shown.append(file.getvalue())
+            now[0] += took_s
+            yield CellEnded(
+                f"{column}.seq-read-4k.r{number}", Status.OK, None, 1, 0.0, None, 12.345e6 * number
+            )
+        shown.append(file.getvalue())
+        yield Ended(())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
+        follow(cells(), cells=4, left=Left(1.0), console=console, started_s=100.0)
+    return shown
+
+
+def test_a_terminal_shows_the_last_figure_of_each_column() -> None:
+    told = measured(file := io.StringIO(), took_s=1.0, is_terminal=True)[-1] + file.getvalue()
+    for column, cell, figure in (("wired.nvme-tcp", "r3", "37.03"), ("local", "r4", "49.38")):
+        assert re.search(rf"{column} +{figure}\d? MB/s +seq-read-4k\.{cell}", told), told
+
+
+def test_a_log_has_a_line_with_the_figure_of_each_cell() -> None:
+    measured(file := io.StringIO(), took_s=1.0, is_terminal=False)
+    assert "wired.nvme-tcp.seq-read-4k.r1 ok: 12.35 MB/s\n" in file.getvalue()
+
+
+def test_the_time_left_follows_how_the_run_goes() -> None:
+    left = Left(1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        now = [50.0]
+        patch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
+        assert left.after(40) == 40
+        for left.done in range(1, 21):
+            now[0] += 3.0
+        assert left.after(20) == pytest.approx(20 * (4 + 60) / 24)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -15,9 +16,10 @@ import pytest
 
 from harness.model import Record, Status
 from harness.model.errors import RequirementError, UsageError
-from harness.report import Kind, content, draw, load, picture, render
+from harness.report import Kind, Theme, Words, content, draw, load, picture, render
 from harness.report.charts import bars, goodness, percentiles, roofline
 from harness.report.content import Origin, Results
+from harness.report.trends import short, trends
 from harness.table import Metric
 from harness.table.options import TableCell
 from tests.unit.command import harness
@@ -38,9 +40,18 @@ VOID = {"meta", "input", "br", "link", "img", "hr"}
 _OURS = """
     html head meta title style body header main section nav div h1 h2 h3 h4 p ul li a label select option
     fieldset legend input details summary table caption thead tbody tr th td button span small figure
-    figcaption svg rect line text polyline polygon circle dl dt dd pre code script
+    figcaption svg defs g use rect circle path text dl dt dd pre code script
 """
 ELEMENTS = set(_OURS.split())
+CELL, ROW = {"td", "th"}, {"td", "th", "tr"}
+ENDED_BY = {
+    "td": CELL,
+    "th": CELL,
+    "tr": ROW,
+    "tbody": {*ROW, "thead"},
+    "dt": {"dt", "dd"},
+    "dd": {"dt", "dd"},
+}
 
 
 class Page(HTMLParser):
@@ -58,6 +69,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in ELEMENTS
         assert not any(name.startswith("on") for name, _ in attrs)
+        # HTML lets these end without an end tag.
+        while self.open and self.open[-1] in ENDED_BY.get(tag, ()):
+            self.open.pop()
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
@@ -67,6 +81,8 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
+        while self.open[-1] in ENDED_BY and self.open[-1] != tag:
+            self.open.pop()
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
@@ -114,8 +130,11 @@ def test_the_page_has_every_section_and_needs_nothing_else(tmp_path: Path) -> No
     # 4 answers; 4 matrices; 8 each of bars, percentiles, over time, waterfalls; 2 rooflines; the hosts' table
     assert page.count("table") == 4 + 4 * 8 + 2 + 1
     assert page.count("caption") == page.count("table")
-    assert page.count("svg") == 4 + 4 * 8 + 2
-    assert all(a.get("role") == "img" and a.get("aria-label") for t, a in page.tags if t == "svg")
+    assert page.count("svg") == 1 + 4 + 4 * 8 + 2
+    # One has what the legends of all use.
+    shown = [a for t, a in page.tags if t == "svg" and "aria-hidden" not in a]
+    assert len(shown) == 4 + 4 * 8 + 2
+    assert all(a.get("role") == "img" and a.get("aria-label") for a in shown)
     assert all(a.get("scope") for t, a in page.tags if t == "th")
     assert sum("aria-sort" in a for _, a in page.tags) == 4 * 6
 
@@ -194,7 +213,7 @@ def test_without_records_there_is_no_page() -> None:
 def test_of_invalid_cells_alone_the_page_says_why() -> None:
     shown = results([record(status=Status.INVALID, reason="the clock went back", read=None, write=None)])
     page = Page(render(shown))
-    assert page.count("svg") == 0
+    assert page.count("svg") == 1  # of the legends
     said = "".join(page.text)
     assert "the clock went back" in said
     assert "Left out: no cell has a figure." in said
@@ -226,7 +245,7 @@ def test_origins_are_told_apart_by_words_and_signs() -> None:
     said = "".join(Page(render(shown)).text)
     assert all(f"{origin.sign} {origin}" in said for origin in Origin)
     (chart,) = bars(shown.table(Metric.MB_S), facts)
-    assert all(f'f0 {origin}"' in chart.body for origin in Origin)
+    assert all(f'f{place} {origin.value[:2]}"' in chart.body for place, origin in enumerate(Origin))
 
 
 def test_a_setting_that_all_columns_share_is_not_in_the_names_of_pictures() -> None:
@@ -235,7 +254,7 @@ def test_a_setting_that_all_columns_share_is_not_in_the_names_of_pictures() -> N
     slow = [msgspec.structs.replace(found, disk="hdd-7200") for found in plain]
     alone = results(slow)
     names = [fact.name for fact in content.columns(alone, alone.table(Metric.MB_S))]
-    assert names == ["local", "wired", "wifi", "wired+aes128gcm16", "wifi+aes128gcm16"]
+    assert names == ["local", "wired", "wired+aes128gcm16", "wifi", "wifi+aes128gcm16"]
     both = results(plain + slow)
     assert len({fact.name for fact in content.columns(both, both.table(Metric.MB_S))}) == 2 * len(names)
 
@@ -330,6 +349,9 @@ def test_names_are_shortened_in_the_middle() -> None:
 @pytest.mark.parametrize("kind", Kind)
 def test_every_picture_is_drawn_as_a_file(kind: Kind, tmp_path: Path) -> None:
     shown = whole(tmp_path / "results")
+    if kind is Kind.TRENDS:
+        again = [msgspec.structs.replace(each, run_id="r2") for each in shown.records]
+        shown = msgspec.structs.replace(shown, records=[*shown.records, *again])
     svg = picture(kind, shown, Metric.MB_S, tmp_path / "x.svg")
     root = ET.fromstring(svg)  # noqa: S314 -- our own
     assert root.get("role") == "img"
@@ -341,12 +363,57 @@ def test_every_picture_is_drawn_as_a_file(kind: Kind, tmp_path: Path) -> None:
     assert png.startswith(b"\x89PNG")
 
 
+def test_runs_of_the_same_cells_are_drawn_one_after_the_other() -> None:
+    found = [
+        record(mb_s, run_id=run, repeat=repeat, workload=workload, link="wired")
+        for run, speeds in (("20261121-100000-b", (10.0, 12.0)), ("20261122-100000-a", (20.0, 26.0)))
+        for repeat, mb_s in enumerate(speeds, 1)
+        for workload in ("w", "v")
+        if (run, workload) != ("20261121-100000-b", "v")
+    ]
+    shown = results(found)
+    table = shown.table(Metric.MB_S)
+    (chart,) = trends(table, content.columns(shown, table), shown.plans)
+    assert (chart.row, chart.headings) == ("w", ("column", "20261121-100000-b", "20261122-100000-a"))
+    assert chart.lines == (("wired", "11.00 [10.00, 12.00]", "23.00 [20.00, 26.00]"),)
+    assert "11-21 10:00" in chart.body and "11-22 10:00" in chart.body
+    assert "id=trends>" in render(shown) and "href=#trends>" in render(shown)
+    alone = results([each for each in found if each.run_id.endswith("a")])
+    assert "#trends" not in render(alone) and "id=trends" not in render(alone)
+    assert short("mine.json") == "mine.json" and len(short("a" * 40)) <= 11
+
+
+WORDS = Words(title="My <NAS>", author="A. Person", notes=("After the new switch.", "1 & 2"))
+
+
+def test_a_page_and_its_pictures_bear_the_words_of_who_shows_them(tmp_path: Path) -> None:
+    shown = whole(tmp_path)
+    page = Page(render(shown, WORDS))
+    said = "".join(page.text)
+    assert said.count("My <NAS>") == 2 and "A. Person" in said and "After the new switch." in said
+    svg = picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.svg", words=WORDS, theme=Theme.DARK).decode()
+    assert svg.count("My &lt;NAS&gt;") == 2 and svg.count("1 &amp; 2") == 2 and draw.DARK["page"] in svg
+    root = ET.fromstring(svg)  # noqa: S314 -- our own
+    assert "r1" in root.findtext("{http://www.w3.org/2000/svg}desc", "")
+    try:
+        one, two = (
+            picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.png", words=WORDS, scale=scale)
+            for scale in (1, 2)
+        )
+    except RequirementError as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+    (wide,), (wider,) = (struct.unpack(">I", png[16:20]) for png in (one, two))
+    assert wider == 2 * wide
+    assert b"iTXtTitle\0\0\0\0\0My <NAS>" in one and b"A. Person" in one
+
+
 def test_pictures_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = results([record()])
     with pytest.raises(UsageError, match=r"\.svg or \.png"):
         picture(Kind.BARS, shown, Metric.MB_S, tmp_path / "x.gif")
-    with pytest.raises(UsageError, match="nothing for a picture of roofline"):
+    with pytest.raises(UsageError, match="nothing for a picture of roofline") as refused:
         picture(Kind.ROOFLINE, shown, Metric.MB_S, tmp_path / "x.svg")
+    assert refused.value.hint == "it needs a run's plan.json, with a shaped link"
     with pytest.raises(UsageError, match="no kind of picture"):
         Kind("pie")
     monkeypatch.setitem(sys.modules, "resvg_py", None)

@@ -62,7 +62,9 @@ def record(**changes: Any) -> Record:
         "order": 5,
         "status": Status.OK,
         "read": Io(bytes=4096, ios=1, runtime_ns=10, latency=Latency(mean_ns=1.5, p99_9_ns=2.5)),
-        "proof": Proof(link_bytes_initiator=1, link_bytes_target=2, protected_bytes=3, tcp_retransmits=0),
+        "proof": Proof(
+            link_bytes_initiator=4500, link_bytes_target=4501, protected_bytes=4400, tcp_retransmits=0
+        ),
         "session": {"MaxBurstLength": "262144"},
         "raw": ("raw/x/fio.json",),
         "started_unix_s": 1.75e9,
@@ -192,6 +194,19 @@ def test_content_that_is_no_record_is_refused(tmp_path: Path, content: bytes) ->
 
 
 @pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"name": "left-pad"}', "expected the fields of a record, found no 'schema'"),
+        ('{"schema": 1, "link": "wired"}', "expected the fields of a record of schema 1"),
+    ],
+)
+def test_json_of_another_program_is_told_in_words(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "package.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"package\.json is not a readable record: {words}"):
+        open_results([tmp_path])
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ('"bytes": 4096', '"bytes": -4096'),
@@ -212,6 +227,18 @@ def test_values_that_nothing_measures_are_refused(tmp_path: Path, old: str, new:
     file.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError, match=r"r2\.json"):
         open_results([tmp_path])
+
+
+def test_a_record_that_contradicts_itself_does_not_count(tmp_path: Path) -> None:
+    """Whoever edits one figure leaves the others: a huge one must not stand in a table as measured."""
+    file = RunFolder(tmp_path).save_record(record())
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"bytes": 4096', '"bytes": 9000000000000000'), encoding="utf-8")
+    for found in (*open_results([tmp_path]), *RunFolder(tmp_path).load_records()):
+        assert found.status is Status.INVALID
+        assert found.reason == (
+            "the record contradicts itself: fio moved 9000000000000000 bytes, but only 4500 crossed the link"
+        )
 
 
 def test_a_record_of_a_later_version_is_refused_whatever_its_shape(tmp_path: Path) -> None:
@@ -280,6 +307,15 @@ def test_two_different_records_of_one_cell_are_an_error(tmp_path: Path) -> None:
     RunFolder(tmp_path / "copy").save_record(record(order=6))
     with pytest.raises(UsageError, match=r"two different records of the cell wifi\+aes128gcm16"):
         open_results([tmp_path])
+
+
+def test_a_renamed_folder_without_its_plan_is_still_the_run_of_its_records(tmp_path: Path) -> None:
+    """Else its machines and its raw outputs would not be found."""
+    run = RunFolder(tmp_path / "from a colleague")
+    run.save_record(record())
+    assert run.run_id == "r1"
+    (run.path / "cells" / "a.json").write_text("{", encoding="utf-8")
+    assert run.run_id == "from a colleague"
 
 
 def test_plans_and_environments_are_found_by_run_id(tmp_path: Path) -> None:
@@ -407,7 +443,7 @@ def test_every_field_is_documented(struct: type[msgspec.Struct]) -> None:
         if line.startswith("| `")
         for name in line.split("|")[1].split(",")
     }
-    assert named == {field.name for field in msgspec.structs.fields(struct)}
+    assert named == {field.encode_name for field in msgspec.structs.fields(struct)}
 
 
 def test_the_key_of_a_record_is_that_of_its_cell() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.analysis.sanity import Findings, as_found, check
-from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Record, Status
+from harness.analysis.sanity import Findings, as_found, check, contradictions
+from harness.model import ClientPart, Duplex, Io, Latency, LinkProfile, Proof, Record, Status
 from harness.parse.profiles import load_link
 from harness.storage.disks import load_disk
 from tests.unit.test_table import record
@@ -149,3 +149,52 @@ def test_each_link_that_comes_with_the_harness_may_be_used_to_nine_tenths(name: 
     link = load_link(name)
     assert link is not None and link.rate_bit_s is not None
     assert check(remote(read=side(0.9 * link.rate_bit_s / 8e6)), link=link) == Findings()
+
+
+MEASURED = remote(
+    read=Io(
+        bytes=8_212_480,
+        ios=2005,
+        runtime_ns=1_001_000_000,
+        latency=Latency(mean_ns=5e5, min_ns=2e5, max_ns=15e6, p50_ns=4e5, p99_ns=18e5, p99_9_ns=33e5),
+    ),
+    fio_ns=1_001_000_000,
+    block_bytes=4096,
+    proof=Proof(link_bytes_initiator=9_828_714, link_bytes_target=9_828_714),
+)
+
+
+def test_what_was_measured_does_not_contradict_itself() -> None:
+    assert MEASURED.read is not None
+    unknown = msgspec.structs.replace(MEASURED, fio_ns=0, block_bytes=None, proof=None)
+    several = msgspec.structs.replace(
+        MEASURED,
+        proof=None,
+        clients=(ClientPart(initiator="initiator", status=Status.OK, read=MEASURED.read),),
+    )
+    for fine in (
+        MEASURED,
+        unknown,
+        several,
+        local(read=MEASURED.read, proof=Proof(link_bytes_initiator=0, link_bytes_target=0)),
+    ):
+        assert contradictions(fine) == []
+
+
+@pytest.mark.parametrize(
+    ("edited", "words"),
+    [
+        ({"bytes": 9_000_000_000}, "fio moved 9000000000 bytes, but only 9828714 crossed the link"),
+        ({"runtime_ns": 1}, "fio measured for 1001000000 ns, but its I/Os took 1 ns"),
+        ({"ios": 1}, "1 I/Os of 4096 bytes moved 8212480 bytes"),
+        ({"mean_ns": 9e7}, "its mean latency (9e+07 ns) is above its max (1.5e+07 ns)"),
+        ({"p50_ns": 9e7}, "its p50 latency (9e+07 ns) is above its p99 (1.8e+06 ns)"),
+    ],
+)
+def test_one_edited_figure_contradicts_the_others(edited: dict[str, Any], words: str) -> None:
+    io = MEASURED.read
+    assert io is not None
+    latency = {name: value for name, value in edited.items() if name in Latency.__struct_fields__}
+    rest = {name: value for name, value in edited.items() if name not in latency}
+    io = msgspec.structs.replace(io, latency=msgspec.structs.replace(io.latency, **latency), **rest)
+    assert words in contradictions(msgspec.structs.replace(MEASURED, read=io))

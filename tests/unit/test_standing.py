@@ -29,6 +29,7 @@ from harness.testbeds.standing import Terms
 TERMS = Terms(
     kernel=LabKernel.DEBIAN,
     program="/usr/bin/linux.uml",
+    words="/usr/lib/uml/modules",
     storage_bytes=256 << 20,
     results="/results",
     core=1,

@@ -245,7 +245,7 @@ def test_the_barrier_stands_before_charon_and_falls_after_it(tmp_path: Path) -> 
     def place(sign: str, beginning: str) -> list[int]:
         return [n for n, (s, thing) in enumerate(world.history) if s == sign and thing.startswith(beginning)]
 
-    barrier = re.compile(r"policy .* proto tcp [sd]port 3260 dir (in|out)$")
+    barrier = re.compile(r"policy .* proto 6 [sd]port 3260 dir (in|out)$")
     closed = [n for n, (sign, thing) in enumerate(world.history) if sign == "+" and barrier.match(thing)]
     opened = [n for n, (sign, thing) in enumerate(world.history) if sign == "-" and barrier.match(thing)]
     assert len(closed) == len(opened) == 4  # two directions at two ends
@@ -456,7 +456,7 @@ def test_whatever_step_fails_other_cells_are_measured(failure: Failure, failing_
     shared = re.compile(
         r"test -e /sys/module/brd|test -d /sys/kernel/config/"
         r"|modprobe|dd |/usr/bin/python3 -c|write .*(/private/chap|/etc/iscsi/)"
-        r"|daemon iscsid|sh -c 'test -d /run/systemd|lscpu$|sh -c .\"\$@\" 2>&1"
+        r"|daemon iscsid|sh -c 'test -d /run/systemd|lscpu$|sh -c .\n(newline=|path=\$1 have=)"
     )
     assert stopped
     assert [c for c in stopped if not shared.match(str(c).partition(": ")[2])] == []

@@ -18,7 +18,7 @@ from harness.runs.plan import make_plan
 from harness.runs.request import Request
 from harness.storage import transports
 from harness.storage.transport import Export, Lun, Sides
-from tests.unit.fakes import Failure, World
+from tests.unit.fakes import Command, Failure, World
 from tests.unit.test_teardown import PLAN, SECURED, TAG, measure
 
 NVME = Column("wired", (), "nvme-tcp")
@@ -47,7 +47,7 @@ def test_cells_of_both_are_measured_and_proved(tmp_path: Path) -> None:
 def test_a_barrier_stands_before_the_port_of_its_columns_transport(tmp_path: Path) -> None:
     world = World()
     measure(world, tmp_path / "run", BOTH)
-    barrier = re.compile(r"policy .* proto tcp [sd]port (\d+) dir (in|out)$")
+    barrier = re.compile(r"policy .* proto 6 [sd]port (\d+) dir (in|out)$")
     closed = [found[1] for sign, thing in world.history if sign == "+" and (found := barrier.match(thing))]
     assert sorted(closed) == ["3260"] * 4 + ["4420"] * 4
 
@@ -88,7 +88,11 @@ def test_a_disk_that_is_another_makes_the_cell_invalid(tmp_path: Path) -> None:
 
 
 def lacking(*modules: str, host: str = "initiator") -> World:
-    return World(broken=lambda c: c.host == host and c.argv[0] == "modprobe" and c.argv[-1] in modules)
+    def lacks(command: Command) -> bool:
+        is_asked = command.host == host and command.argv[0] == "modprobe"
+        return is_asked and not {*modules}.isdisjoint(command.argv)
+
+    return World(broken=lacks)
 
 
 def prepared(world: World, plan: Plan) -> dict[str, RequirementError]:

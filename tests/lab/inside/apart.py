@@ -71,9 +71,16 @@ def the_link_is_shaped(path: LinkPath) -> None:
     if profile.duplex is Duplex.HALF:
         ways.append(((count // 2, -(count // 2)), 0.8))
     for counts, least in ways:
-        found = moved(path, *counts)
-        print(f"{profile.name} {counts}: {found / 1e6:.1f} Mbit/s of {expected / 1e6:.1f}")
-        assert least < found / expected < 1.1
+        # A busy machine makes it slower, so the best of a few counts; faster than the link it never is.
+        best = 0.0
+        for _ in range(6):
+            found = moved(path, *counts)
+            print(f"{profile.name} {counts}: {found / 1e6:.1f} Mbit/s of {expected / 1e6:.1f}")
+            assert found / expected < 1.1
+            best = max(best, found / expected)
+            if best > least:
+                break
+        assert best > least
     said = path.initiator.run(["ping", "-q", "-c", "40", "-i", "0.05", path.target_address]).stdout
     match = re.search(r"= ([\d.]+)/([\d.]+)/", said)
     assert match is not None, said

@@ -24,10 +24,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
-from harness.hosts.undo import carry_out
+from harness.hosts.undo import Step, carry_out
 from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
@@ -45,7 +46,7 @@ from harness.storage.iscsi import initiator
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 STALL_S = 4.0
-BOUND_S = 60.0
+BOUND_S = 240.0
 PORTAL = "tcp port 3260"
 WORKLOADS = ("seq-read-256k", "rand-write-4k")
 RUNTIME_S = 1.2
@@ -218,13 +219,18 @@ FAULTS: dict[str, Fault] = {
     "SA flushed": flush("state"),
     "policy flushed": flush("policy"),
 }
+SEVERED = ("charon killed", "SA flushed")
+"""What nothing gets through after, so that a session cannot end."""
 FAULTS_OF_INTERFACES: dict[str, Fault] = {
     "tcpdump killed": kill_captures,
     "interface gone": interface_gone,
     "addresses on the link": addresses_on_the_link,
 }
-MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9}
-"""As parts of the time for which fio moves data."""
+MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9, "after": None}
+"""As parts of the time for which fio moves data; None: the cell has been measured, its column is still up."""
+
+HOW = {"some": (1, ("middle", "after")), "one": (1, tuple(MOMENTS)), "three": (3, tuple(MOMENTS))}
+"""How many faults at once, and at which moments."""
 
 HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
@@ -243,7 +249,9 @@ def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Futu
     return pool.submit(wait)
 
 
-def broken(composer: CellComposer, cell: Cell, faults: Sequence[Fault], part: float) -> tuple[Record, int]:
+def broken(
+    composer: CellComposer, cell: Cell, faults: Sequence[Fault], part: float | None
+) -> tuple[Record, int]:
     """Measure a cell under which these things break: what became of it, how many segments were in clear."""
     (lane,) = composer.column(cell.column).lanes
 
@@ -252,12 +260,17 @@ def broken(composer: CellComposer, cell: Cell, faults: Sequence[Fault], part: fl
             fault(lane, composer)
 
     with independently(lane.link) as files, ThreadPoolExecutor(1) as pool:
-        broke = at(pool, lane, part, break_it)
+        broke = None if part is None else at(pool, lane, part, break_it)
         composer.record(cell, 0)
-        broke.result()
+        if broke is None:
+            break_it()
+        else:
+            broke.result()
         if cell.column in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
-            composer.take_down(cell.column)
+            undo = lingering if part is None else Barrier.undo
+            with mock.patch.object(Barrier, "undo", undo):
+                composer.take_down(cell.column)
         in_clear = len(lines(files))
     (kept,) = (
         each for each in composer.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
@@ -265,19 +278,33 @@ def broken(composer: CellComposer, cell: Cell, faults: Sequence[Fault], part: fl
     return kept, in_clear
 
 
+LINGER_S = 3
+"""TCP sends again about every second what was not acknowledged."""
+
+
+def lingering(
+    self: Barrier, *, usual: Callable[[Barrier], tuple[Step, ...]] = Barrier.undo
+) -> tuple[Step, ...]:
+    """Take the barrier down, and leave the link as it is for some time."""
+    return (*usual(self), Step(("sleep", str(LINGER_S))))
+
+
 def record_key(cell: Cell) -> tuple[str, int]:
     return cell.workload, cell.repeat
 
 
-def matrix(composer: CellComposer, column: Column, at_once: int) -> None:
+def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequence[str]) -> None:
     """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
     known = FAULTS if column.ipsec != PROTECTION_OFF else FAULTS_OF_INTERFACES
     repeats = Counter[str]()
     outcomes: Counter[tuple[str, bool]] = Counter()
-    combinations = [(), *itertools.combinations(known, at_once)]
+    combinations = list(itertools.combinations(known, at_once))
+    if known is FAULTS and SEVERED not in combinations:
+        combinations.append(SEVERED)
     workloads = itertools.cycle(WORKLOADS)
-    for faults in combinations:
-        for moment, part in MOMENTS.items() if faults else [("", 0.0)]:
+    for faults in [(), *combinations]:
+        for moment in moments if faults else [""]:
+            part = MOMENTS.get(moment, 0.0)
             workload = next(workloads)
             repeats[workload] += 1
             cell = Cell(column=column, workload=workload, repeat=repeats[workload])
@@ -293,10 +320,13 @@ def matrix(composer: CellComposer, column: Column, at_once: int) -> None:
                 assert record.status is Status.OK and not in_clear, what
                 assert record.proof is not None
                 assert record.proof.packets_sampled >= record.proof.packets_due > 0, record.proof
-                if "rekeyed" in faults and moment != "end":
+                if "rekeyed" in faults and moment not in ("end", "after"):
                     assert record.proof.rekeys >= 1, record.proof
+            if moment == "after" and set(faults) <= {*SEVERED, "interface gone"}:
+                assert not in_clear, f"{what}: what the barrier kept in left when it was taken down"
             noticed = {"tcpdump killed", "addresses on the link"} & set(faults)
-            if noticed or ({"SA flushed", "interface gone"} & set(faults) and moment != "end"):
+            lost = {"SA flushed", "interface gone"} & set(faults)
+            if (noticed and moment != "after") or (lost and moment not in ("end", "after")):
                 assert record.status is not Status.OK, what
             if {"policy flushed", "addresses on the link"} & set(faults) and moment != "end":
                 assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
@@ -343,7 +373,7 @@ def main(what: str, protection: str = "aes128gcm16") -> None:
         if what == "barrier":
             assert_nothing_in_clear(stack, composer.column(column).lanes[0])
         else:
-            matrix(composer, column, {"one": 1, "three": 3}[what])
+            matrix(composer, column, *HOW[what])
         began_teardown = time.monotonic()
     took_s = time.monotonic() - began_teardown
     print(f"torn down in {took_s:.1f} s, leaks: {journal.leaks}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +71,13 @@ LINKS = {logging_in: "pppoe", measuring: "openflow:controller"}
 """Paths with daemons of their own, at moments when these run."""
 
 
-def main() -> None:
+MOMENTS = {moment.__name__: moment for moment in (filling, negotiating, logging_in, measuring, taking_down)}
+
+
+def main(*moments: str) -> None:
     make_the_user_s_own()
     before = snapshot()
-    for moment in (filling, negotiating, logging_in, measuring, taking_down):
+    for moment in map(MOMENTS.__getitem__, moments):
         began = time.monotonic()
         runtime_s = 2 if moment is measuring else 0.1
         said = kill_while(moment, f"--link={LINKS.get(moment, 'wired')}", f"--runtime={runtime_s}s")
@@ -92,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

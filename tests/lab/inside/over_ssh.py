@@ -307,6 +307,33 @@ def beside_the_user_s_iscsid() -> None:
     print("the user's iscsid: used under another name, and left")
 
 
+def over_ipv6() -> None:
+    """Addresses of the run's own on the interfaces, then the user's, then none."""
+    before = snapshot()
+    harness("run", *OVER_SSH, *ONE, "--ipsec=both", "--ip=6")
+    found = records(newest_run())
+    assert set(found) == {f"wired-ip6{more}.rand-read-4k.r1" for more in ("", "+aes128gcm16")}
+    assert {(record["status"], record["ip"]) for record in found.values()} == {("ok", 6)}, found
+    (column,) = json.loads((newest_run() / "environment.json").read_bytes())["column wired-ip6"]["link"]
+    assert "inet6 fd48:2be7:" in column["initiator_interface"], column
+    assert "inet6 fd48:2be7:" in column["target_interface"], column
+    assert not differences(before, snapshot()), differences(before, snapshot())
+    print("own addresses: proved, and gone")
+    sh("ip", "address", "add", "2001:db8::1/64", "dev", nas.NIC, "nodad")
+    sh("ip", "-n", "nas", "address", "add", "2001:db8::2/64", "dev", "nas0", "nodad")
+    before = snapshot()
+    words = (*OVER_SSH[:2], f"--link=wired={nas.NIC}@2001:db8::2", OVER_SSH[3])
+    harness("run", *words, *ONE, "--ipsec=both", "--ip=6")
+    found = records(newest_run())
+    assert {(record["status"], record["ip"]) for record in found.values()} == {("ok", 6)}, found
+    assert not differences(before, snapshot()), differences(before, snapshot())
+    print("the user's addresses: proved, and left")
+    sh("tee", f"/proc/sys/net/ipv6/conf/{nas.NIC}/disable_ipv6", input="1")
+    said = harness("run", *OVER_SSH, *ONE, "--ipsec=off", "--ip=6", status=2)
+    assert "has IPv6 switched off" in said, said
+    print("switched off: refused")
+
+
 def main(part: str) -> None:
     make_the_user_s_own()
     # The user's own target has port 3260 of every address; a run on machines has to live beside it or say so.
@@ -318,11 +345,15 @@ def main(part: str) -> None:
             the_whole_matrix()
         elif part == "iscsid":
             beside_the_user_s_iscsid()
+        elif part == "ipv6":
+            over_ipv6()
         elif part == "hop":
             a_router_that_is_watched()
-        elif part == "broken":
+        elif part == "kill_ssh":
             broken_in_the_middle(kill_ssh, lambda: None, survives=True)
+        elif part == "cut_the_cable":
             broken_in_the_middle(cut_the_cable, join_the_cable, survives=True)
+        elif part == "kill_harness":
             broken_in_the_middle(kill_harness, lambda: None, survives=False)
         else:
             record_of_the_path()

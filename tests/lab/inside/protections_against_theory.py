@@ -44,7 +44,7 @@ def protect(lab: Lab, known: dict[str, Kind], framing: Framing, link: LinkPath) 
         raw.mkdir()
         witnesses = lab.stack.enter_context(witness.witnesses(path, raw))
         ground = Ground(below=path, level=level, mtu_bytes=mtu_bytes, witnesses=witnesses, raw=raw)
-        layer, made = lab.stack.enter_context(kind.protect(ground)), kind.framing(mtu_bytes)
+        layer, made = lab.stack.enter_context(kind.protect(ground)), kind.framing(mtu_bytes, link.ip)
         assert made is not None
         path, is_overlay = layer.within, layer.within is not path
         mtu_bytes = made.inner_mtu_bytes(mtu_bytes)

@@ -19,7 +19,7 @@ from harness.hosts import remote
 from harness.hosts.remote import AgentHost
 from harness.model import Io
 from harness.parse.jobfile import job_file, parse_workloads
-from harness.runs.together import Client, ClientResult, Together, run_together, total
+from harness.runs.together import LARGEST_SKEW, Client, ClientResult, Together, run_together, total
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 WORK = Path("/root/together")
@@ -151,8 +151,11 @@ def figures_add_up(hosts: Sequence[AgentHost]) -> None:
             merged = getattr(io.latency, figure)
             assert min(values) <= merged <= max(values), (figure, values, merged)
     starts = [part.started_unix_s or 0 for part in done.parts]
-    print(f"  began {abs(starts[0] - starts[1]) * 1000:.0f} ms apart", flush=True)
-    assert abs(starts[0] - starts[1]) < RUNTIME_S / 4
+    apart_s = abs(starts[0] - starts[1])
+    print(f"  began {apart_s * 1000:.0f} ms apart", flush=True)
+    # On a busy machine the second begins late, and that is then said.
+    shortest_s = min(io.runtime_ns for ios in both for io in ios) / 1e9
+    assert bool(done.warnings) == (apart_s > LARGEST_SKEW * shortest_s), (apart_s, done.warnings)
 
 
 def one_is_lost(hosts: Sequence[AgentHost], name: str, reason: str, **options: object) -> None:

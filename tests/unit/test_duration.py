@@ -1,0 +1,59 @@
+"""What `harness run --plan` says of the time, held against runs that were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.cli.progress import Left
+from harness.model import Plan
+from harness.runs import duration
+from tests.unit.results_folder import COLUMNS, made_plan
+
+MADE = sorted((Path(__file__).parents[1] / "data" / "durations").glob("*.json"))
+
+
+class Made(msgspec.Struct):
+    """A run: its plan, how long it took until its last record, and for how long it waited for other programs
+    to calm down."""
+
+    plan: Plan
+    took_s: float
+    waited_s: float
+
+
+@pytest.mark.parametrize("file", MADE, ids=lambda file: file.stem)
+def test_the_estimate_is_within_a_tenth_of_what_a_run_took(file: Path) -> None:
+    made = msgspec.json.decode(file.read_bytes(), type=Made)
+    assert duration.run_s(made.plan) == pytest.approx(made.took_s - made.waited_s, rel=0.1)
+
+
+def test_there_are_runs_to_hold_it_against() -> None:
+    assert len(MADE) >= 2
+
+
+def test_more_columns_repeats_and_protection_take_longer() -> None:
+    plain = duration.run_s(made_plan(columns=COLUMNS[:2]))
+    assert duration.run_s(made_plan(columns=COLUMNS[:3])) > plain
+    assert duration.run_s(made_plan(columns=(COLUMNS[0], COLUMNS[3]))) > plain
+    assert duration.run_s(made_plan(columns=COLUMNS[:2], probes=True)) > plain
+    once = duration.run_s(made_plan(columns=COLUMNS[:2]), 1)
+    twice, thrice = (duration.run_s(made_plan(columns=COLUMNS[:2]), repeats) for repeats in (2, 3))
+    assert thrice - twice == pytest.approx(twice - once)
+    assert thrice == plain
+
+
+def test_the_time_left_does_not_take_the_first_cells_for_the_usual_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four columns of ten cells: each cell 2 s, and 6 s more for a column's first."""
+    now = [100.0]
+    monkeypatch.setattr("harness.cli.progress.time.monotonic", lambda: now[0])
+    left = Left(cell_s=2.0, column_s=6.0, columns=4)
+    assert left.after(40) == 40 * 2 + 4 * 6
+    for column in range(4):
+        now[0] += 8.0
+        left.take(f"column-{column}.seq-read-4k.r1")
+    assert left.after(36) == pytest.approx(36 * 2)

@@ -1,0 +1,377 @@
+"""Links of IPv6: their addresses and names, what tools are asked for, how frames are told apart."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.analysis import bounds, theory
+from harness.hosts import NamespaceHost
+from harness.hosts.runner import Completed
+from harness.model import IPV4, IPV6, Family, IpsecMode, LinkProfile, Plan, Record, addresses
+from harness.model.errors import RequirementError, UsageError
+from harness.network import links
+from harness.network.links import LinkPath
+from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
+from harness.probes import throughput
+from harness.protection import barrier, ipsec, kinds, proof, tls, wireguard
+from harness.protection.capture import Reader, Seen, expression
+from harness.protection.ipsec import IKE_PORT
+from harness.protection.ipsec.layer import EspFrames
+from harness.protection.ipsec.programs import witness as program
+from harness.protection.layer import Frames
+from harness.results import planned
+from harness.runs import modules
+from harness.runs.plan import make_plan
+from harness.runs.request import Request, Version
+from harness.storage.iscsi.initiator import IscsiSession
+from harness.testbeds import lab, testbed
+from tests.unit.fakes import ethernet
+from tests.unit.test_results import record
+
+NEAR, FAR = "2001:2:0:3::1", "2001:2:0:3::2"
+WIRED = over_ip(load_link("wired"), IPV6)
+
+
+def path(*, is_shared: bool = False) -> LinkPath:
+    return LinkPath(
+        profile=WIRED,
+        index=3,
+        port=3264 if is_shared else 3260,
+        is_shared=is_shared,
+        initiator=NamespaceHost("initiator"),
+        target=NamespaceHost("target"),
+        initiator_iface="near0",
+        target_iface="far0",
+        initiator_address=NEAR,
+        target_address=FAR,
+    )
+
+
+def packed(address: str) -> bytes:
+    return socket.inet_pton(socket.AF_INET6, address)
+
+
+def frame(protocol: int, payload: bytes, source: str = NEAR, destination: str = FAR) -> bytes:
+    header = struct.pack("!IHBB", 6 << 28, len(payload), protocol, 64)
+    return ethernet(0x86DD, header + packed(source) + packed(destination) + payload)
+
+
+def tcp(sport: int, dport: int) -> bytes:
+    return struct.pack("!HHIIBBHHH", sport, dport, 1, 1, 5 << 4, 16, 0, 0, 0) + bytes(40)
+
+
+def fragment(protocol: int, offset: int, payload: bytes) -> bytes:
+    return struct.pack("!BBHI", protocol, 0, offset, 7) + payload
+
+
+ESP = struct.pack("!II", 7, 256) + bytes(40)
+
+
+# Names and addresses
+
+
+def test_every_link_has_addresses_of_its_own() -> None:
+    ours = {addresses.of(IPV6, index, number) for index in range(256) for number in range(256)}
+    assert len(ours) == 1 << 16
+    assert addresses.of(IPV6, 0, 1) == "2001:2::1" and addresses.of(IPV6, 3, 2) == FAR
+    assert addresses.of(IPV4, 3, 2) == "198.18.3.2"
+    assert addresses.network(IPV6, 255) == "2001:2:0:ff::/64"
+
+
+def test_unique_local_addresses_have_the_runs_tag() -> None:
+    assert addresses.unique_local("beef", 2, 1) == "fd48:2be7:beef:2::1"
+    assert addresses.unique_local("no tag", 2, 1) != addresses.unique_local("another", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "alone", "at_port"),
+    [("198.18.0.1", "198.18.0.1/32", "198.18.0.1:3260"), (NEAR, f"{NEAR}/128", f"[{NEAR}]:3260")],
+)
+def test_how_addresses_are_written(address: str, alone: str, at_port: str) -> None:
+    assert (addresses.alone(address), addresses.at_port(address, 3260)) == (alone, at_port)
+
+
+def test_a_link_over_ipv6_says_so_and_one_over_ipv4_is_as_it_was() -> None:
+    four = load_link("wired")
+    assert (WIRED.name, WIRED.title, WIRED.ip) == ("wired-ip6", "Gigabit Ethernet, IPv6", IPV6)
+    assert over_ip(four, IPV4) is four and four.ip == IPV4
+    assert b'"ip"' not in msgspec.json.encode(four)
+    written = msgspec.json.encode(WIRED)
+    assert json.loads(written)["ip"] == 6
+    assert msgspec.json.decode(written, type=LinkProfile) == WIRED
+
+
+def test_a_links_file_cannot_choose(tmp_path: Path) -> None:
+    (tmp_path / "six.toml").write_text('title = "six"\nemulated = true\nip = 6\n')
+    with pytest.raises(UsageError, match="ip"):
+        load_link(str(tmp_path / "six.toml"))
+
+
+def test_ipv6_takes_an_mtu_of_1280() -> None:
+    with pytest.raises(UsageError, match="1280 or more, found 1000"):
+        over_ip(load_link("wired:mtu=1000"), IPV6)
+
+
+def test_a_portal_is_of_the_links_family() -> None:
+    six = real_link("wired=eth0@FD00:0::9")
+    assert six.portal == "fd00::9"
+    assert over_ip(six, IPV6).portal == "fd00::9"
+    for spec, family in (("wired=eth0@fd00::9", IPV4), ("wired=eth0@10.0.0.9", IPV6)):
+        with pytest.raises(UsageError, match=f"expected an IPv{family} address"):
+            over_ip(real_link(spec), family)
+    with pytest.raises(UsageError, match="without a scope"):
+        real_link("wired=eth0@fe80::1%eth0")
+
+
+# Plans
+
+
+def plan(*ip: str, **more: object) -> Plan:
+    asked = {"links": ("wired",), "workloads": ("seq-read-4k",), "ip": tuple(map(Version, ip)), **more}
+    return make_plan(msgspec.convert(asked, Request))
+
+
+def test_both_families_are_columns_beside_each_other() -> None:
+    made = plan("4", "6")
+    assert [column.label for column in made.columns] == [
+        "wired",
+        "wired-ip6",
+        "wired+aes128gcm16",
+        "wired-ip6+aes128gcm16",
+    ]
+    assert made.speaks_ipv6 and not plan().speaks_ipv6
+
+
+def test_modules_of_ipv6_are_loaded_where_it_is_asked_for() -> None:
+    assert {"ipv6", "esp6"} <= set(modules.of(plan("6"))["target"])
+    assert not {"ipv6", "esp6"} & set(modules.of(plan())["target"])
+
+
+def test_a_kernel_is_booted_with_ipv6_only_if_a_link_speaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = lab.Kernel(binary=Path("linux"), modules=Path("modules"), options=(lab.NO_IPV6, "x"))
+    monkeypatch.setattr(testbed, "_chosen", lambda _plan: own)
+    assert testbed._kernel(plan()).options == (lab.NO_IPV6, "x")
+    assert testbed._kernel(plan("6")).options == ("x", lab.IPV6)
+
+
+def test_resuming_on_real_machines_takes_the_family_again() -> None:
+    machines = {"target": "ssh://root@nas", "links": ("wired=eth0",), "ipsec": ("off",)}
+    made = plan("6", **machines)
+    assert ("--ip", "6") in planned.outside(made) and ("--link", "wired=eth0") in planned.outside(made)
+    planned.check(made, "plan.json")
+    both = plan("4", "6", **machines)
+    assert planned.outside(both).count(("--link", "wired=eth0")) == 1
+    typed = [("--target", "ssh://root@nas"), ("--link", "wired=eth0"), ("--ip", "4"), ("--ip", "6")]
+    planned.require_typed(both, "run", typed)
+    with pytest.raises(UsageError):
+        planned.require_typed(both, "run", typed[:2])
+
+
+def test_an_address_decides_between_two_families() -> None:
+    made = plan("4", "6", target="ssh://root@nas", links=("wired=eth0@fd00::9",), ipsec=("off",))
+    assert [column.label for column in made.columns] == ["wired-ip6"]
+
+
+def test_records_say_that_they_are_of_ipv6_and_others_are_as_they_were() -> None:
+    six = msgspec.structs.replace(record(), family=IPV6)
+    assert json.loads(msgspec.json.encode(six))["ip"] == 6
+    assert b'"ip"' not in msgspec.json.encode(record()) and record().ip == IPV4
+    assert msgspec.json.decode(msgspec.json.encode(six), type=Record).ip == IPV6
+
+
+# Links
+
+
+class Without(NamespaceHost):
+    """A host whose kernel has no IPv6."""
+
+    def run(self, argv: Sequence[str], **_more: Any) -> Completed:
+        return Completed(argv=tuple(argv), status=1, stdout="", stderr="", seconds=0)
+
+
+def test_a_kernel_without_ipv6_is_refused_in_one_sentence() -> None:
+    with pytest.raises(RequirementError, match=r"--ip 6 needs a kernel with IPv6, but the target's lacks it"):
+        links.require_ipv6(Without("target"))
+
+
+def test_an_address_is_of_use_at_once() -> None:
+    assert links.adding(NEAR, 64, "near0") == f"address add {NEAR}/64 dev near0 nodad\n"
+    assert links.adding("198.18.3.1", 24, "near0") == "address add 198.18.3.1/24 dev near0\n"
+
+
+def test_a_window_of_ipv6_replaces_the_kernels_own_route() -> None:
+    narrow = msgspec.structs.replace(WIRED, tcp_window_bytes=65536)
+    assert links._window(narrow, "near0", f"{NEAR}/64") == (
+        "route replace 2001:2:0:3::/64 dev near0 proto kernel metric 256 window 65536\n"
+    )
+
+
+# What is asked of others
+
+
+def test_barriers_are_of_the_links_family() -> None:
+    made = barrier.Barrier("initiator", FAR, 3260)
+    (step,) = made.undo()
+    assert " ".join(step.argv) == f"ip xfrm policy deleteall src ::/0 dst {FAR}/128 priority 19500"
+    (blocked, _) = ipsec.Barrier("initiator", NEAR, FAR, 3260)._policies()
+    assert " ".join(blocked) == f"src {NEAR}/128 dst {FAR}/128 proto 6 dport 3260 dir out"
+    (end_them, *_) = barrier.Connections("initiator", FAR, 3260).undo()
+    assert f"[{FAR}]" in end_them.argv
+
+
+def test_a_passage_of_ipv6_is_a_route_and_not_an_interface() -> None:
+    passage = barrier.Passage("initiator", FAR, 3260, "hbeefw3")
+    (step,) = passage.undo()
+    assert " ".join(step.argv) == f"ip xfrm policy deleteall src 2001:2:0:3::/64 dst {FAR}/128 priority 19000"
+    assert passage._device == ()
+    assert barrier.Passage("initiator", "198.18.3.2", 3260, "w")._device == ("dev", "w")
+    (step,) = barrier.NoOtherWay(addresses.pair_of(FAR)).undo()
+    assert " ".join(step.argv) == "ip -6 route del unreachable 2001:2:0:3::/126 metric 8192"
+
+
+def test_a_portals_port_is_told_from_its_address() -> None:
+    session = IscsiSession("iqn.x", FAR, 3260, "iqn.y")
+    assert session._portal == f"[{FAR}]:3260"
+    assert session._interface == "harness-2001-2-0-3--2-3260"
+    assert throughput.client(path(), 52010, 1)[3] == "-6"
+
+
+def test_a_policy_of_the_other_family_covers_nothing() -> None:
+    (policy,) = ipsec.parse_policies("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 5 ptype main \n")
+    assert not policy.covers(path())
+    (policy,) = ipsec.parse_policies("src ::/0 dst ::/0 \n\tdir out priority 5 ptype main \n")
+    assert policy.covers(path())
+
+
+def test_fragments_of_ipv6_are_counted_with_those_of_ipv4() -> None:
+    text = "Ip: FragCreates ReasmReqds\nIp: 1 2\nIp6FragCreates                 \t3\nIp6ReasmReqds\t4\n"
+    assert proof._snmp(text) == {"FragCreates": 4, "ReasmReqds": 6}
+
+
+def test_states_of_ipv6_are_read() -> None:
+    info = bytearray(224)
+    info[56:72], info[72:76], info[76] = packed(FAR), b"\0\0\0\7", 50
+    info[80:96] = packed(NEAR)
+    struct.pack_into("=QQ", info, 160, 1000, 10)
+    struct.pack_into("=IHB", info, 208, 5, socket.AF_INET6, 0)
+    algorithm = struct.pack("=HH", 4 + 72, 18) + b"rfc4106(gcm(aes))".ljust(72, b"\0")
+    known = program.Associations.__new__(program.Associations)
+    known.reqid, known.family = 5, socket.AF_INET6
+    found = known.of(bytes(info), program.attributes(algorithm))
+    assert found is not None
+    assert (found["source"], found["destination"], found["bytes"]) == (NEAR, FAR, 1000)
+    known.family = socket.AF_INET
+    assert known.of(bytes(info), program.attributes(algorithm)) is None
+
+
+# Frames
+
+
+def seen(data: bytes, frames: Frames, port: int = 3260) -> Seen:
+    found = Seen()
+    Reader(frames=frames, port=port).tell(data, len(data), found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (frame(50, ESP), "protected"),
+        (frame(44, fragment(50, 1480 & 0xFFF8, bytes(100))), "protected"),
+        (frame(6, tcp(40000, 3260)), "cleartext"),
+        (frame(44, fragment(6, 1440, bytes(100))), "cleartext"),
+        (frame(0, bytes([6, 0, 5, 2, 0, 0, 1, 0]) + tcp(3260, 40000)), "cleartext"),
+        (frame(17, struct.pack("!HHHH", 50000, IKE_PORT, 28, 0) + bytes(20)), "control"),
+        (frame(17, struct.pack("!HHHH", 50000, IKE_PORT, 28, 0) + bytes(20), "2001:db8::1"), "other"),
+        (frame(58, bytes([135]) + bytes(23)), "control"),  # neighbour solicitation
+        (frame(58, bytes([136]) + bytes(23)), "control"),
+        (frame(58, bytes([128]) + bytes(23)), "other"),  # an echo request
+        (frame(6, tcp(40000, 22)), "other"),
+        (frame(50, b""), "other"),
+    ],
+)
+def test_frames_of_ipv6_are_told_apart(data: bytes, what: str) -> None:
+    found = seen(data, EspFrames.between(path()))
+    counted = {"cleartext": found.cleartext, "control": found.control, "other": found.other}
+    assert counted == {name: int(name == what) for name in counted}
+    assert found.sampled == (what == "protected")
+
+
+def test_the_other_familys_esp_is_not_the_columns() -> None:
+    four = EspFrames(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])))
+    assert seen(frame(50, ESP), four).other == 1
+
+
+def test_wireguards_and_tls_frames_of_ipv6() -> None:
+    guard = wireguard.Frames(port=18435, family=IPV6)
+    message = struct.pack("<IIQ", 4, 9, 77)
+    datagram = struct.pack("!HHHH", 18435, 18435, 8 + len(message), 0) + message
+    assert seen(frame(17, datagram), guard).numbers == {9: {77}}
+    layered = tls.Frames(port=4420, family=IPV6)
+    record = tcp(40000, 4420)[:20] + tls.RECORD + bytes(10)
+    assert seen(frame(6, record), layered, port=4420).numbers == {40000: {1}}
+
+
+FILTERED: dict[str, Frames] = {
+    "esp": EspFrames.between(path()),
+    "wireguard": wireguard.Frames(port=18435, family=IPV6),
+    "tls": tls.Frames(port=3260, family=IPV6),
+}
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("protected", [False, True])
+@pytest.mark.parametrize("name", FILTERED)
+def test_libpcap_takes_every_filter(name: str, protected: bool, is_shared: bool) -> None:
+    if shutil.which("tcpdump") is None:
+        pytest.skip("tcpdump is not installed")
+    text = expression(path(is_shared=is_shared), "initiator", FILTERED[name], protected=protected, one_in=64)
+    done = subprocess.run(
+        ["tcpdump", "-y", "EN10MB", "-d", text], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ip[" not in text and "tcp[" not in text and "udp[" not in text
+
+
+# What it takes
+
+
+def test_a_packets_headers_are_20_bytes_longer() -> None:
+    four, six = (theory.Wire(link=link) for link in (load_link("wired"), WIRED))
+    assert (four.mss_bytes, six.mss_bytes) == (1448, 1428)
+    assert six.frame_bytes(1428) == four.frame_bytes(1448) == 1514
+    assert bounds.goodput_bytes_per_s(WIRED) == pytest.approx(10**9 / 8 * 1428 / 1538)
+
+
+@pytest.mark.parametrize(
+    ("mode", "family", "mss"),
+    [
+        (IpsecMode.TRANSPORT, IPV4, 1414),
+        (IpsecMode.TUNNEL, IPV4, 1394),
+        (IpsecMode.TRANSPORT, IPV6, 1394),
+        (IpsecMode.TUNNEL, IPV6, 1354),
+    ],
+)
+def test_segments_within_esp(mode: IpsecMode, family: Family, mss: int) -> None:
+    gcm = load_proposal("aes128gcm16")
+    framing = kinds.framing((gcm.name,), {gcm.name: gcm}, mode, 1500, family)
+    link = over_ip(load_link("wired"), family)
+    wire = theory.Wire(link=link, framing=framing)
+    assert wire.mss_bytes == mss
+    assert 1500 - 4 < wire.frame_bytes(mss) - 14 <= 1500
+
+
+def test_wireguard_leaves_room_for_either_header() -> None:
+    four, six = (wireguard.framing(1500, family) for family in (IPV4, IPV6))
+    assert (four.mtu_bytes, six.mtu_bytes) == (1420, 1420)
+    assert (four.packet_bytes(1420), six.packet_bytes(1420)) == (1480, 1500)

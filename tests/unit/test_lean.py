@@ -1,0 +1,138 @@
+"""A program without the libraries that it does not need: it starts, and does what it did."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.parse import jobfile
+from harness.runs import lean
+
+GONE = re.compile(r"libgone\.so\b")
+
+LIBRARY = "int gone(void) { return 40; }"
+PROGRAM = """
+#include <math.h>
+#include <stdio.h>
+extern int gone(void);
+int main(int argc, char **argv) {
+    if (argc > 2) return gone();
+    printf("%s %.3f\\n", argv[1], cos(argc));
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["versions", "none"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program whose library ``libgone`` is gone, with versions of its symbols or without."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("lean")
+    (folder / "gone.c").write_text(LIBRARY, encoding="ascii")
+    (folder / "main.c").write_text(PROGRAM, encoding="ascii")
+    (folder / "map").write_text("GONE_1 { global: gone; };\n", encoding="ascii")
+    versions = [f"-Wl,--version-script={folder}/map"] if request.param == "versions" else []
+    cc = ["cc", "-fPIC"]
+    library = folder / "libgone.so"
+    subprocess.run([*cc, "-shared", "-o", library, folder / "gone.c", *versions], check=True)
+    made = folder / "program"
+    subprocess.run(
+        [
+            *cc,
+            "-pie",
+            "-Wl,-z,now,--no-as-needed",
+            "-o",
+            made,
+            folder / "main.c",
+            f"-L{folder}",
+            "-lgone",
+            "-lm",
+        ],
+        check=True,
+    )
+    library.unlink()
+    return made
+
+
+def test_it_starts_without_the_library_and_does_the_rest(program: Path, tmp_path: Path) -> None:
+    assert subprocess.run([program, "said"], capture_output=True, check=False).returncode == 127
+    copy = tmp_path / "copy"
+    copy.write_bytes(lean.without_libraries(program.read_bytes(), GONE))
+    copy.chmod(0o700)
+    done = subprocess.run([copy, "said"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "said -0.416\n", "")
+    # What it must not call is a null pointer, and nothing else.
+    assert subprocess.run([copy, "calls", "it"], capture_output=True, check=False).returncode == -11
+
+
+def test_only_the_list_of_libraries_and_symbols_differ(program: Path) -> None:
+    whole = program.read_bytes()
+    made = lean.without_libraries(whole, GONE)
+    assert len(made) == len(whole)
+    assert sum(a != b for a, b in zip(whole, made, strict=True)) < 200
+    assert lean.without_libraries(whole, re.compile("libnothing")) != b""
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01\x01", b"\x7fELF\x01\x01\x01" + bytes(64)]
+)
+def test_another_kind_of_program_is_refused(text: bytes) -> None:
+    with pytest.raises(lean.NotUnderstood):
+        lean.without_libraries(text)
+
+
+def test_a_damaged_program_is_refused_or_made_into_one_of_the_same_length(program: Path) -> None:
+    whole = program.read_bytes()
+    for at in range(0, min(len(whole), 4096), 7):
+        damaged = whole[:at] + b"\xff" + whole[at + 1 :]
+        try:
+            assert len(lean.without_libraries(damaged, GONE)) == len(whole)
+        except lean.NotUnderstood:
+            continue
+
+
+def fake_fio(folder: Path, text: str) -> None:
+    folder.mkdir()
+    (folder / "fio").write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
+    (folder / "fio").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("does", "has_tested_clock"),
+    [
+        ("echo 'cs: reliable_tsc: yes'", True),
+        ("echo 'cs: reliable_tsc: yes'; exit 1", False),
+        ("echo 'cs: reliable_tsc: no'", False),
+        ("echo 'fio: unrecognized option'", False),
+        ("exit 1", False),
+    ],
+)
+def test_one_that_is_not_understood_is_started_as_it_is_and_tests_its_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, *, has_tested_clock: bool
+) -> None:
+    fake_fio(tmp_path / "bin", does)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=has_tested_clock)
+
+
+def test_without_fio_nothing_fails_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lean.fio(tmp_path) == lean.Fio()
+
+
+def test_the_machine_s_fio_starts_with_fewer_libraries_and_has_the_engines_of_jobs(tmp_path: Path) -> None:
+    if shutil.which("fio") is None:
+        pytest.skip("there is no fio")
+    made = lean.fio(tmp_path).program
+    assert made == str(tmp_path / "fio")
+    said = [
+        subprocess.run([each, "--version"], capture_output=True, check=True).stdout for each in ("fio", made)
+    ]
+    assert said[0] == said[1]
+    listed = subprocess.run([made, "--enghelp"], capture_output=True, text=True, check=True).stdout.split()
+    assert {*jobfile._ENGINES} <= {*listed}

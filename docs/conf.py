@@ -1,0 +1,59 @@
+"""The docs as a site: `make docs` has Sphinx build it into site/, where a warning is an error.
+
+The pages are the Markdown of the whole tree, where they stand, so that a link works here and there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer.main
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.application import Sphinx
+
+import harness
+import harness.cli
+
+project = "harness"
+version = release = harness.__version__
+extensions = ["myst_parser"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**", "ipsec/README.md", "profiles/**", "releases/README.md"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = f"harness {version}"
+html_copy_source = False
+html_show_copyright = False
+
+# As wide as a help is in a terminal.
+os.environ["COLUMNS"] = "80"
+
+
+class Help(Directive):
+    """What `--help` prints, of each command a section."""
+
+    def run(self) -> Sequence[nodes.Node]:
+        return [_section(path, text) for path, text in _helps()]
+
+
+def _section(path: str, text: str) -> nodes.section:
+    section = nodes.section(ids=[path.replace(" ", "-")])
+    section += nodes.title(text=path)
+    section += nodes.literal_block(text, text, language="text")
+    return section
+
+
+def _helps() -> Iterator[tuple[str, str]]:
+    waiting: list[tuple[str, Any]] = [("harness", typer.main.get_command(harness.cli.app))]
+    while waiting:
+        path, command = waiting.pop(0)
+        command = getattr(command, "real", command)
+        yield path, command.get_help(typer.Context(command, info_name=path))
+        waiting += [(f"{path} {name}", each) for name, each in getattr(command, "commands", {}).items()]
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("harness-help", Help)

@@ -1,27 +1,35 @@
 #!/bin/sh
-# apart.sh FOLDER COMMAND...: run a command that has a /run, a /tmp and a /dev/shm of its own, in FOLDER.
+# apart.sh FOLDER COMMAND...: run a command that has a /run, a /tmp, a /var/tmp and a /dev/shm of its own, in FOLDER,
+# and journals that outlive a reboot of its own.
 #
 # It is a second testbed of the same user: two labs can be at work at once, and neither finds the lock of the
-# other, or takes its files for something that was left behind. The current folder stays where it is, also below
-# /tmp: a clone of the project may lie there.
+# other, takes its files for something that was left behind, or crosses out what it cannot see. The current folder
+# stays where it is, also below /tmp or /var/tmp: a clone of the project may lie there.
 set -eu
 place=$1
 shift
 rm -rf "$place"
-mkdir -p "$place/run" "$place/tmp"
-chmod 1777 "$place/tmp"
+mkdir -p "$place/run" "$place/tmp" "$place/var/tmp" "$place/journals"
+chmod 1777 "$place/tmp" "$place/var/tmp"
+chmod 700 "$place/journals"
+# Where a user without root may not write, they lie in /var/tmp.
+[ ! -w /var/lib ] || mkdir -p /var/lib/harness
 exec unshare --map-root-user --mount -- sh -c '
+    set -eu
     place=$1
     shift
     here=$(pwd -P)
     case $here in
-    /tmp/*)
+    /tmp/* | /var/tmp/*)
         mkdir -p "$place$here"
         mount --bind "$here" "$place$here"
         ;;
     esac
     mount --bind "$place/run" /run
-    mount --rbind "$place/tmp" /tmp
+    [ ! -w /var/lib/harness ] || mount --bind "$place/journals" /var/lib/harness
+    # Last that in which FOLDER itself may lie.
+    case $place in /var/tmp/*) both="/tmp /var/tmp" ;; *) both="/var/tmp /tmp" ;; esac
+    for folder in $both; do mount --rbind "$place$folder" "$folder"; done
     cd "$here"
     mount -t tmpfs -o mode=1777 apart /dev/shm
     exec "$@"

@@ -457,6 +457,16 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
         yield finding(State.OK, f"{format_size(facts.free_bytes)} are free in /var/tmp, for --backing file")
     if facts.interfaces:
         yield finding(State.OK, f"interfaces: {', '.join(facts.interfaces)}")
+    if not facts.has_ipv6:
+        yield finding(
+            State.NOTE, "not needed by every run: without IPv6 in the kernel, --ip 6 is not possible"
+        )
+    elif facts.only_ipv4:
+        names = ", ".join(facts.only_ipv4)
+        yield finding(
+            State.NOTE,
+            f"not needed by every run: IPv6 is switched off (disable_ipv6), so no --ip 6 over {names}",
+        )
 
 
 OPTIONAL = {

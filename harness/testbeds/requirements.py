@@ -62,8 +62,9 @@ class MachineFacts:
     ``families`` are os-release(5)'s ID and ID_LIKE, ``release`` its VERSION_ID and VERSION_CODENAME.
     ``python`` is the version, "" if there is none.
     ``unshare`` is why no namespaces could be made, "" if they could. ``absent`` are words as asked.
-    ``interfaces`` are an interface and an IPv4 address each. ``busy`` are the runs that use the machine, by
-    role; ``journals`` is what killed runs of each role left.
+    ``interfaces`` are an interface and one of its addresses each. ``only_ipv4`` are those of them that have
+    IPv6 switched off. ``busy`` are the runs that use the machine, by role; ``journals`` is what killed runs
+    of each role left.
     """
 
     login: str
@@ -79,6 +80,8 @@ class MachineFacts:
     listeners: tuple[Listener, ...]
     free_bytes: int | None
     interfaces: tuple[str, ...]
+    only_ipv4: tuple[str, ...] = ()
+    has_ipv6: bool = True
     busy: Mapping[str, str] = field(default_factory=dict)
     journals: tuple[str, ...] = ()
 
@@ -106,6 +109,8 @@ def parse_facts(text: str) -> MachineFacts | None:
         return next(iter(found.get(key, [])), "")
 
     busy = dict(line.partition(" ")[::2] for line in found.get("busy", []))
+    interfaces = found.get("interface", [])
+    addressed = {line.partition(" ")[0] for line in interfaces}
     roles = [match[1] for name in found.get("journal", []) if (match := _JOURNAL.fullmatch(name))]
     return MachineFacts(
         login=first("login"),
@@ -120,7 +125,9 @@ def parse_facts(text: str) -> MachineFacts | None:
         has_modules="modules" not in found,
         listeners=tuple(_listener(line) for line in found.get("listener", [])),
         free_bytes=int(first("free")) * 1024 if re.fullmatch("[0-9]{1,18}", first("free")) else None,
-        interfaces=tuple(found.get("interface", [])),
+        interfaces=tuple(interfaces),
+        only_ipv4=tuple(name for name in found.get("only-ipv4", []) if name in addressed),
+        has_ipv6="no-ipv6" not in found,
         busy=busy,
         journals=tuple(role for role in roles if role not in busy),
     )

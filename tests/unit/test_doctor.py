@@ -250,6 +250,20 @@ def test_an_old_python_and_a_container() -> None:
     assert "no namespaces can be made" in problem and "container" in problem
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", ""),
+        ("only-ipv4 eth0\nonly-ipv4 veth1a2b\n", "so no --ip 6 over eth0"),  # nobody measures over veth1a2b
+        ("only-ipv4 veth1a2b\n", ""),
+        ("no-ipv6 kernel\n", "without IPv6 in the kernel"),
+    ],
+)
+def test_ipv6_that_is_not_there_is_a_note(lines: str, expected: str) -> None:
+    (*_, last) = (line for line in said(FINE + lines) if "interfaces: " in line or "--ip 6" in line)
+    assert (expected in last and last.startswith("note: ")) if expected else "interfaces: " in last, last
+
+
 def test_a_machine_cannot_drive_the_terminal() -> None:
     lines = said(FINE.replace("Debian", "\x1b[31mDebian") + "interface \x1b[2J 10.0.0.1/8\n")
     assert all(line.isprintable() for line in lines)

@@ -40,11 +40,24 @@ main() {
         read -r _
         read -r _ _ _ free _ && echo "free $free"
     }
-    ip -o -4 address show 2>/dev/null | while read -r _ name _ address _; do
+    # Addresses of IPv6 for a link alone come and go with it: no run is told to use one.
+    { ip -o -4 address show && ip -o -6 address show scope global; } 2>/dev/null | while read -r _ name _ address _; do
         wifi=''
         if [ -e "/sys/class/net/$name/phy80211" ]; then wifi=' (WiFi)'; fi
         [ "$name" = lo ] || echo "interface $name $address$wifi"
     done
+    if [ -d /proc/sys/net/ipv6 ]; then
+        for file in /proc/sys/net/ipv6/conf/*/disable_ipv6; do
+            name=${file%/*}
+            name=${name##*/}
+            case $name in
+            all | default | lo) ;;
+            *) [ "$(cat "$file")" = 0 ] || echo "only-ipv4 $name" ;;
+            esac
+        done
+    else
+        echo 'no-ipv6 kernel'
+    fi
     for file in /run/harness/*.lock; do
         # Not flock(1): a run that starts at this moment would find the lock taken.
         inode=$(stat -c %i "$file" 2>/dev/null) && grep -q ":$inode 0 EOF" /proc/locks || continue

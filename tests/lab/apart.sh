@@ -9,11 +9,8 @@ set -eu
 place=$1
 shift
 rm -rf "$place"
-mkdir -p "$place/run" "$place/tmp" "$place/var/tmp" "$place/journals"
+mkdir -p "$place/run" "$place/tmp" "$place/var/tmp" "$place/lib/changed" "$place/lib/work"
 chmod 1777 "$place/tmp" "$place/var/tmp"
-chmod 700 "$place/journals"
-# Where a user without root may not write, they lie in /var/tmp.
-[ ! -w /var/lib ] || mkdir -p /var/lib/harness
 exec unshare --map-root-user --mount -- sh -c '
     set -eu
     place=$1
@@ -26,7 +23,10 @@ exec unshare --map-root-user --mount -- sh -c '
         ;;
     esac
     mount --bind "$place/run" /run
-    [ ! -w /var/lib/harness ] || mount --bind "$place/journals" /var/lib/harness
+    # Those journals of a user without root lie in /var/tmp. A mount on their folder itself would go with the folder,
+    # which whoever is not apart removes when it is empty.
+    [ ! -w /var/lib ] || mount -t overlay \
+        -o "userxattr,lowerdir=/var/lib,upperdir=$place/lib/changed,workdir=$place/lib/work" apart /var/lib
     # Last that in which FOLDER itself may lie.
     case $place in /var/tmp/*) both="/tmp /var/tmp" ;; *) both="/var/tmp /tmp" ;; esac
     for folder in $both; do mount --rbind "$place$folder" "$folder"; done

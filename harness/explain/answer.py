@@ -58,13 +58,15 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """One column's answer. ``losses`` is empty if no figure that counts can be compared.
 
-    ``subject`` says what costs, ``baseline`` beside what.
+    ``subject`` says what costs, ``baseline`` beside what. ``labs_own`` are the workloads in which the
+    baseline's figure is not the emulated link's, but the lab's own.
     """
 
     column: TableColumn
     subject: str
     baseline: str
     losses: tuple[Loss, ...]
+    labs_own: tuple[str, ...] = ()
     is_disturbed: bool = False
 
     @property
@@ -84,8 +86,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         if not found:
             return "What limits it is not told, because the figures are disturbed." if self.losses else ""
         if len({words for _, words in found}) == 1:
-            return f"{_capital(found[0][1])}."
-        return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}."
+            return f"{_capital(found[0][1])}.{self._caveat}"
+        return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}.{self._caveat}"
+
+    @property
+    def _caveat(self) -> str:
+        if not self.labs_own:
+            return ""
+        what = f"{', '.join(self.labs_own)} {'is' if len(self.labs_own) == 1 else 'are'}"
+        return f" Without protection {what} limited by the lab, so this loss is the lab's, not the link's."
 
     @property
     def help(self) -> str:
@@ -107,6 +116,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
     ``table`` is of MB/s; ``cells`` are those of the same records.
     """
     of = {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
+    labs_own = {(_beside(cell), cell.evidence.workload) for cell in cells if cell.verdict.is_labs_own}
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
     for place, column in enumerate(table.columns):
@@ -138,10 +148,22 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
                 subject=_subject(column, with_setting=several),
                 baseline=_baseline(column),
                 losses=tuple(sorted(told, key=lambda loss: -(loss.block_bytes or 0))),
+                labs_own=tuple(
+                    cell.evidence.workload
+                    for loss in told
+                    for cell in loss.cells
+                    if column.protection and (_beside(cell), cell.evidence.workload) in labs_own
+                ),
                 is_disturbed=disturbed,
             )
         )
     return found
+
+
+def _beside(cell: Explained) -> tuple[object, ...]:
+    """What a column has in common with its baseline."""
+    of = cell.evidence
+    return of.setting, of.link, of.transport, of.initiators
 
 
 def in_words(found: Sequence[Answer], width: int) -> str:
@@ -193,11 +215,11 @@ def limits(cells: Sequence[Explained]) -> str:
         either = {limit for cell in cells for limit in cell.verdict.either}
         if not either:
             return "no verdict on what limits it"
-        names = " or ".join(limit.words(cells[0].evidence.of_column) for limit in sorted(either))
+        names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
         return f"limited by {names}, which of them is not clear"
     limits = [cell.verdict.limited_by for cell in known]
     ranked = sorted(dict.fromkeys(limits), key=limits.count, reverse=True)
-    names = " or ".join(limit.words(cells[0].evidence.of_column) for limit in ranked)
+    names = " or ".join(limit.words(cells[0].evidence) for limit in ranked)
     least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
     part = "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads"
     return f"limited by {names}{part} (confidence {least})"

@@ -61,6 +61,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link beside the cells. ``ipsec_itself_ns``
     is how much longer the twin takes with IPsec.
 
+    ``is_emulated``: the link is, in real time, so both ends share the lab's processor.
+
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
     but the size of the blocks.
     """
@@ -95,6 +97,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     is_disturbed: bool = False
     is_unencrypted: bool = False
+    is_emulated: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -216,6 +219,7 @@ class _ColumnOf:
             bare,
             direction=direction,
             virtual=virtual,
+            is_emulated=good[0].emulated and not virtual,
             block_bytes=block_bytes,
             depth=depth,
             time_ns=times(good),

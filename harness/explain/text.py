@@ -72,7 +72,7 @@ def sentence(cell: Explained) -> str:
         return f"no verdict: {verdict.reason}{doubt}"
     detail = f" ({verdict.detail})" if verdict.detail else ""
     words = (
-        f"limited by {verdict.limited_by.words(cell.evidence.of_column)}{detail}: {verdict.reason}; "
+        f"limited by {verdict.limited_by.words(cell.evidence)}{detail}: {verdict.reason}; "
         f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
@@ -118,7 +118,7 @@ def _headline(name: str, cells: Sequence[Explained]) -> str:
         sure = min((cell.verdict.confidence for cell in found), key=list(Confidence).index)
         least = list(Confidence)[max(list(Confidence).index(cell.verdict.confidence) for cell in found)]
         confidence = str(sure) if sure is least else f"{least} to {sure}"
-        what = limit.words(found[0].evidence.of_column)
+        what = limit.words(found[0].evidence)
         parts.append(f"limited by {what}{detail}: {names} ({_shares(found)}confidence {confidence})")
     return f"{name}: {'; '.join(parts)}."
 
@@ -136,10 +136,11 @@ def _untold(cells: Sequence[Explained]) -> list[str]:
         for limit in either:
             lows, highs = zip(*(cell.verdict.either[limit] for cell in found), strict=True)
             shares[limit] = (min(lows), max(highs))
-        column = found[0].evidence.of_column
-        words = " or ".join(limit.words(column) for limit in either)
+        words = " or ".join(limit.words(found[0].evidence) for limit in either)
         which = "the evidence does not say which"
-        parts.append(f"limited by {words}, {which}: {names} ({in_words(shares, column)} of the time)")
+        parts.append(
+            f"limited by {words}, {which}: {names} ({in_words(shares, found[0].evidence)} of the time)"
+        )
     return parts
 
 
@@ -232,6 +233,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "holds": verdict.holds,
         "either": verdict.either,
         "doubt": verdict.doubt or None,
+        "is_labs_own": verdict.is_labs_own,
         "share": verdict.share,
         "sentence": sentence(cell),
         "block_bytes": evidence.block_bytes,

@@ -20,7 +20,7 @@ from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
 from harness.explain.remedy import Change
 from harness.explain.waterfall import Reading
-from harness.model import TRANSPORTS, Column
+from harness.model import TRANSPORTS
 from harness.model.units import format_size
 
 NEAR = 0.7
@@ -51,9 +51,11 @@ class Limit(enum.StrEnum):
     CPU = "cpu"
     UNKNOWN = "unknown"
 
-    def words(self, column: Column) -> str:
-        """For people, of a cell of that column."""
+    def words(self, evidence: Evidence) -> str:
+        """For people, of a cell with that evidence."""
+        column = evidence.of_column
         transport = TRANSPORTS.get(column.transport or "", "the transport")
+        plain = "the processor, not the emulated link" if evidence.is_emulated else "processor work"
         return {
             "device": "the device",
             "link": "the link's rate",
@@ -61,7 +63,7 @@ class Limit(enum.StrEnum):
             "transport": f"{transport}'s own round trips and headers",
             "framing": f"{column.framed or 'the protection'}'s framing",
             "crypto": "crypto work",
-            "cpu": "processor work outside crypto",
+            "cpu": "processor work outside crypto" if column.protection else plain,
             "unknown": "something unexplained",
         }[self]
 
@@ -85,8 +87,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
     of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
-    the evidence doubtful. ``waterfall_ns`` adds up to ``whole_ns``, the time that one I/O is in flight.
-    ``bounds_ns`` are the least times per I/O that each resource allows, at depths above 1.
+    the evidence doubtful. ``is_labs_own``: without protection the processor limits, and not the link that is
+    emulated, so the figure is none of such a link. ``waterfall_ns`` adds up to ``whole_ns``, the time that
+    one I/O is in flight. ``bounds_ns`` are the least times per I/O that each resource allows, at depths
+    above 1.
     """
 
     limited_by: Limit
@@ -97,6 +101,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     either: dict[Limit, tuple[float, float]] = {}
     doubt: str = ""
+    is_labs_own: bool = False
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
     bounds_ns: dict[str, int] = {}
@@ -144,6 +149,7 @@ def judge(evidence: Evidence) -> Verdict:
         reason=_reason(evidence, guess, told, share, holds, rivals, either),
         either=either if told is Limit.UNKNOWN else {},
         doubt=_doubt(evidence),
+        is_labs_own=told is Limit.CPU and evidence.is_emulated and not evidence.is_protected,
         share=share if told is not Limit.UNKNOWN else None,
         holds=holds,
         detail=_detail(evidence, told),
@@ -287,10 +293,8 @@ def _reason(
         return f"busy for {share:.0%} of the time"
     found = rivals[0]
     if found is not Limit.UNKNOWN or holds < SURE:
-        names = " or ".join(
-            limit.words(evidence.of_column) for limit in sorted(rivals[:3], key=list(Limit).index)
-        )
-        parts = f" ({in_words(either, evidence.of_column)})" if either else ""
+        names = " or ".join(limit.words(evidence) for limit in sorted(rivals[:3], key=list(Limit).index))
+        parts = f" ({in_words(either, evidence)})" if either else ""
         words = f"the evidence allows {names}{parts}"
     elif guess.depth == 1:
         left = waterfall.parts(guess)["rest"] / guess.whole_ns
@@ -308,10 +312,10 @@ def _reason(
     return "; ".join((words, *evidence.missing, *_lacking(evidence)))
 
 
-def in_words(either: Mapping[Limit, tuple[float, float]], column: Column) -> str:
+def in_words(either: Mapping[Limit, tuple[float, float]], evidence: Evidence) -> str:
     """``crypto work 45-55 %, processor work outside crypto 40-48 %``."""
     return ", ".join(
-        f"{limit.words(column)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
+        f"{limit.words(evidence)} {max(0, low * 100):.0f}-{max(0, high * 100):.0f} %"
         for limit, (low, high) in either.items()
     )
 

@@ -59,6 +59,21 @@ def test_cost_cause_and_remedy_are_a_sentence_each() -> None:
     assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
 
 
+def test_a_loss_beside_a_figure_of_the_lab_is_no_links() -> None:
+    plans = {"r1": plan_of_them()}
+    cells = [
+        msgspec.structs.replace(
+            cell, verdict=msgspec.structs.replace(cell.verdict, is_labs_own=cell.evidence.column == "wired")
+        )
+        for cell in explain(columns(), plans)
+    ]
+    plain, _, gcm = answers(build(columns(), plans=plans), cells)
+    assert not plain.labs_own and gcm.labs_own == ("seq-read-256k",)
+    assert gcm.cause.endswith(
+        "Without protection seq-read-256k is limited by the lab, so this loss is the lab's, not the link's."
+    )
+
+
 def test_disturbed_or_missing_figures_are_no_answer() -> None:
     disturbed = [spoilt(r) if r.column.ipsec == "off" and r.link == "wired" else r for r in columns()]
     *_, gcm = told(disturbed)

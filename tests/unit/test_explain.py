@@ -235,6 +235,17 @@ def test_what_takes_most_limits(evidence: Evidence, limit: Limit) -> None:
     assert verdict.limited_by is limit, verdict
 
 
+def test_a_lab_that_limits_is_not_the_link_that_it_emulates() -> None:
+    busy = {"time_ns": within(20000 * US, 0.01), "busy": within(0.95, 0.01)}
+    real, emulated = (Explained.of(cell(is_emulated=is_emulated, **busy)) for is_emulated in (False, True))
+    assert (real.verdict.is_labs_own, emulated.verdict.is_labs_own) == (False, True)
+    assert "limited by processor work (" in text([real])
+    assert "limited by the processor, not the emulated link (" in text([emulated])
+    assert not judge(cell(is_emulated=True)).is_labs_own
+    # What IPsec costs is asked of the processor.
+    assert not judge(protected(is_emulated=True)).is_labs_own
+
+
 def test_bounds_that_overlap_tell_nothing() -> None:
     """2.4 ms of link; a device of about as much, known to a tenth."""
     verdict = judge(cell(device_ns=within(2300 * US, 0.1), time_ns=within(4800 * US, 0.01)))

@@ -52,8 +52,12 @@ KERNEL_ALGORITHM = "gcm(aes)"
 """/proc/crypto's name of both (macsec_alloc_tfm() in drivers/net/macsec.c)."""
 
 KEY_ID = "01"
-PORT = 1
-"""Of the secure channel's identifier (802.1AE, clause 7.1.2)."""
+
+
+def channel_port(path: LinkPath) -> int:
+    """The port of a path's secure channels (802.1AE, clause 7.1.2). Real interfaces have several paths, and
+    their kernel takes each address and port once."""
+    return path.index + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +111,7 @@ def interfaces(
     before this begins and after it ends.
     """
     # ip(8) takes the port first.
-    words = ("port", str(PORT), "cipher", cipher, "encrypt", "on", "validate", "strict")
+    words = ("port", str(channel_port(path)), "cipher", cipher, "encrypt", "on", "validate", "strict")
     with contextlib.ExitStack() as stack:
         for (_, host, iface, _, _), (_, _, below, _, _) in zip(
             overlay.ends(within), overlay.ends(path), strict=True
@@ -124,7 +128,7 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
         (keys.target, keys.initiator, macs[0]),
     )
     for (_, host, iface, _, _), (own, others, peer) in zip(overlay.ends(within), told, strict=True):
-        channel = f"rx port {PORT} address {peer}"
+        channel = f"rx port {channel_port(within)} address {peer}"
         # On standard input: what a process is told on its command line others may read.
         host.run(
             ["ip", "-batch", "-"],
@@ -243,7 +247,11 @@ class Macsec:
         with contextlib.ExitStack() as stack:
             if self.negotiates:
                 private = self.run.private / f"mka-{ground.below.index}"
-                stack.enter_context(mka.agreement(ground.below, private=private, logs=ground.raw))
+                stack.enter_context(
+                    mka.agreement(
+                        ground.below, port=channel_port(ground.below), private=private, logs=ground.raw
+                    )
+                )
             else:
                 tell(within, _macs(ground.below), make_keys(self.cipher))
             overlay.open_up(within)

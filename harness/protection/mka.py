@@ -4,8 +4,9 @@ wpa_supplicant does that at both ends, from a key that both have (wpa_supplicant
 end whose priority is the lower number makes the channel's keys and sends them to the other.
 
 wpa_supplicant takes the MACsec interface that is already there if its channel identifier is the same: the
-address of the interface below, and port 1 (``macsec_drv_create_transmit_sc()`` in driver_macsec_linux.c). So
-the run's journal knows the interface and removes it. A killed run leaves nothing more than that.
+address of the interface below, and ``macsec_port`` (``macsec_drv_create_transmit_sc()`` in
+driver_macsec_linux.c). So the run's journal knows the interface and removes it. A killed run leaves nothing
+more than that.
 
 MKA's frames go to an address that bridges do not pass on (802.1Q-2018, table 8-1), so the ends must be on one
 cable.
@@ -43,18 +44,19 @@ class Secret:
     name: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
-def configuration(secret: Secret, *, priority: int, socket: Path) -> str:
+def configuration(secret: Secret, *, priority: int, port: int, socket: Path) -> str:
     """wpa_supplicant.conf(5)."""
     return (
         f"ctrl_interface={socket}\nap_scan=0\neapol_version=3\n"
-        f"network={{\nkey_mgmt=NONE\neapol_flags=0\nmacsec_policy=1\nmacsec_replay_protect=0\n"
-        f"mka_cak={secret.key}\nmka_ckn={secret.name}\nmka_priority={priority}\n}}\n"
+        f"network={{\nkey_mgmt=NONE\neapol_flags=0\nmacsec_policy=1\nmacsec_port={port}\n"
+        f"macsec_replay_protect=0\nmka_cak={secret.key}\nmka_ckn={secret.name}\nmka_priority={priority}\n}}\n"
     )
 
 
 @contextlib.contextmanager
-def agreement(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
-    """Keep wpa_supplicant at both ends of ``path``, whose MACsec interfaces have the keys agreed on.
+def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterator[None]:
+    """Keep wpa_supplicant at both ends of ``path``, whose MACsec interfaces have the keys agreed on, and
+    channels of ``port``.
 
     RequirementError where it is not installed or its frames do not pass; CommandFailed if the ends do not
     agree in time.
@@ -67,7 +69,7 @@ def agreement(path: LinkPath, *, private: Path, logs: Path) -> Iterator[None]:
     secret = Secret()
     with contextlib.ExitStack() as stack:
         asked = [
-            (host, stack.enter_context(_participant(host, iface, secret, number, private / end, logs)))
+            (host, stack.enter_context(_participant(host, iface, port, secret, number, private / end, logs)))
             for number, (end, host, iface, _, _) in enumerate(overlay.ends(path), start=1)
         ]
         until = time.monotonic() + DEADLINE_S
@@ -87,7 +89,7 @@ def _log(end: str) -> str:
 
 @contextlib.contextmanager
 def _participant(
-    host: Host, iface: str, secret: Secret, priority: int, private: Path, logs: Path
+    host: Host, iface: str, port: int, secret: Secret, priority: int, private: Path, logs: Path
 ) -> Iterator[list[str]]:
     """Keep wpa_supplicant on an interface; yields the command that asks it for its state."""
     try:
@@ -100,7 +102,7 @@ def _participant(
             hint="install wpasupplicant (Debian's name), or take --protect macsec, which has static keys",
         )
     socket, file = private / PROGRAM, private / f"{PROGRAM}.conf"
-    host.write_secret(file, configuration(secret, priority=priority, socket=socket))
+    host.write_secret(file, configuration(secret, priority=priority, port=port, socket=socket))
     ask = ["wpa_cli", "-p", str(socket), "-i", iface, "status"]
     argv = [PROGRAM, "-t", "-D", "macsec_linux", "-i", iface, "-c", str(file)]
     log = logs / _log(private.name)

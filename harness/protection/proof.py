@@ -46,7 +46,6 @@ header."""
 SETTLE_S = 1.0
 """How long a sampled packet may wait in a queue after its state has counted it."""
 
-_SEGMENTS = re.compile(r"\bsegs_(out|in):(\d+)")
 _SNMP6 = re.compile(r"^Ip6(\w+)\s+(\d+)$", re.MULTILINE)
 
 
@@ -67,9 +66,12 @@ class Watched:
 
 @dataclass(frozen=True, kw_only=True)
 class Segments:
-    """What the portal's TCP connection has sent and received; the initiator's ``port`` identifies it."""
+    """What the portal's TCP connections have sent and received; the initiator's ``ports`` identify them.
 
-    port: int
+    iSCSI's session has one here, NVMe/TCP's one for each queue.
+    """
+
+    ports: frozenset[int]
     sent: int
     received: int
 
@@ -154,18 +156,18 @@ def _snmp(proc_net_snmp: str) -> dict[str, int]:
 
 
 def _segments(path: LinkPath) -> dict[str, Segments | None]:
-    """The portal's connection at each end by ss(8); None where ss lists none, or several."""
+    """The portal's connections at each end by ss(8); None where ss lists none, or does not count."""
     portal = addresses.at_port(path.target_address, path.port)
     near = addresses.bracketed(path.initiator_address)
     words = {"initiator": ["src", near, "dst", portal], "target": ["src", portal, "dst", near]}
     found: dict[str, Segments | None] = {}
     for end, host in (("initiator", path.initiator), ("target", path.target)):
         text = host.run(["ss", "-tinH", "state", "established", *words[end]], check=False).stdout
-        counts = {name: int(number) for name, number in _SEGMENTS.findall(text)}
         ports = re.findall(rf"(?<![\d.]){re.escape(near)}(?:%\S+)?:(\d+)\b", text)
+        sent, received = ([int(n) for n in re.findall(rf"\bsegs_{way}:(\d+)", text)] for way in ("out", "in"))
         found[end] = None
-        if len(ports) == 1 and len(counts) == 2:
-            found[end] = Segments(port=int(ports[0]), sent=counts["out"], received=counts["in"])
+        if ports and len(ports) == len(sent) == len(received):
+            found[end] = Segments(ports=frozenset(map(int, ports)), sent=sum(sent), received=sum(received))
     return found
 
 
@@ -357,10 +359,10 @@ def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof
     if not path.is_shared:
         return
     for end in (near, far):
-        if None in end.segments or len({each.port for each in end.segments if each}) != 1:
+        if None in end.segments or len({each.ports for each in end.segments if each}) != 1:
             yield (
-                f"expected one connection to the portal at the {end.name} from the beginning of the cell to "
-                "its end, found none or another (ss)"
+                f"expected the same connections to the portal at the {end.name} from the beginning of the "
+                "cell to its end, found none or others (ss)"
             )
 
 
@@ -479,7 +481,7 @@ def _connection(end: End) -> Iterator[Balance]:
         ("received", now.received - was.received, end.into),
     ):
         yield Balance(
-            what=f"the portal's connection of the {end.name} {what}",
+            what=f"the portal's connections of the {end.name} {what}",
             frames=segments - carried.packets,
             bytes=None,
             tolerated=IN_FLIGHT,

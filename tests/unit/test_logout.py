@@ -228,6 +228,22 @@ def test_a_session_that_does_not_end_is_told_and_its_record_stays(
     assert machine.said[-1] == "iscsid ends"
 
 
+def test_a_session_that_the_machine_s_iscsid_has_lost_is_the_kernel_s_to_end(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    machine.answer(logout=(2,) * 99)
+    status, said = machine.log_out()
+    assert status == 1 and machine.said.count(f"{NODE} --logout") > 1
+    assert "(iscsiadm said 2), and the kernel did not end it: " in said and "No such file" in said
+
+
+def test_a_session_that_an_iscsid_is_about_to_find_is_waited_for(machine: Machine) -> None:
+    machine.have_sessions(IQN)
+    machine.run_iscsid()
+    machine.answer(logout=(2, 32, 0))
+    assert machine.log_out() == (0, "")
+
+
 def test_a_session_that_another_s_iscsid_keeps_is_never_taken_from_it(machine: Machine) -> None:
     machine.have_sessions(IQN)
     machine.run_iscsid()

@@ -63,6 +63,11 @@ def test_the_path_within_ends_at_addresses_of_its_own() -> None:
     assert len(overlay.name("abcd", LinkPath(**{**vars(PATH), "index": 255}), 3)) < 16
 
 
+def test_channels_on_one_interface_of_the_user_s_differ_by_their_port() -> None:
+    ports = {macsec.channel_port(dataclasses.replace(PATH, index=index)) for index in range(256)}
+    assert len(ports) == 256 and min(ports) == 1
+
+
 def test_a_barrier_goes_by_its_priority_even_when_the_interface_is_gone() -> None:
     (stop,) = barrier.Barrier("initiator", "198.18.7.130", 3260).undo()
     (let,) = barrier.Passage("initiator", "198.18.7.130", 3260, "habcdw7").undo()
@@ -113,7 +118,7 @@ def test_keys_are_in_no_text() -> None:
     assert len(keys.initiator) == 32 and keys.initiator not in repr(keys) and keys.target not in repr(keys)
     secret = mka.Secret()
     assert len(secret.key) == 32 and secret.key not in repr(secret)
-    text = mka.configuration(secret, priority=2, socket=Path("/run/x"))
+    text = mka.configuration(secret, priority=2, port=1, socket=Path("/run/x"))
     for line in (f"mka_cak={secret.key}", f"mka_ckn={secret.name}", "mka_priority=2"):
         assert line in text.splitlines()
 

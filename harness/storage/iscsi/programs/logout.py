@@ -2,8 +2,9 @@
 
 ``{"iqn", "portal", "interface", "bound_to", "initiator_iqn"}``: ``interface`` is the session's iface record,
 ``bound_to`` the network interface that it binds the session to, "" for none. If no iscsid runs, because a
-killed run took it along, one is started for the time being. If that cannot reach the target any more, the
-kernel is told to forget the session. Absent sessions and records count as removed.
+killed run took it along, one is started for the time being. If that cannot reach the target any more, or if
+the machine's iscsid was killed and does not know the session since, the kernel is told to forget the session.
+Absent sessions and records count as removed.
 """
 
 import contextlib
@@ -19,8 +20,8 @@ from pathlib import Path
 DEADLINE_S = 10.0
 NOTHING_FOUND = 21
 """iscsiadm(8), exit status: no records, targets or sessions found."""
-NOT_CONNECTED = 32
-"""include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESSION_NOT_CONNECTED."""
+UNKNOWN, NOT_CONNECTED = 2, 32
+"""include/iscsi_err.h of open-iscsi: ISCSI_ERR_SESS_NOT_FOUND, ISCSI_ERR_SESSION_NOT_CONNECTED."""
 SESSIONS = Path("/sys/class/iscsi_session")
 CONFIGURATION = Path("/etc/iscsi")
 RECORDS = (CONFIGURATION, Path("/var/lib/iscsi"))
@@ -116,7 +117,9 @@ def log_out(request: dict[str, str]) -> int:
     """The status of iscsiadm."""
     end = time.monotonic() + DEADLINE_S
     # An iscsid that finds a session at its start reconnects it, and does not end it in the meantime.
-    while (status := node(request, "--logout")) == NOT_CONNECTED and time.monotonic() < end:
+    while (status := node(request, "--logout")) in (UNKNOWN, NOT_CONNECTED) and time.monotonic() < end:
+        if not find_session(request["iqn"]):
+            break
         time.sleep(0.1)
     return status
 
@@ -126,16 +129,19 @@ def end(request: dict[str, str], session: str) -> None:
     why = ""
     if iscsid_answers():
         status = log_out(request)
+        # One that was started again drops a session that it cannot log in to, say for want of its secret.
+        is_kept = status != UNKNOWN
     else:
         with iscsid(request["initiator_iqn"]):
             status = log_out(request)
-        # Only the kernel still knows the session. The path to its target may have gone with the run, if a
-        # daemon carried it.
-        if status != 0 and find_session(request["iqn"]):
-            try:
-                forget(session)
-            except OSError as error:
-                why = f", and the kernel did not end it: {error}"
+        is_kept = False
+    # Only the kernel still knows the session. The path to its target may have gone with the run, if a daemon
+    # carried it.
+    if status != 0 and not is_kept and find_session(request["iqn"]):
+        try:
+            forget(session)
+        except OSError as error:
+            why = f", and the kernel did not end it: {error}"
     if status != 0 and find_session(request["iqn"]):
         sys.exit(f"{session} to {request['iqn']} could not be logged out (iscsiadm said {status}){why}")
 

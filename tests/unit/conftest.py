@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.unit.installed import asked_once
 
 NUMBERS = itertools.count()
 
@@ -17,3 +20,10 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = tmp_path_factory.getbasetemp() / "caches" / str(next(NUMBERS))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder / "harness"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def answers_of_programs() -> Iterator[None]:
+    """Installed programs are asked the same question once."""
+    with asked_once():
+        yield

@@ -34,6 +34,7 @@ from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
+from harness.runs import lean
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
@@ -93,6 +94,8 @@ def measure(
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
         # Hundreds of runs are made here, none of which has to survive a power cut.
         patch.setattr(os, "fsync", lambda _file: None)
+        # Nor is fio started in any, whose test of the processor's clock takes 0.1 s.
+        patch.setattr(lean, "fio", lambda _folder: lean.Fio(has_tested_clock=True))
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask",
             lambda charon, *words, **more: world.ask(charon, *words, **more),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.installed import asked_once
+from tests.unit.processes import Server
 
 NUMBERS = itertools.count()
 
@@ -27,3 +28,11 @@ def answers_of_programs() -> Iterator[None]:
     """Installed programs are asked the same question once."""
     with asked_once():
         yield
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Server]:
+    """Starts commands in processes of their own."""
+    server = Server()
+    yield server
+    server.close()

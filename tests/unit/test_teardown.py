@@ -8,7 +8,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -388,12 +389,18 @@ FailingRuns = Callable[[Failure], list[tuple[World, Outcome]]]
 
 
 @pytest.fixture(scope="module")
-def failing_runs(tmp_path_factory: pytest.TempPathFactory) -> FailingRuns:
+def failing_runs() -> Iterator[FailingRuns]:
     """Runs whose first, second, third, … step fails, until a run has no such step."""
+    # To open some hundred files is half of the work of each on a disk, and less in memory.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield _failing_runs(Path(folder))
 
+
+def _failing_runs(folder: Path) -> FailingRuns:
     @functools.cache
     def make(failure: Failure) -> list[tuple[World, Outcome]]:
-        place = tmp_path_factory.mktemp(failure)
+        place = folder / failure
         runs: list[tuple[World, Outcome]] = []
         while True:
             world = World(fail_at=len(runs) + 1, failure=failure)

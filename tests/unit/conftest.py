@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def answers_of_programs() -> Iterator[None]:
     """Installed programs are asked the same question once."""
     with asked_once():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_disk_is_waited_for() -> Iterator[None]:
+    """Nothing that is written here has to survive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _file: None)
         yield
 
 

@@ -93,9 +93,7 @@ def measure(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_hex", lambda count: CHAP_SECRET[: 2 * count])
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
-        # Hundreds of runs are made here, none of which has to survive a power cut.
-        patch.setattr(os, "fsync", lambda _file: None)
-        # Nor is fio started in any, whose test of the processor's clock takes 0.1 s.
+        # Hundreds of runs are made here, and fio's test of the processor's clock takes 0.1 s.
         patch.setattr(lean, "fio", lambda _folder: lean.Fio(has_tested_clock=True))
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask",

@@ -224,18 +224,33 @@ def test_modules_are_imported_in_a_working_directory_that_was_removed(tmp_path: 
     assert_told_or_done(done.returncode, done.stderr.decode())
 
 
-@pytest.mark.parametrize(("inodes", "words"), [(20, b"expected room for 1000 files"), (2, b"No space left")])
-def test_a_results_folder_without_inodes(tmp_path: Path, inodes: int, words: bytes) -> None:
+FEW_INODES = """
+import ctypes, os, sys
+from pathlib import Path
+
+folder, inodes = sys.argv[1:]
+libc, user, group = ctypes.CDLL(None), os.getuid(), os.getgid()
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
+    sys.exit(77)
+Path("/proc/self/setgroups").write_text("deny")
+Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+if libc.mount(b"few", os.fsencode(folder), b"tmpfs", 0, f"nr_inodes={inodes}".encode()):
+    sys.exit(77)
+sys.argv = ["harness", "run", "--results", f"{folder}/r"]
+
+from harness.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("inodes", "words"), [(20, "expected room for 1000 files"), (2, "No space left")])
+def test_a_results_folder_without_inodes(tmp_path: Path, processes: Server, inodes: int, words: str) -> None:
     apart = ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no user namespaces")
-    script = 'mount -t tmpfs -o nr_inodes="$1" few "$2" && exec "$3" run --results "$2/r"'
-    done = subprocess.run(
-        [*apart, "sh", "-c", script, "sh", str(inodes), str(tmp_path), HARNESS],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert_quiet(done.stderr)
-    assert done.returncode == 2 and words in done.stderr, done
+    with processes.start(str(tmp_path), str(inodes), cwd=tmp_path, program=FEW_INODES) as process:
+        _, said = process.communicate()
+    assert_quiet(said)
+    assert process.returncode == 2 and words in said, (process.returncode, said)

@@ -75,11 +75,13 @@ class Process:
 class Server:
     """The Python that they are forked from, one after another. It starts with ``more`` in its environment."""
 
-    def __init__(self, more: Mapping[str, str] | None = None, modules: Sequence[str] = COMMANDS) -> None:
+    def __init__(
+        self, more: Mapping[str, str] | None = None, modules: Sequence[str] = (*COMMANDS, *ERRORS)
+    ) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", forkserver.__file__, str(theirs.fileno()), *modules, *ERRORS],
+                [sys.executable, "-P", forkserver.__file__, str(theirs.fileno()), *modules],
                 env={**os.environ, **(more or {})},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -35,12 +35,15 @@ def lognormal(deviation: float) -> Noise:
 def autocorrelated(rho: float, deviation: float = 0.04) -> Noise:
     """AR(1) from repeat to repeat: a machine that drifts back and forth."""
 
+    step = deviation * math.sqrt(1 - rho * rho)
+
     def noise(source: random.Random, n: int) -> list[float]:
-        state = source.gauss(0, deviation)
+        gauss = source.gauss
+        state = gauss(0, deviation)
         values = []
         for _ in range(n):
             values.append(state)
-            state = rho * state + source.gauss(0, deviation * math.sqrt(1 - rho * rho))
+            state = rho * state + gauss(0, step)
         return values
 
     return noise

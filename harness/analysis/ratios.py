@@ -17,6 +17,7 @@ count as fewer: the variance is inflated for the autocorrelation found, after th
 
 from __future__ import annotations
 
+import bisect
 import enum
 import functools
 import itertools
@@ -179,7 +180,8 @@ def _shift(
     shifts = sorted(shifts)
     count = len(shifts)
     deviation = math.sqrt(variance * inflation)
-    above = sum(shift > 0 for shift in shifts) + sum(shift == 0 for shift in shifts) / 2
+    negative, not_positive = bisect.bisect_left(shifts, 0), bisect.bisect_right(shifts, 0)
+    above = count - not_positive + (not_positive - negative) / 2
     extreme = math.floor(min(above, count - above))
     p = min(1.0, 2 * cumulative(extreme))
     if inflation > 1:
@@ -187,9 +189,7 @@ def _shift(
         p = max(p, math.erfc(max(0.0, count / 2 - extreme - 0.5) / deviation / math.sqrt(2)))
     middle = count // 2
     half = (1 - CONFIDENCE) / 2
-    rank = 0
-    while rank < middle and cumulative(rank) <= half:
-        rank += 1
+    rank = bisect.bisect_right(range(middle), half, key=cumulative)
     if inflation > 1:
         rank = min(rank, math.floor(count / 2 - NormalDist().inv_cdf(1 - half) * deviation))
     estimate = shifts[middle] if count % 2 else (shifts[middle - 1] + shifts[middle]) / 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import subprocess
+import tempfile
 from pathlib import Path
 
 from harness.hosts import programs
@@ -17,14 +20,35 @@ def lasting(state: Path) -> Path:
 
 
 def agent_source(state: Path) -> str:
-    """The agent's program, keeping its locks and journals in ``state``, and beside it what is lasting."""
+    """The agent's program, keeping its locks and journals in ``state``, and beside it what is lasting.
+
+    It is compiled once: that takes a third of the time in which an agent starts.
+    """
+    places = f"_places = ({str(state)!r}, {str(lasting(state))!r})"
+    code = f"exec(marshal.loads(open({str(_compiled())!r}, 'rb').read()))"
+    return f"import marshal\n{places}\n{code}\n"
+
+
+@functools.cache
+def _compiled() -> Path:
+    """The program's code, which takes both places from the variable ``_places``."""
     text = programs.source("harness.hosts", "agent")
     for name, value in (
-        ("STATE", f"Path({str(state)!r})"),
-        ("LASTING", f"Path({str(lasting(state))!r})"),
+        ("STATE", "Path(_places[0])"),
+        ("LASTING", "Path(_places[1])"),
         ("STOP_S", SHORT_S),
         ("UNDO_STEP_S", SHORT_S),
     ):
         text, count = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)
         assert count == 1, name
-    return text
+    file = Path(_FOLDER.name, "agent.code")
+    subprocess.run([programs.PYTHON, "-I", "-c", _COMPILE, file], input=text.encode(), check=True)
+    return file
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+_COMPILE = """\
+import marshal, sys
+with open(sys.argv[1], "wb") as file:
+    marshal.dump(compile(sys.stdin.buffer.read(), "agent", "exec", 0, True), file)
+"""

@@ -8,6 +8,7 @@ of what only a process has start one: signals, closed or full outputs, locales (
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -15,12 +16,13 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from unittest import mock
 
 import pytest
+import typer
 
 from harness import __main__
 from harness.cli import INTERRUPTED
@@ -72,6 +74,7 @@ def _globals(argv: list[str]) -> Iterator[None]:
         # Typer sets the first, where temporary files go is asked once.
         patch.setattr(sys, "excepthook", sys.excepthook)
         patch.setattr(tempfile, "tempdir", None)
+        patch.setattr(typer.main, "get_command", _get_command)
         # Neither locked by a run of the user's, nor with the journal of one.
         patch.setattr(state, "state_folder", lambda: state.own_folder(Path(own, "harness")))
         try:
@@ -81,13 +84,22 @@ def _globals(argv: list[str]) -> Iterator[None]:
             os.umask(umask)
 
 
+_CACHES: dict[ModuleType, tuple[Callable[[], None], ...]] = {}
+"""What empties the caches of each module's functions: to look for them takes longer than most commands."""
+
+_get_command = functools.cache(typer.main.get_command)
+"""Commands are made of their declarations once: they keep nothing of a call."""
+
+
 def _forget() -> None:
     """Empty what functions of the harness cache."""
     for name, module in list(sys.modules.items()):
         if name.startswith("harness"):
-            for value in vars(module).values():
-                if clear := getattr(value, "cache_clear", None):
-                    clear()
+            if module not in _CACHES:
+                found = (getattr(value, "cache_clear", None) for value in vars(module).values())
+                _CACHES[module] = tuple(clear for clear in found if clear)
+            for clear in _CACHES[module]:
+                clear()
 
 
 @contextlib.contextmanager

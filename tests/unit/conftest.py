@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.unit.installed import asked_once
+from tests.unit.processes import Server
 
 NUMBERS = itertools.count()
 
@@ -17,3 +22,26 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     folder = tmp_path_factory.getbasetemp() / "caches" / str(next(NUMBERS))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder / "harness"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def answers_of_programs() -> Iterator[None]:
+    """Installed programs are asked the same question once."""
+    with asked_once():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_disk_is_waited_for() -> Iterator[None]:
+    """Nothing that is written here has to survive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _file: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Server]:
+    """Starts commands in processes of their own."""
+    server = Server()
+    yield server
+    server.close()

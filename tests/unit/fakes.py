@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import json
 import re
 import shlex
@@ -203,9 +204,9 @@ class FakeDaemon:
     def frames(self) -> int:
         return READER.count(self.output.read_bytes()[len(PCAP_HEADER) :], Seen())[0]
 
-    def capture(self, frame: bytes) -> None:
+    def capture(self, *frames: bytes) -> None:
         with self.output.open("ab") as stream:
-            stream.write(pcap_record(frame))
+            stream.write(b"".join(map(pcap_record, frames)))
 
     def _answer(self, **fields: object) -> None:
         with self.output.open("ab") as stream:
@@ -551,9 +552,8 @@ class World:
                 spi = self.spis[" ".join(thing.split()[2:])]
                 (mask,) = re.findall(r"ip\[24:4\] & (0x[0-9a-f]+)", captured.argv[-1])
                 last = MOST_SPARSE * self.samples
-                for number in range(last - MOST_SPARSE, last):
-                    if not (number + 1) & int(mask, 16):
-                        captured.capture(esp(spi, number + 1, own, peer))
+                numbers = (n for n in range(last - MOST_SPARSE + 1, last + 1) if not n & int(mask, 16))
+                captured.capture(*(esp(spi, number, own, peer) for number in numbers))
 
     def text_of(self, path: str) -> str:
         """A small file, as ``Host.read_files`` gives it."""
@@ -652,8 +652,13 @@ def ipv4(
 ) -> bytes:
     """An Ethernet frame with an IPv4 header (RFC 791) that names ``protocol``."""
     words = (0x45 + len(options) // 4, 0, 20 + len(options) + len(payload), 0, fragment, 64, protocol, 0)
-    ends = IPv4Address(source).packed + IPv4Address(destination).packed
+    ends = _address(source) + _address(destination)
     return ethernet(0x0800, struct.pack("!BBHHHBBH", *words) + ends + options + payload)
+
+
+@functools.cache
+def _address(text: str) -> bytes:
+    return IPv4Address(text).packed
 
 
 def ipv6(next_header: int, payload: bytes) -> bytes:

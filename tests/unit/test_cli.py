@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.cli import console
-from harness.model.errors import HarnessError
+from harness.model.errors import HarnessError, RequirementError
+from harness.results.events import Event
 from harness.results.store import RunFolder
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
+from harness.testbeds import testbed
 from tests.unit.command import harness
 from tests.unit.fakes import fio_output
+from tests.unit.processes import Server
 from tests.unit.results_folder import run_of_a_cell
-
-HARNESS = str(Path(sys.executable).with_name("harness"))
 
 
 @pytest.fixture
@@ -30,18 +30,12 @@ def here(tmp_path: Path) -> Iterator[Path]:
     yield folder
 
 
-def written_to(device: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command, its standard output redirected by a shell."""
-    return subprocess.run(
-        ["sh", "-c", f'exec "$@" >{device}', "sh", HARNESS, *words],
-        cwd=cwd,
-        env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+def written_to(processes: Server, device: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command, its standard output redirected, or closed if ``device`` is empty."""
+    if not device:
+        return processes.run(*words, cwd=cwd, streams={1: None})
+    with Path(device).open("wb") as output:
+        return processes.run(*words, cwd=cwd, streams={1: output.fileno()})
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], *names: str, status: int = 2) -> None:
@@ -193,18 +187,19 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("output_format", ["plain", "json", "csv"])
-@pytest.mark.parametrize("device", ["/dev/full", "&-"])
-def test_a_table_that_nobody_can_take(here: Path, device: str, output_format: str) -> None:
+@pytest.mark.parametrize("device", ["/dev/full", ""])
+def test_a_table_that_nobody_can_take(here: Path, processes: Server, device: str, output_format: str) -> None:
     run_of_a_cell(here / "results")
-    done = written_to(device, "table", "results", "--format", output_format, cwd=here)
+    done = written_to(processes, device, "table", "results", "--format", output_format, cwd=here)
     if device == "/dev/full":
         assert_refused(done, "No space left on device", status=1)
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
     assert "Fatal" not in done.stderr
 
 
-def test_help_that_nobody_can_take(here: Path) -> None:
-    assert_refused(written_to("/dev/full", "--help", cwd=here), "No space left on device", status=1)
+def test_help_that_nobody_can_take(here: Path, processes: Server) -> None:
+    done = written_to(processes, "/dev/full", "--help", cwd=here)
+    assert_refused(done, "No space left on device", status=1)
 
 
 def test_table_of_a_folder_with_one_bad_fio_output(here: Path) -> None:
@@ -244,7 +239,13 @@ def test_results_folder_on_a_read_only_file_system(here: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["run", "probe"])
-def test_a_run_that_is_refused_leaves_no_folder(here: Path, kind: str) -> None:
+def test_a_run_that_is_refused_leaves_no_folder(
+    here: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def refused(*_: object) -> Iterator[Event]:
+        raise RequirementError("the target could not be reached: connection refused", hint="try ssh")
+        yield
+
     nobody = "ssh://127.0.0.1:1"
     unreachable = ("--target", nobody, "--initiator", nobody, "--link", "wired=eth0")
     for kept in ([], [here / "results"], [here / "results", here / "results" / "mine"]):
@@ -253,6 +254,8 @@ def test_a_run_that_is_refused_leaves_no_folder(here: Path, kind: str) -> None:
         done = harness(kind, *unreachable, cwd=here)
         assert done.returncode == 2 and "could not be reached" in done.stderr, done
         assert sorted(here.rglob("*")) == kept, done
+        # It is refused in a process of its own, which takes half a second to start: once is enough.
+        monkeypatch.setattr(testbed, "events", refused)
 
 
 @pytest.mark.parametrize(

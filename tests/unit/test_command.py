@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ import harness.cli
 from harness.cli import streams
 from harness.hosts.signals import ENDING
 from tests.unit import command
+from tests.unit.processes import Server
 from tests.unit.results_folder import run_of_a_cell
 
 Given = Callable[[Callable[[], Any]], None]
@@ -50,9 +52,22 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     ],
     ids=" ".join,
 )
-def test_it_says_what_a_process_says(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_it_says_what_a_process_says(tmp_path: Path, processes: Server, words: tuple[str, ...]) -> None:
     run_of_a_cell(tmp_path / "results")
-    process = subprocess.run(
+    process = processes.run(*words, cwd=tmp_path)
+    for _ in range(2):
+        done = command.harness(*words, cwd=tmp_path)
+        assert said(done) == said(process)
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("run", "--no-such-option"), ("table", "results")], ids=" ".join
+)
+def test_a_process_that_was_forked_says_what_one_that_was_started_says(
+    tmp_path: Path, processes: Server, words: tuple[str, ...]
+) -> None:
+    run_of_a_cell(tmp_path / "results")
+    started = subprocess.run(
         [HARNESS, *words],
         cwd=tmp_path,
         env={**os.environ, "TERM": "dumb", "COLUMNS": str(command.COLUMNS)},
@@ -62,13 +77,11 @@ def test_it_says_what_a_process_says(tmp_path: Path, words: tuple[str, ...]) -> 
         timeout=command.PATIENCE_S,
         check=False,
     )
-    for _ in range(2):
-        done = command.harness(*words, cwd=tmp_path)
-        assert (done.returncode, done.stdout, done.stderr) == (
-            process.returncode,
-            process.stdout,
-            process.stderr,
-        )
+    assert said(processes.run(*words, cwd=tmp_path)) == said(started)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    return done.returncode, done.stdout, done.stderr
 
 
 def state() -> dict[str, Any]:
@@ -109,7 +122,9 @@ def test_nothing_of_it_stays(tmp_path: Path, given: Given) -> None:
 def test_nothing_is_remembered(tmp_path: Path, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     remembered = functools.cache(lambda: calls.append(1))
-    monkeypatch.setattr(harness.cli, "remembered", remembered, raising=False)
+    module = ModuleType("harness.remembering")
+    monkeypatch.setattr(module, "remembered", remembered, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     given(lambda: [remembered(), remembered()])
     for _ in range(2):
         command.harness(cwd=tmp_path)

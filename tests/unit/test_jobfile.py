@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -96,11 +97,28 @@ def test_shipped_profiles_are_fios_own_format(profile: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("profile", "workload"), SHIPPED, ids=[f"{p}-{w.name}" for p, w in SHIPPED])
-def test_shipped_workloads_render_for_fio(profile: str, workload: Workload) -> None:
-    job = job_file(workload, device="/dev/sdb", size_bytes=64 * MIB, seed=1, runtime_s=0.5)
-    done = fio("--parse-only", "-", job=job)
-    assert done.returncode == 0, (profile, done.stderr)
+def accepted(job: str, *all_jobs: str) -> bool:
+    """Whether fio accepts a job; it is asked for all of them at once, because it takes 0.1 s to start."""
+    if all_jobs and fio_accepts("".join(all_jobs)):
+        assert job in all_jobs
+        return True
+    return fio_accepts(job)
+
+
+@functools.cache
+def fio_accepts(jobs: str) -> bool:
+    return fio("--parse-only", "-", job=jobs).returncode == 0
+
+
+SHIPPED_JOBS = [
+    job_file(workload, device="/dev/sdb", size_bytes=64 * MIB, seed=1, runtime_s=0.5)
+    for _, workload in SHIPPED
+]
+
+
+@pytest.mark.parametrize("job", SHIPPED_JOBS, ids=[f"{p}-{w.name}" for p, w in SHIPPED])
+def test_shipped_workloads_render_for_fio(job: str) -> None:
+    assert accepted(job, *SHIPPED_JOBS)
     assert "stonewall" not in job
     assert "[global]" not in job
 
@@ -149,27 +167,26 @@ def test_defaults_are_spelt_out() -> None:
     assert wall_estimate_s(one("[a]")) == 600
 
 
-@pytest.mark.parametrize(
-    ("options", "size_bytes"),
-    [
-        ("bs=64k", 65536),
-        ("bs=4k,8k\nrw=read", 4096),
-        ("bs=4k,8k\nrw=write", 8192),
-        ("bs=4k,8k\nrw=rw", None),
-        ("bs=8k,8k\nrw=readwrite", 8192),
-        ("bs=,8k\nrw=randread", 4096),
-        ("bsrange=4k-64k", None),
-        ("bssplit=4k/60:64k/40", None),
-        ("rw=randrw:8\nbs=1M", MIB),
-    ],
+BLOCK_SIZES = (
+    ("bs=64k", 65536),
+    ("bs=4k,8k\nrw=read", 4096),
+    ("bs=4k,8k\nrw=write", 8192),
+    ("bs=4k,8k\nrw=rw", None),
+    ("bs=8k,8k\nrw=readwrite", 8192),
+    ("bs=,8k\nrw=randread", 4096),
+    ("bsrange=4k-64k", None),
+    ("bssplit=4k/60:64k/40", None),
+    ("rw=randrw:8\nbs=1M", MIB),
 )
+
+
+@pytest.mark.parametrize(("options", "size_bytes"), BLOCK_SIZES)
 def test_block_sizes(options: str, size_bytes: int | None) -> None:
-    workload = one(f"[a]\n{options}\n")
-    assert block_bytes(workload) == size_bytes
-    assert (
-        fio("--parse-only", "-", job=job_file(workload, device="/dev/sdb", size_bytes=MIB, seed=1)).returncode
-        == 0
-    )
+    def job(options: str) -> str:
+        return job_file(one(f"[a]\n{options}\n"), device="/dev/sdb", size_bytes=MIB, seed=1)
+
+    assert block_bytes(one(f"[a]\n{options}\n")) == size_bytes
+    assert accepted(job(options), *(job(each) for each, _ in BLOCK_SIZES))
 
 
 FORBIDDEN = """

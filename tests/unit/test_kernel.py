@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -47,6 +48,7 @@ class Workshop:
         self.missing: list[Package] = []
         self.free_bytes = 10**12
         self.builds = 0
+        self.synced: list[str] = []
         self.given: Source | None = None
         self.during: Callable[[Path], None] = lambda _work: None
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -55,6 +57,8 @@ class Workshop:
         monkeypatch.setattr(kernel, "recipe", self._recipe)
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=self.free_bytes))
         monkeypatch.setattr(kernel, "_build", self._build)
+        self._usual_run = runner.run
+        monkeypatch.setattr(runner, "run", self._run)
 
     def _build(self, wanted: Recipe, given: Source | None, work: Path, log: Path, report: Report) -> Path:
         self.given = given
@@ -66,6 +70,13 @@ class Workshop:
         self.during(work)
         (result / "build.json").write_bytes(msgspec.json.encode(built(wanted)))
         return result
+
+    def _run(self, argv: list[str], **more: Any) -> runner.Completed:
+        if argv[:2] != ["sync", "--file-system"]:
+            return self._usual_run(argv, **more)
+        # It would wait for whatever else is written to the same disk.
+        self.synced.append(argv[2])
+        return runner.Completed(argv=tuple(argv), status=0, stdout="", stderr="", seconds=0.0)
 
     def _recipe(self, source: Source | None = None) -> Recipe:
         return RECIPE if source is None else msgspec.structs.replace(RECIPE, source_version=source.identity)
@@ -189,6 +200,7 @@ def test_what_the_processor_lacks_is_told_by_whole_names(tmp_path: Path) -> None
 def test_a_kernel_is_built_once(workshop: Workshop) -> None:
     first, new = kernel.build(ignore)
     assert new and workshop.builds == 1
+    assert workshop.synced == [str(workshop.cache / "building" / "result")]
     second, new = kernel.build(ignore)
     assert not new and workshop.builds == 1
     assert first == second

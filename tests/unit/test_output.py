@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from harness import cli
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
 from tests.unit.command import harness
+from tests.unit.processes import Server
 from tests.unit.results_folder import run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
@@ -26,15 +28,13 @@ NO_UTF8 = (
 TITLE = "4K reads, \N{MICRO SIGN}s [/b] \N{HANGUL SYLLABLE HA}"
 
 
-def command(
-    *words: str | bytes, cwd: Path, env: Mapping[str, str] | None = None, line: str = 'exec "$@"'
-) -> subprocess.CompletedProcess[bytes]:
-    """The command, through a line of shell."""
-    argv: Sequence[str | bytes] = ["sh", "-c", line, "sh", HARNESS, *words]
+def command(*words: str, cwd: Path, line: str) -> subprocess.CompletedProcess[bytes]:
+    """The command, started by a line of shell."""
+    argv: Sequence[str] = ["sh", "-c", line, "sh", HARNESS, *words]
     return subprocess.run(
         argv,
         cwd=cwd,
-        env={**os.environ, "TERM": "dumb", "COLUMNS": "300", **(env or {})},
+        env={**os.environ, "TERM": "dumb", "COLUMNS": "300"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=120,
@@ -48,11 +48,18 @@ def assert_quiet(said: str | bytes) -> None:
         assert words not in text
 
 
-@pytest.mark.parametrize("env", NO_UTF8, ids=str)
+@pytest.fixture(scope="module", params=NO_UTF8, ids=str)
+def without_utf8(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Processes of a Python that was started in such a locale."""
+    server = Server(request.param, ("harness.cli.results", "harness.cli.explained"))
+    yield server
+    server.close()
+
+
 @pytest.mark.parametrize("words", ["table", "explain", "export"])
-def test_a_locale_that_is_not_utf8(tmp_path: Path, env: dict[str, str], words: str) -> None:
+def test_a_locale_that_is_not_utf8(tmp_path: Path, without_utf8: Server, words: str) -> None:
     run_of_a_cell(tmp_path / "results", link_title=TITLE, reason=TITLE)
-    done = command(*words.split(), "results", cwd=tmp_path, env=env)
+    done = without_utf8.run(words, "results", cwd=tmp_path)
     assert done.returncode == 0, done
     assert_quiet(done.stderr)
     assert done.stdout
@@ -87,13 +94,14 @@ def test_names_of_folders_that_are_bytes_or_markup(tmp_path: Path, name: bytes, 
         assert "\x1b[2J" not in done.stderr
 
 
+@pytest.mark.parametrize("without_utf8", NO_UTF8[1:2], indirect=True, ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_process_has_the_same_names(tmp_path: Path, name: bytes) -> None:
+def test_a_process_has_the_same_names(tmp_path: Path, without_utf8: Server, name: bytes) -> None:
     place = named(tmp_path, name)
     inside = harness("table", str(place), str(place / "absent"), cwd=tmp_path, encoding="ascii")
-    done = command("table", bytes(place), bytes(place / "absent"), cwd=tmp_path, env=NO_UTF8[1])
+    done = without_utf8.run("table", bytes(place), bytes(place / "absent"), cwd=tmp_path)
     assert_quiet(done.stderr)
-    assert (done.returncode, done.stderr) == (2, inside.stderr.encode())
+    assert (done.returncode, done.stderr) == (2, inside.stderr)
 
 
 def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,21 +119,60 @@ def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:
     assert_quiet(done.stderr)
 
 
-@pytest.mark.parametrize("to", [">/dev/full", ">&-", "| :", "2>/dev/full", "2>&-", ">&- 2>&-", "2>&1 | :"])
-@pytest.mark.parametrize("words", [("table", "results"), ("table", "absent"), ("clean", "-x")])
-def test_outputs_that_nobody_takes(tmp_path: Path, to: str, words: tuple[str, ...]) -> None:
-    run_of_a_cell(tmp_path / "results")
-    done = command(*words, cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
-    assert_quiet(done.stderr)
-    status = int((tmp_path / "status").read_text(encoding="utf-8"))
-    is_refused = words[1:] in (("absent",), ("-x",))
-    if to.startswith("2>/") or to == "2>&-":
-        assert status == (2 if is_refused else 0), "an error that nobody reads is the same error"
-    elif to.startswith(">/") and not is_refused:
-        assert status == 1
-        assert b"No space left on device" in done.stderr and b"is the disk full" in done.stderr
+@contextlib.contextmanager
+def nobody(how: str) -> Iterator[int | None]:
+    """A descriptor behind which nobody takes anything."""
+    if how == "closed":
+        yield None
+    elif how == "full":
+        with Path("/dev/full").open("wb") as full:
+            yield full.fileno()
     else:
-        assert status in (0, 1, 2)
+        gone, pipe = os.pipe()
+        os.close(gone)
+        yield pipe
+        os.close(pipe)
+
+
+COMMANDS = (("table", "results"), ("table", "absent"), ("clean", "-x"))
+NOWHERE = ((1, "full"), (1, "closed"), (1, "gone"), (2, "full"), (2, "closed"))
+
+
+@pytest.mark.parametrize(("number", "how"), NOWHERE)
+@pytest.mark.parametrize("words", COMMANDS)
+def test_outputs_that_nobody_takes(
+    tmp_path: Path, processes: Server, number: int, how: str, words: tuple[str, ...]
+) -> None:
+    run_of_a_cell(tmp_path / "results")
+    with nobody(how) as descriptor:
+        done = processes.run(*words, cwd=tmp_path, streams={number: descriptor})
+    assert_quiet(done.stderr)
+    is_refused = words[1:] in (("absent",), ("-x",))
+    if number == 2:
+        assert done.returncode == (2 if is_refused else 0), "an error that nobody reads is the same error"
+    elif how == "full" and not is_refused:
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr and "is the disk full" in done.stderr
+    else:
+        assert done.returncode in (0, 1, 2)
+
+
+@pytest.mark.parametrize("how", ["closed", "gone"])
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_output_that_anybody_takes(
+    tmp_path: Path, processes: Server, how: str, words: tuple[str, ...]
+) -> None:
+    run_of_a_cell(tmp_path / "results")
+    with nobody(how) as descriptor:
+        done = processes.run(*words, cwd=tmp_path, streams={1: descriptor, 2: descriptor})
+    assert done.returncode in (0, 1, 2)
+
+
+@pytest.mark.parametrize("to", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_interpreter_that_starts_without_streams(tmp_path: Path, to: str) -> None:
+    done = command("table", "absent", cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
+    assert_quiet(done.stderr)
+    assert (tmp_path / "status").read_text(encoding="utf-8") == "2\n"
 
 
 def test_the_reader_of_a_table_may_stop_early(tmp_path: Path) -> None:
@@ -140,6 +187,13 @@ def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
     assert done.returncode == 2 and "disk" not in done.stderr, done
 
 
+def assert_told_or_done(status: int, said: str) -> None:
+    assert_quiet(said)
+    assert status in (0, 1, 2), said
+    if status:
+        assert said.startswith("harness: "), said
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -152,27 +206,51 @@ def test_the_disk_is_only_blamed_where_it_can_be(tmp_path: Path) -> None:
         ("clean",),
     ],
 )
-def test_a_working_directory_that_was_removed(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_working_directory_that_was_removed(
+    tmp_path: Path, processes: Server, words: tuple[str, ...]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    folder = os.open(gone, os.O_RDONLY)
+    gone.rmdir()
+    done = processes.run(*words, cwd=folder, env={"PWD": str(gone)})
+    os.close(folder)
+    assert_told_or_done(done.returncode, done.stderr)
+
+
+def test_modules_are_imported_in_a_working_directory_that_was_removed(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
-    done = command(*words, cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
-    assert_quiet(done.stderr)
-    assert done.returncode in (0, 1, 2), done
-    if done.returncode:
-        assert done.stderr.startswith(b"harness: "), done
+    done = command("run", "--plan", cwd=tmp_path / "gone", line='rmdir "$PWD" && exec "$@"')
+    assert_told_or_done(done.returncode, done.stderr.decode())
 
 
-@pytest.mark.parametrize(("inodes", "words"), [(20, b"expected room for 1000 files"), (2, b"No space left")])
-def test_a_results_folder_without_inodes(tmp_path: Path, inodes: int, words: bytes) -> None:
+FEW_INODES = """
+import ctypes, os, sys
+from pathlib import Path
+
+folder, inodes = sys.argv[1:]
+libc, user, group = ctypes.CDLL(None), os.getuid(), os.getgid()
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
+    sys.exit(77)
+Path("/proc/self/setgroups").write_text("deny")
+Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+if libc.mount(b"few", os.fsencode(folder), b"tmpfs", 0, f"nr_inodes={inodes}".encode()):
+    sys.exit(77)
+sys.argv = ["harness", "run", "--results", f"{folder}/r"]
+
+from harness.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("inodes", "words"), [(20, "expected room for 1000 files"), (2, "No space left")])
+def test_a_results_folder_without_inodes(tmp_path: Path, processes: Server, inodes: int, words: str) -> None:
     apart = ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no user namespaces")
-    script = 'mount -t tmpfs -o nr_inodes="$1" few "$2" && exec "$3" run --results "$2/r"'
-    done = subprocess.run(
-        [*apart, "sh", "-c", script, "sh", str(inodes), str(tmp_path), HARNESS],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert_quiet(done.stderr)
-    assert done.returncode == 2 and words in done.stderr, done
+    with processes.start(str(tmp_path), str(inodes), cwd=tmp_path, program=FEW_INODES) as process:
+        _, said = process.communicate()
+    assert_quiet(said)
+    assert process.returncode == 2 and words in said, (process.returncode, said)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import signals
+from tests.unit.processes import Process, Server
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PATIENCE_S = 30.0
@@ -54,7 +55,7 @@ harness.cli.main()
 
 SLOW_RM = """\
 touch "$PLACE/removing"
-sleep 1
+while ! test -e "$PLACE/interrupted"; do sleep 0.02; done
 {then}
 """
 """Stands for rm(1), which takes a scratch folder away: long enough to be interrupted."""
@@ -72,14 +73,18 @@ def rm(place: Path, then: str) -> None:
     file.chmod(0o755)
 
 
-def started(place: Path, *words: str, nohup: bool = False) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*["nohup"][:nohup], sys.executable, "-c", COMMAND, str(place), *words],
-        env={**os.environ, "PATH": f"{place / 'tools'}:{os.environ['PATH']}", "PLACE": str(place)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
+def environment(place: Path) -> dict[str, str]:
+    return {"PATH": f"{place / 'tools'}:{os.environ['PATH']}", "PLACE": str(place)}
+
+
+def started(processes: Server, place: Path, *words: str, errors: int | None = None) -> Process:
+    return processes.start(
+        str(place),
+        *words,
+        cwd=place,
+        env=environment(place),
+        program=COMMAND,
+        streams={} if errors is None else {2: errors},
     )
 
 
@@ -91,12 +96,14 @@ def appears(file: Path) -> None:
 
 
 def left(place: Path) -> set[str]:
-    return {entry.name for entry in place.iterdir()} - {"tools", "up", "removing"}
+    return {entry.name for entry in place.iterdir()} - {"tools", "up", "removing", "interrupted"}
 
 
 @pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
-def test_whatever_ends_a_command_it_takes_everything_down(place: Path, number: signal.Signals) -> None:
-    with started(place, "up") as command:
+def test_whatever_ends_a_command_it_takes_everything_down(
+    place: Path, processes: Server, number: signal.Signals
+) -> None:
+    with started(processes, place, "up") as command:
         appears(place / "up")
         command.send_signal(number)
         _, said = command.communicate(timeout=PATIENCE_S)
@@ -106,7 +113,13 @@ def test_whatever_ends_a_command_it_takes_everything_down(place: Path, number: s
 
 
 def test_who_was_started_by_nohup_outlives_the_terminal(place: Path) -> None:
-    with started(place, "up", nohup=True) as command:
+    with subprocess.Popen(
+        ["nohup", sys.executable, "-c", COMMAND, str(place), "up"],
+        env={**os.environ, **environment(place)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as command:
         appears(place / "up")
         command.send_signal(signal.SIGHUP)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -117,35 +130,40 @@ def test_who_was_started_by_nohup_outlives_the_terminal(place: Path) -> None:
 
 
 @pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
-def test_taking_down_is_not_left_halfway(place: Path, number: signal.Signals) -> None:
+def test_taking_down_is_not_left_halfway(place: Path, processes: Server, number: signal.Signals) -> None:
     rm(place, 'exec /bin/rm "$@"')
-    with started(place, "down") as command:
+    with started(processes, place, "down") as command:
         appears(place / "removing")
         command.send_signal(number)
+        (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
     assert (command.returncode, said) == (130, "harness: interrupted; everything has been taken down\n")
     assert left(place) == set()
 
 
-def test_impatience_changes_nothing(place: Path) -> None:
+def test_impatience_changes_nothing(place: Path, processes: Server) -> None:
     rm(place, 'exec /bin/rm "$@"')
-    with started(place, "up") as command:
+    with started(processes, place, "up") as command:
         appears(place / "up")
         command.send_signal(signal.SIGINT)
         appears(place / "removing")
         for number in signals.ENDING * 3:
             command.send_signal(number)
             time.sleep(0.02)
+        (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
     assert (command.returncode, said) == (130, "harness: interrupted; everything has been taken down\n")
     assert left(place) == set()
 
 
-def test_what_could_not_be_taken_down_is_named_with_what_takes_it_away(place: Path) -> None:
+def test_what_could_not_be_taken_down_is_named_with_what_takes_it_away(
+    place: Path, processes: Server
+) -> None:
     rm(place, "echo 'Device or resource busy' >&2; exit 1")
-    with started(place, "up") as command:
+    with started(processes, place, "up") as command:
         appears(place / "up")
         command.send_signal(signal.SIGINT)
+        (place / "interrupted").touch()
         _, said = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 130
     first, hint = said.splitlines()
@@ -156,16 +174,11 @@ def test_what_could_not_be_taken_down_is_named_with_what_takes_it_away(place: Pa
     assert {"scratch", "lasting"} <= left(place), "its journal too"
 
 
-def test_a_terminal_that_has_gone_keeps_nothing_up(place: Path) -> None:
+def test_a_terminal_that_has_gone_keeps_nothing_up(place: Path, processes: Server) -> None:
     # What is said fails, as on a terminal that was closed.
     with (
         Path("/dev/full").open("wb") as full,
-        subprocess.Popen(
-            [sys.executable, "-c", COMMAND, str(place), "up"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=full,
-        ) as command,
+        started(processes, place, "up", errors=full.fileno()) as command,
     ):
         appears(place / "up")
         command.send_signal(signal.SIGHUP)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -34,6 +35,7 @@ from harness.parse.profiles import data_folder, load_link, load_proposal
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
+from harness.runs import lean
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
@@ -91,8 +93,8 @@ def measure(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_hex", lambda count: CHAP_SECRET[: 2 * count])
         patch.setattr(secrets, "token_bytes", lambda _count: PSK_BYTES)
-        # Hundreds of runs are made here, none of which has to survive a power cut.
-        patch.setattr(os, "fsync", lambda _file: None)
+        # Hundreds of runs are made here, and fio's test of the processor's clock takes 0.1 s.
+        patch.setattr(lean, "fio", lambda _folder: lean.Fio(has_tested_clock=True))
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask",
             lambda charon, *words, **more: world.ask(charon, *words, **more),
@@ -381,26 +383,28 @@ def test_the_target_learns_the_chap_secret_on_standard_input(tmp_path: Path) -> 
 # A failure at every step in turn
 
 
-FailingRuns = Callable[[Failure], list[tuple[World, Outcome]]]
-
-
-@pytest.fixture(scope="module")
-def failing_runs(tmp_path_factory: pytest.TempPathFactory) -> FailingRuns:
+class FailingRuns(NamedTuple):
     """Runs whose first, second, third, … step fails, until a run has no such step."""
 
-    @functools.cache
-    def make(failure: Failure) -> list[tuple[World, Outcome]]:
-        place = tmp_path_factory.mktemp(failure)
+    failure: Failure
+    runs: list[tuple[World, Outcome]]
+
+
+@pytest.fixture(scope="module", params=Failure)
+def failing_runs(request: pytest.FixtureRequest) -> Iterator[FailingRuns]:
+    """All runs with one kind of failure, made once for the tests that judge them."""
+    # To open some hundred files is half of the work of each on a disk, and less in memory.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
         runs: list[tuple[World, Outcome]] = []
         while True:
-            world = World(fail_at=len(runs) + 1, failure=failure)
-            outcome = measure(world, place / str(len(runs)))
+            world = World(fail_at=len(runs) + 1, failure=request.param)
+            outcome = measure(world, Path(folder, str(len(runs))))
             if world.failed is None:
-                assert len(runs) > 100
-                return runs
+                break
             runs.append((world, outcome))
-
-    return make
+        assert len(runs) > 100
+        yield FailingRuns(request.param, runs)
 
 
 def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
@@ -410,10 +414,10 @@ def recovered(world: World, journal: Journal) -> tuple[list[str], list[str]]:
         return recovery.recover(Journal(journal.path))
 
 
-@pytest.mark.parametrize("failure", list(Failure))
-def test_whatever_step_fails_all_is_released_or_reported(failure: Failure, failing_runs: FailingRuns) -> None:
+def test_whatever_step_fails_all_is_released_or_reported(failing_runs: FailingRuns) -> None:
+    failure = failing_runs.failure
     reported = 0
-    for world, outcome in failing_runs(failure):
+    for world, outcome in failing_runs.runs:
         where = f"{failure} of {world.failed}"
         assert set(USERS) <= set(world.things), where
         assert not [thing for thing in world.left if thing.startswith("daemon ")], where
@@ -437,11 +441,11 @@ def test_whatever_step_fails_all_is_released_or_reported(failure: Failure, faili
     assert reported == 0 if failure is Failure.INTERRUPT else reported > 5
 
 
-@pytest.mark.parametrize("failure", [Failure.STATUS, Failure.HANG])
-def test_whatever_step_fails_other_cells_are_measured(failure: Failure, failing_runs: FailingRuns) -> None:
+@pytest.mark.parametrize("failing_runs", [Failure.STATUS, Failure.HANG], indirect=True)
+def test_whatever_step_fails_other_cells_are_measured(failing_runs: FailingRuns) -> None:
     stopped: list[Command] = []
-    for world, outcome in failing_runs(failure):
-        where = f"{failure} of {world.failed}"
+    for world, outcome in failing_runs.runs:
+        where = f"{failing_runs.failure} of {world.failed}"
         assert world.failed is not None
         if outcome.error is not None:
             assert isinstance(outcome.error, HarnessError | OSError), where
@@ -462,9 +466,10 @@ def test_whatever_step_fails_other_cells_are_measured(failure: Failure, failing_
     assert [c for c in stopped if not shared.match(str(c).partition(": ")[2])] == []
 
 
+@pytest.mark.parametrize("failing_runs", [Failure.INTERRUPT], indirect=True)
 def test_an_interrupted_run_keeps_its_cells_and_says_so(failing_runs: FailingRuns) -> None:
     most = 0
-    for world, outcome in failing_runs(Failure.INTERRUPT):
+    for world, outcome in failing_runs.runs:
         where = f"interrupted at {world.failed}"
         assert isinstance(outcome.error, Interrupted), where
         assert all(record.status is Status.OK for record in outcome.records), where

@@ -274,12 +274,12 @@ def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Pa
     # Programs started here end with this process, and have no network.
     steps = Steps(what=WHAT, wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
     patches = [patch for patch in PATCHES if patch.name in wanted.files]
-    unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
     if isinstance(origin, Tree):
         # The patched files are made apart, so that those that are the same as before stay as old as they are.
         origin.lend(patched_files([wanted.files[patch.name] for patch in patches]), patched)
     else:
         patched = source
+        unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
         origin.unpack(unpacking, source)
     for patch in patches:
         doing = f"applying {patch.name} to {origin.title}"
@@ -294,7 +294,8 @@ def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Pa
         )
     if isinstance(origin, Tree):
         report(f"copying what differs in {origin.title}", 0.05)
-        origin.renew(unpacking, source, patched)
+        cleaning = partial(steps.run, f"cleaning the copy of {origin.title}", until=(0.05, 0.05))
+        origin.renew(cleaning, source, patched)
     make = ("make", "-C", str(source), f"O={objects}", f"-j{len(os.sched_getaffinity(0))}")
     chosen = {"KCONFIG_ALLCONFIG": str(config)}
     steps.run("configuring", *make, "allnoconfig", until=(0.05, 0.07), lines=40, env=chosen)

@@ -26,6 +26,10 @@ ended() {
 }
 
 mkdir -p "$folder" && tree=$(git rev-parse --show-toplevel) && commit=$(git rev-parse --short=12 HEAD) || exit 128
+if [ ! -d "$folder/good" ] && [ -e "$(git rev-parse --git-path BISECT_LOG)" ]; then
+  echo "expected results of the good kernel in $folder/good, found none: check that commit out and measure it first" >&2
+  exit 128
+fi
 harness kernel build --source "$tree" > "$folder/built.txt" || ended $?
 cat "$folder/built.txt"
 key=$(sed -n 's/^to use it: harness run --lab-kernel //p' "$folder/built.txt")

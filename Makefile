@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 
 SCRIPTS := .ci/run harness/cli/completion/bash.sh harness/testbeds/lab/init.sh harness/testbeds/programs/facts.sh \
-  harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh tools/enter-root.sh tools/install-packages.sh \
-  tools/make-debian.sh tools/make-root.sh tools/try-on.sh
+  harness/network/paths/programs/pppoe_session.sh tests/lab/apart.sh tools/bisect-kernel.sh \
+  tools/enter-root.sh tools/install-packages.sh tools/make-debian.sh tools/make-root.sh tools/try-on.sh
 
 help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 7 minutes)'

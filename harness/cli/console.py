@@ -95,7 +95,7 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
     tell(
         f"run {made.run_id} in the {made.testbed} testbed"
         + (" on its own kernel" if made.lab_kernel is LabKernel.OWN else "")
-        + (f" {made.other_kernel.release}" if made.other_kernel is not None else "")
+        + (f" {made.other_kernel.name}" if made.other_kernel is not None else "")
         + (" in virtual time" if made.virtual_time else "")
         + (f" with {portable}" if (portable := _portable(made)) else "")
         + f": {what}, results in {folder.path}"
@@ -120,7 +120,7 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
     """Say what a plan of cells would do, where, and for how long."""
     storage = made.backing.kind if made.disk is None else f"{made.disk.name} ({made.disk.title})"
     kernel_name = "" if made.lab_kernel is None else f" with {KERNEL_WORDS[made.lab_kernel]}"
-    kernel_name += f" {made.other_kernel.release}" if made.other_kernel is not None else ""
+    kernel_name += f" {made.other_kernel.name}" if made.other_kernel is not None else ""
     clock = ", virtual time" if made.virtual_time else ""
     clock += f", {portable}" if (portable := _portable(made)) else ""
     to(

@@ -198,7 +198,8 @@ def build_kernel(
         found, new = kernel.build(report, None if source is None else origin)
     built = found.built
     took = f"built in {format_duration(built.seconds)}" if new else "was built before"
-    say(f"kernel {built.release} of {origin.title} {took}: {found.folder}")
+    at = f", commit {built.commit}" if built.commit else ""
+    say(f"kernel {built.release} of {origin.title}{at} {took}: {found.folder}")
     say(f"sha256 of linux: {built.sha256}")
     if lacks := kernel.lacking(built, origin):
         say(lacks)

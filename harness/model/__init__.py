@@ -86,10 +86,19 @@ class LabKernel(enum.StrEnum):
 
 
 class OtherKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the lab's own kernels that is not the default one: by its key in the cache, and its release."""
+    """One of the lab's own kernels that is not the default one: by its key in the cache, and its release.
+
+    ``commit`` is the one that a git tree was at when it was built (``-dirty``: and changed), else empty.
+    """
 
     key: str
     release: str
+    commit: str = ""
+
+    @property
+    def name(self) -> str:
+        """For records: two kernels that differ in anything have two names, of the same release too."""
+        return f"{self.release} {self.key}"
 
 
 class Ciphers(enum.StrEnum):

@@ -55,7 +55,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         encrypts=plan.encrypts(column),
         clock=plan.clock,
         lab_kernel=plan.lab_kernel,
-        other_kernel=plan.other_kernel.release if plan.other_kernel is not None else "",
+        other_kernel=plan.other_kernel.name if plan.other_kernel is not None else "",
     )
 
 

@@ -444,7 +444,7 @@ class CellComposer:
             encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,
-            other_kernel=plan.other_kernel.release if plan.other_kernel is not None else "",
+            other_kernel=plan.other_kernel.name if plan.other_kernel is not None else "",
             ciphers=plan.ciphers,
             disk=plan.disk.name if plan.disk is not None else "",
         )

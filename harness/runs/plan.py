@@ -342,7 +342,7 @@ def _other_kernel(request: Request) -> OtherKernel | None:
     if request.lab_kernel in set(KernelChoice):
         return None
     built = kernel.named(request.lab_kernel).built
-    return OtherKernel(key=built.key, release=built.release)
+    return OtherKernel(key=built.key, release=built.release, commit=built.commit)
 
 
 def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:

@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
 from harness.analysis.ratios import FEWEST, LEVEL, Judgement, Ratio, judge, ratio_of
-from harness.model import Plan, Record
+from harness.model import LabKernel, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
 from harness.results.store import FIO_SOURCE, record_key
@@ -151,7 +151,16 @@ def _in_both(a: Sequence[Record], b: Sequence[Record]) -> Iterable[Record]:
 
 
 def _columns_of(side: Side, other: Side) -> Sequence[Record]:
-    """The records of a side. If each side is one plain fio output, both get the same column."""
+    """The records of a side. If each side is one plain fio output, both get the same column.
+
+    So they do if each side was measured on one of the lab's own kernels: then the kernel is what is compared.
+    """
+    kernels = [
+        {record.other_kernel for record in found.records if record.lab_kernel is LabKernel.OWN}
+        for found in (side, other)
+    ]
+    if all(len(names) == 1 for names in kernels):
+        return [msgspec.structs.replace(record, other_kernel="") for record in side.records]
     files = [{record.link for record in found.records} for found in (side, other)]
     plain = all(record.source == FIO_SOURCE for found in (side, other) for record in found.records)
     if not (plain and all(len(names) == 1 for names in files)):
@@ -275,6 +284,9 @@ def _notes(
         lost = len(side.records) - len(disturbance.quiet(side.records))
         if lost:
             yield f"{lost} of {len(side.records)} measurements of {name} do not count: see 'harness table'."
+    kernels = [notes.kernels_of(side.plans.values()) for side in (a, b)]
+    if all(kernels) and kernels[0] != kernels[1]:
+        yield f"A is of {kernels[0]}, B of {kernels[1]}."
     yield from notes.differences(
         [*a.plans.values(), *b.plans.values()], [*a.environments.values(), *b.environments.values()]
     )

@@ -306,6 +306,17 @@ def differences(plans: Sequence[Plan], environments: Sequence[Mapping[str, Any]]
         yield f"The runs differ in: {', '.join(unlike)}."
 
 
+def kernels_of(plans: Iterable[Plan]) -> str:
+    """The lab's kernels of some runs, with the commits that they were built of; empty outside the lab."""
+    return " and ".join(dict.fromkeys(_kernel_of(plan) for plan in plans if plan.lab_kernel is not None))
+
+
+def _kernel_of(plan: Plan) -> str:
+    if (other := plan.other_kernel) is None:
+        return "the lab's own kernel" if plan.lab_kernel is LabKernel.OWN else "Debian's kernel"
+    return other.name + (f" (commit {other.commit})" if other.commit else "")
+
+
 def _gaps(context: Context) -> Iterable[str]:
     measured: dict[str, list[Record]] = {plan.run_id: [] for plan in context.plans}
     for record in context.records:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.ratios import Judgement
-from harness.model import Backing, BackingKind, Record, Status, TestbedKind
+from harness.model import Backing, BackingKind, LabKernel, OtherKernel, Record, Status, TestbedKind
 from harness.model.errors import UsageError
 from harness.results.store import RunFolder
 from harness.table import Metric
@@ -75,6 +75,28 @@ def test_a_longer_latency_is_slower() -> None:
     assert [cell.verdict for cell in found.cells] == [Judgement.SLOWER]
     assert found.slower_by(0.1) == list(found.cells)
     assert found.slower_by(0.5) == []
+
+
+def test_two_kernels_are_compared_and_named() -> None:
+    def of(run_id: str, other: OtherKernel | None, factor: float = 1.0) -> Side:
+        known = plan(run_id=run_id, lab_kernel=LabKernel.OWN, other_kernel=other)
+        name = "" if other is None else other.name
+        records = run(run_id, factor=factor, lab_kernel=LabKernel.OWN, other_kernel=name)
+        return side(records, plans={run_id: known})
+
+    good = OtherKernel(key="0123456789ab", release="6.1.1-harness", commit="fedcba987654")
+    bad = OtherKernel(key="ba9876543210", release="6.1.2-harness")
+    found = compare(of("a", good), of("b", bad, 0.9))
+    assert list(verdicts(found).values()) == [Judgement.SLOWER]
+    said = "A is of 6.1.1-harness 0123456789ab (commit fedcba987654), B of 6.1.2-harness ba9876543210."
+    assert said in found.notes
+    assert "A is of the lab's own kernel, B of 6.1.2-" in " ".join(compare(of("a", None), of("b", bad)).notes)
+    assert not any(note.startswith("A is of") for note in compare(of("a", good), of("b", good)).notes)
+
+    both = side(of("a", good).records, of("c", bad, 0.8).records)  # type: ignore[arg-type]
+    by_name = compare(both, of("b", bad))
+    assert [cell.n_a for cell in by_name.cells] == [12], "against the kernel of the same name alone"
+    assert verdicts(by_name) == {"wired seq-write-4k": Judgement.FASTER}
 
 
 def test_repeats_pair_where_they_had_the_same_places_in_the_order() -> None:

@@ -49,6 +49,7 @@ class Workshop:
         self.free_bytes = 10**12
         self.builds = 0
         self.synced: list[str] = []
+        self.bases: list[Path] = []
         self.given: Source | None = None
         self.during: Callable[[Path], None] = lambda _work: None
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -60,8 +61,11 @@ class Workshop:
         self._usual_run = runner.run
         monkeypatch.setattr(runner, "run", self._run)
 
-    def _build(self, wanted: Recipe, given: Source | None, work: Path, log: Path, report: Report) -> Path:
+    def _build(
+        self, wanted: Recipe, given: Source | None, work: Path, base: Path, log: Path, report: Report
+    ) -> Path:
         self.given = given
+        self.bases.append(base)
         self.builds += 1
         log.write_text("", encoding="utf-8")
         report("compiling", 0.5)
@@ -307,16 +311,19 @@ def linux(folder: Path, version: str = "6.12.9") -> Path:
 def unpacked(source: Source, folder: Path) -> set[str]:
     folder.mkdir()
     source.unpack(lambda *argv: subprocess.run(argv, check=True, capture_output=True), folder)
-    return {str(file.relative_to(folder)) for file in folder.rglob("*") if not file.is_dir()}
+    return {
+        str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()
+    }
 
 
 def test_a_tree_is_copied_and_stays_as_it_was(tmp_path: Path) -> None:
     tree = linux(tmp_path / "tree")
     (tree / "link").symlink_to("kernel/fork.c")
+    (tree / "link to a folder").symlink_to("kernel")
     (tree / "vmlinux.o").touch()
     source = sources.of(str(tree))
     assert source.version == (6, 12) and source.identity.startswith("6.12.9 tree:")
-    assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/fork.c", "link"}
+    assert unpacked(source, tmp_path / "copy") == {"Makefile", "kernel/fork.c", "link", "link to a folder"}
     assert (tmp_path / "copy" / "link").is_symlink()
     assert (tree / "vmlinux.o").exists(), "it was built there, and is the user's"
     assert sources.of(str(tree)).identity == source.identity

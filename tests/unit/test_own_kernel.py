@@ -179,7 +179,8 @@ def test_the_user_has_the_last_word_on_the_kernel() -> None:
 
 @pytest.mark.usefixtures("unbuilt")
 def test_another_kernel_is_named_in_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = OtherKernel(key="0123456789ab", release="6.12.117-harness")
+    other = OtherKernel(key="0123456789ab", release="6.12.117-harness", commit="fedcba987654")
+    assert other.name == "6.12.117-harness 0123456789ab"
     found = SimpleNamespace(built=other)
     monkeypatch.setattr(kernel, "named", {"linux-source-6.12": found, other.key: found}.__getitem__)
     for word in ("linux-source-6.12", other.key):

@@ -447,18 +447,20 @@ def test_kernels_and_disks_never_share_a_column() -> None:
         record(2.0, lab_kernel=LabKernel.OWN),
         record(3.0, lab_kernel=LabKernel.OWN, disk="hdd-7200"),
         record(4.0, lab_kernel=LabKernel.OWN, disk="hdd-7200", clock="virtual"),
-        record(5.0, lab_kernel=LabKernel.OWN, other_kernel="6.12.117-harness"),
+        record(5.0, lab_kernel=LabKernel.OWN, other_kernel="6.12.117-harness 0123456789ab"),
+        record(6.0, lab_kernel=LabKernel.OWN, other_kernel="6.12.117-harness ba9876543210"),
     ]
     table = build(found)
     assert [column.heading[0] for column in table.columns] == [
         "lab",
         "lab, own kernel",
         "lab, own kernel, hdd-7200",
-        "lab, own kernel 6.12.117-harness",
+        "lab, own kernel 6.12.117-harness 0123456789ab",
+        "lab, own kernel 6.12.117-harness ba9876543210",
         "lab, virtual time, hdd-7200",
     ]
-    assert [cell["value"] for cell in cells_of(table)] == [1, 2, 3, 5, 4]
-    assert [cell["disk"] for cell in cells_of(table)] == ["", "", "hdd-7200", "", "hdd-7200"]
+    assert [cell["value"] for cell in cells_of(table)] == [1, 2, 3, 5, 6, 4]
+    assert [cell["disk"] for cell in cells_of(table)] == ["", "", "hdd-7200", "", "", "hdd-7200"]
 
 
 def test_portable_ciphers_have_columns_and_ratios_of_their_own() -> None:

@@ -33,6 +33,13 @@ SILENCE_S = 3600
 
 POLL_S = 0.2
 
+_SIGNALLED = 128
+
+
+class BrokenOff(CommandFailed):
+    """A program of a build did not end by itself: what it was writing may be there in part."""
+
+
 Report = Callable[[str, float], None]
 """Gets what is being done, and which part of the whole build is done (0 to 1)."""
 
@@ -121,7 +128,9 @@ class Steps:
                 self.report(doing, begin + (end - begin) * min(1, (printed - before) / lines))
                 time.sleep(POLL_S)
         if process.returncode != 0:
-            raise CommandFailed(
+            # Beneath the wrapper's shell a signal is 128 and its number.
+            by_itself = 0 < process.returncode < _SIGNALLED
+            raise (CommandFailed if by_itself else BrokenOff)(
                 f"{self.what} could not be built: {doing} {fault}: {runner.tail(self.log)}",
                 hint=f"see {self.log} for all output",
             )

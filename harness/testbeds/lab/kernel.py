@@ -37,7 +37,8 @@ from harness.testbeds.lab.building import (
     locked,
     work_folder,
 )
-from harness.testbeds.lab.source import Source
+from harness.testbeds.lab.source import Source, Tree
+from harness.testbeds.lab.trees import kept_folder, patched_files
 from harness.testbeds.lab.upstream import Upstream
 
 WHAT = "the lab's own kernel"
@@ -83,7 +84,8 @@ class Recipe(msgspec.Struct, frozen=True):
 class Built(msgspec.Struct, frozen=True, kw_only=True):
     """``build.json``, beside a built kernel: what it is and what it was built from.
 
-    ``lacks`` is what its source does not have of all that was asked for.
+    ``lacks`` is what its source does not have of all that was asked for. ``commit`` is the one that a git
+    tree was at when the kernel was built (``source.Tree``), else empty.
     """
 
     key: str
@@ -93,6 +95,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     seconds: float
     lacks: tuple[str, ...] = ()
+    commit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +240,11 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     with locked(cache / "lock", WHAT), work_folder(cache / "building") as work:
         if found := cached(wanted):  # whoever held the lock before built it
             return found, False
-        result = _build(wanted, source, work, cache / "build.log", report)
+        if isinstance(source, Tree):
+            with kept_folder(cache, source.path) as kept:
+                result = _build(wanted, source, work, kept, cache / "build.log", report)
+        else:
+            result = _build(wanted, source, work, work, cache / "build.log", report)
         # Renamed when all of it is on the disk: a kernel is there whole or not at all.
         runner.run(["sync", "--file-system", str(result)], timeout_s=SILENCE_S)
         result.rename(cache / wanted.key)
@@ -246,27 +253,49 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     return made, True
 
 
-def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: Report) -> Path:
-    """Build in ``work``; returns the folder in it that is to be kept. ``given`` is not Debian's default."""
+def _build(wanted: Recipe, given: Source | None, work: Path, base: Path, log: Path, report: Report) -> Path:
+    """Build in ``work``; returns the folder in it that is to be kept. ``given`` is not Debian's default.
+
+    Source and objects are in ``base``, where a tree's are those of its build before.
+    """
     started = time.monotonic()
     origin = given or sources.of(None)
     if isinstance(origin, Upstream):
         origin.fetch(report)
-    source, objects, result, temporary = (
-        work / name for name in ("source", "objects", "result", "temporary")
+    source, objects = base / "source", base / "objects"
+    patched, installed, result, temporary = (
+        work / name for name in ("patched", "installed", "result", "temporary")
     )
     config = work / CONFIG.name
-    for folder in (source, objects, result, temporary):
-        folder.mkdir()
+    for folder in (source, objects, patched, installed, result, temporary):
+        folder.mkdir(exist_ok=True)
     config.write_text(wanted.files[CONFIG.name], encoding="utf-8")
     log.write_bytes(b"")
     # Programs started here end with this process, and have no network.
     steps = Steps(what=WHAT, wrapper=(*lab.sandbox(), "nice"), temporary=temporary, log=log, report=report)
-    unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
-    origin.unpack(unpacking, source)
-    for patch in (patch for patch in PATCHES if patch.name in wanted.files):
+    patches = [patch for patch in PATCHES if patch.name in wanted.files]
+    if isinstance(origin, Tree):
+        # The patched files are made apart, so that those that are the same as before stay as old as they are.
+        origin.lend(patched_files([wanted.files[patch.name] for patch in patches]), patched)
+    else:
+        patched = source
+        unpacking = partial(steps.run, f"unpacking {origin.title}", until=(0, 0.05))
+        origin.unpack(unpacking, source)
+    for patch in patches:
         doing = f"applying {patch.name} to {origin.title}"
-        steps.run(doing, "patch", "-p1", f"--directory={source}", f"--input={patch}", until=(0.05, 0.05))
+        steps.run(
+            doing,
+            "patch",
+            "-p1",
+            "--no-backup-if-mismatch",
+            f"--directory={patched}",
+            f"--input={patch}",
+            until=(0.05, 0.05),
+        )
+    if isinstance(origin, Tree):
+        report(f"copying what differs in {origin.title}", 0.05)
+        cleaning = partial(steps.run, f"cleaning the copy of {origin.title}", until=(0.05, 0.05))
+        origin.renew(cleaning, source, patched)
     make = ("make", "-C", str(source), f"O={objects}", f"-j{len(os.sched_getaffinity(0))}")
     chosen = {"KCONFIG_ALLCONFIG": str(config)}
     steps.run("configuring", *make, "allnoconfig", until=(0.05, 0.07), lines=40, env=chosen)
@@ -276,10 +305,10 @@ def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: 
     # It becomes the number in uname -v, so that a result says which kernel made it.
     number = {"KBUILD_BUILD_VERSION": wanted.key}
     steps.run("compiling", *make, "linux", "modules", until=(0.07, 0.98), lines=COMPILE_LINES, env=number)
-    installed = {"INSTALL_MOD_PATH": str(objects / "installed"), "INSTALL_MOD_STRIP": "1"}
-    steps.run("collecting", *make, "modules_install", until=(0.98, 1), lines=20, env=installed)
+    where = {"INSTALL_MOD_PATH": str(installed), "INSTALL_MOD_STRIP": "1"}
+    steps.run("collecting", *make, "modules_install", until=(0.98, 1), lines=20, env=where)
     steps.run("collecting", "strip", "-o", str(result / "linux"), str(objects / "linux"), until=(1, 1))
-    (objects / "installed/lib/modules").rename(result / "modules")
+    (installed / "lib/modules").rename(result / "modules")
     (release,) = (folder.name for folder in (result / "modules").iterdir())
     for link in ("build", "source"):  # they point to what is about to be removed
         (result / "modules" / release / link).unlink(missing_ok=True)
@@ -292,6 +321,7 @@ def _build(wanted: Recipe, given: Source | None, work: Path, log: Path, report: 
         sha256=file_sha256(result / "linux"),
         seconds=round(time.monotonic() - started, 1),
         lacks=lacks,
+        commit=origin.commit if isinstance(origin, Tree) else "",
     )
     (result / "build.json").write_bytes(msgspec.json.format(msgspec.json.encode(built)))
     return result

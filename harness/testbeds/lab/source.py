@@ -11,16 +11,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from harness.hosts import packages, releases, runner
 from harness.model.errors import CommandFailed, UsageError
-from harness.testbeds.lab import building, upstream
+from harness.testbeds.lab import building, trees, upstream
 from harness.testbeds.lab.upstream import STRIPPED
 
 Version = tuple[int, int]
@@ -150,19 +149,31 @@ class Tarball:
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A folder of the user's. Of a git tree, what git would add counts: no objects, no configuration."""
+    """A folder of the user's. Of a git tree, what git would add counts: no objects, no configuration.
+
+    ``commit`` is the one that a git tree is at, with ``-dirty`` if tracked files differ from it.
+    """
 
     title: str
     version: Version
     identity: str
     path: Path
     files: tuple[str, ...]
+    commit: str = ""
 
     def unpack(self, run: Callable[..., object], folder: Path) -> None:
-        for name in self.files:
-            to = folder / name
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(self.path / name, to, follow_symlinks=False)
+        self.renew(run, folder)
+
+    def lend(self, names: Collection[str], folder: Path) -> None:
+        """Copy those of its files that have these names into an empty folder."""
+        trees.renew(folder, {name: self.path / name for name in self.files if name in names})
+
+    def renew(self, run: Callable[..., object], folder: Path, instead: Path | None = None) -> None:
+        """Write into ``folder`` what differs there, with the files of ``instead`` in place of its own."""
+        wanted = {name: self.path / name for name in self.files}
+        if instead is not None:
+            wanted |= {name: instead / name for name in _walked(instead)}
+        trees.renew(folder, wanted)
         # What was built in a tree is in the way of a build elsewhere, and without git nothing lists it.
         run("make", "-C", str(folder), "mrproper")
 
@@ -247,20 +258,42 @@ def _tree(path: Path) -> Tree:
         identity=f"{release} tree:{_digest(path, files)}",
         path=path,
         files=files,
+        commit=_commit(path),
     )
+
+
+def _git(path: Path, *words: str) -> runner.Completed:
+    # git refuses a tree of another user's, unless told: its configuration could name programs to run.
+    return runner.run(
+        ["git", "--no-optional-locks", "-c", f"safe.directory={path}", "-C", str(path), *words],
+        check=False,
+        timeout_s=READ_DEADLINE_S,
+    )
+
+
+def _commit(path: Path) -> str:
+    """What git calls the tree's state; empty without git, or before the first commit."""
+    if not (path / ".git").exists():
+        return ""
+    done = _git(path, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    return done.stdout.strip() if done.status == 0 else ""
 
 
 def _files(path: Path) -> Iterator[str]:
     if (path / ".git").exists():
-        listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        # git refuses a tree of another user's, unless told: its configuration could name programs to run.
-        done = runner.run(["git", "-c", f"safe.directory={path}", "-C", str(path), *listing], check=False)
+        done = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         if done.status != 0:
             raise CommandFailed(f"git could not list {path}: {runner.last_lines(done.stderr)}")
         # What was deleted, but not from the index, is still in the list.
         yield from (name for name in done.stdout.split("\0") if name and os.path.lexists(path / name))
         return
-    for folder, _, names in os.walk(path):
+    yield from _walked(path)
+
+
+def _walked(path: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(path):
+        # A link to a folder is among the folders.
+        names += [name for name in folders if Path(folder, name).is_symlink()]
         yield from (str(Path(folder, name).relative_to(path)) for name in names)
 
 

@@ -27,8 +27,9 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model import IPV4, IPV6, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError, UsageError
-from harness.network import links
+from harness.network import links, sysctls
 from harness.network.links import LinkPath
+from harness.network.sysctls import Sysctl
 from harness.network.wireless import is_wireless
 from harness.parse import ethtool
 
@@ -520,50 +521,6 @@ class SourceRoute(msgspec.Struct, frozen=True):
         )
 
 
-class Sysctl(msgspec.Struct, frozen=True):
-    """A file below /proc/sys that has another value for a while; ``old`` is its previous value."""
-
-    path: str
-    value: str
-    old: str
-
-    def acquire(self, host: Host) -> None:
-        host.run(["tee", self.path], input=self.value)
-
-    def undo(self) -> tuple[Step, ...]:
-        # Absent if its interface has gone.
-        return (Step(("tee", self.path), input=self.old, absent=("No such file or directory",)),)
-
-
-@dataclass
-class _Shared:
-    stack: contextlib.ExitStack
-    users: int = 0
-
-
-_shared: dict[tuple[object, str | None, str], _Shared] = {}
-"""The sysctls in use, by kernel, network namespace and path. Columns of a run come and go in any order: the
-first that needs a value sets it, the last restores the old one."""
-
-
-@contextlib.contextmanager
-def _sysctl(journal: Journal, host: Host, sysctl: Sysctl) -> Iterator[None]:
-    key = (host.kernel, host.netns, sysctl.path)
-    if key not in _shared:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(journal.hold(host, sysctl))
-            _shared[key] = _Shared(stack.pop_all())
-    shared = _shared[key]
-    shared.users += 1
-    try:
-        yield
-    finally:
-        shared.users -= 1
-        if not shared.users:
-            del _shared[key]
-            shared.stack.close()
-
-
 def _arp_sysctls(end: End) -> list[Sysctl]:
     """What keeps ARP on its interface, for each interface where it does not do so already.
 
@@ -579,8 +536,7 @@ def _arp_sysctls(end: End) -> list[Sysctl]:
         everywhere, *old = end.host.run(["cat", *paths]).stdout.split()
         for path, found in zip(paths[1:], old, strict=True):
             # The larger of the two counts.
-            held = (end.host.kernel, end.host.netns, path) in _shared
-            if held or max(int(everywhere), int(found)) < least:
+            if sysctls.is_held(end.host, path) or max(int(everywhere), int(found)) < least:
                 wanted.append(Sysctl(path, value, found))
     return wanted
 
@@ -627,7 +583,7 @@ def bring_up(
                 stack.enter_context(journal.hold(end.host, route))
                 _require_chosen(end)
             for sysctl in _arp_sysctls(end) if end.siblings else ():
-                stack.enter_context(_sysctl(journal, end.host, sysctl))
+                stack.enter_context(sysctls.held(journal, end.host, sysctl))
         if near.siblings or far.siblings:
             for end in ends:
                 # An earlier entry may name the wrong interface. A new request also informs the peer (RFC 826:

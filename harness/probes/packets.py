@@ -16,8 +16,8 @@ from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, Family
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate
-from harness.network.interfaces import Sysctl
 from harness.network.links import LinkPath
+from harness.network.sysctls import Sysctl
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser

@@ -18,6 +18,7 @@ from harness.analysis.theory import IP_HEADER_BYTES
 from harness.hosts.journal import Journal
 from harness.model import IPV4, WIREGUARD, End, Family
 from harness.model.errors import CommandFailed
+from harness.network import sysctls
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.ipsec.witness import Witnesses
@@ -57,6 +58,10 @@ IPPROTO_UDP = 17
 
 DATA = 4
 """The type of messages that carry packets (the paper's section 5.4.6)."""
+
+REDIRECTS = "/proc/sys/net/ipv4/conf/all/send_redirects"
+"""The kernel sets it to 0 with each interface that comes up, and never back (``wg_open()`` in
+drivers/net/wireguard/device.c)."""
 
 CIPHER = "chacha20poly1305"
 """There is one (RFC 8439), in the kernel's lib/crypto, by no name in /proc/crypto."""
@@ -101,6 +106,8 @@ def tunnel(
     """
     with contextlib.ExitStack() as stack:
         keys = {}
+        for _, host, *_ in overlay.ends(path):
+            stack.enter_context(sysctls.set_to(journal, host, REDIRECTS, "0"))
         for end, host, iface, _, _ in overlay.ends(within):
             made = overlay.Interface(iface, "wireguard", framing(mtu_bytes).mtu_bytes)
             stack.enter_context(journal.hold(host, made))

@@ -49,9 +49,12 @@ STAYS: Mapping[str, re.Pattern[str]] = {
     "modules": re.compile(
         r"(?:algif_aead|af_alg|brd|crc\w+|esp4|iscsi_\w+|libiscsi\w*|scsi_\w+|sd_mod|target_core_\w+|xfrm_\w+"
         r"|aesni_intel|authenc|chacha\w+|cryptd|crypto_simd|echainiv|gcm|ghash\w+|libpoly1305|poly1305\w*|seqiv"
+        r"|libchacha\w*|\w*curve25519\w*|(?:ip6_)?udp_tunnel|macsec|wireguard|nvmet?_\w+|nvmet"
         r"|ansi_cprng|drbg|jitterentropy_rng|sha3_generic|sg|t10_pi|tcm_\w+|configfs|uio|tun\w*)$"
     ),
-    "configfs": re.compile(r"/sys/kernel/config/target(?:/(?:core|dbroot|version|iscsi)\b.*)?$"),
+    "configfs": re.compile(
+        r"/sys/kernel/config/(?:target(?:/(?:core|dbroot|version|iscsi)\b.*)?|nvmet(?:/\w+)?)$"
+    ),
     "mounts": re.compile(r"configfs /sys/kernel/config configfs "),
     "files in /etc": re.compile(r"/etc/multipath/wwids "),
     "files in /run": re.compile(r"/run/(?:iscsid\.pid|lock/iscsi|rtslib_backstore\.lock)"),

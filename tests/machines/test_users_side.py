@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -144,6 +143,10 @@ def test_wifi_and_a_roam(installed: Site) -> None:
     client, here = installed.machines["client"], address("client", STORAGE_NETWORK)
     client.sh(RADIOS.format(wire=installed.wire, here=here))
     words = ("run", *TOGETHER, "--link", "wifi=wlan0", "--ipsec", "both")
+
+    def invalid() -> list[str]:
+        return [cell["reason"] for cell in cells(installed).values() if cell["status"] == "invalid"]
+
     try:
         wait_for(
             lambda: "COMPLETED" in client.run("wpa_cli -i wlan0 status").out,
@@ -157,10 +160,10 @@ def test_wifi_and_a_roam(installed: Site) -> None:
                 "for b in $(wpa_cli -i wlan0 scan_results | awk '/own/ {print $1}'); do "
                 "[ $b = $now ] || wpa_cli -i wlan0 roam $b; done"
             )
-            time.sleep(4)
+            wait_for(lambda: bool(invalid()), "a cell with the roam", deadline_s=30 * installed.patience)
             run.send_signal(signal.SIGINT)
             run.wait(60 * installed.patience)
-        bad = [cell["reason"] for cell in cells(installed).values() if cell["status"] == "invalid"]
+        bad = invalid()
         assert bad and all("access point" in reason or "associat" in reason for reason in bad), bad
     finally:
         client.reset()

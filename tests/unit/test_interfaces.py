@@ -19,8 +19,9 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import DEFAULT_TIMEOUT_S, Completed
 from harness.model import IPV6, LinkProfile
 from harness.model.errors import CommandFailed, RequirementError, UsageError
-from harness.network import interfaces
-from harness.network.interfaces import SourceRoute, Sysctl
+from harness.network import interfaces, sysctls
+from harness.network.interfaces import SourceRoute
+from harness.network.sysctls import Sysctl
 from harness.parse import ethtool
 from harness.parse.profiles import over_ip
 
@@ -300,7 +301,24 @@ def test_columns_that_end_in_any_order_share_what_they_need(tmp_path: Path) -> N
     assert near.sysctls == SET
     second.__exit__(None, None, None)
     assert near.sysctls == dict.fromkeys(SET, "0") and not journal.open_entries()
-    assert not interfaces._shared
+    assert not sysctls._shared
+
+
+def test_what_the_kernel_would_leave_changed_has_its_old_value_again(tmp_path: Path) -> None:
+    """Columns with WireGuard end in any order, and the kernel itself may have set the value meanwhile."""
+    near, journal = machine("initiator", *TWO_NICS), Journal(tmp_path / "journal")
+    path = "/proc/sys/net/ipv4/conf/all/send_redirects"
+    for old in ("1", "0"):
+        near.sysctls[path] = old
+        first, second = (sysctls.set_to(journal, near, path, "0") for _ in range(2))
+        first.__enter__()
+        second.__enter__()
+        assert near.sysctls[path] == "0"
+        first.__exit__(None, None, None)
+        assert near.sysctls[path] == "0"
+        second.__exit__(None, None, None)
+        assert near.sysctls[path] == old and not journal.open_entries()
+    assert not sysctls._shared
 
 
 def test_a_table_of_somebody_else_s_is_left_alone(tmp_path: Path) -> None:

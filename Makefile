@@ -64,8 +64,9 @@ imports:
 shell:
 	shellcheck --severity=warning $(SCRIPTS)
 
+# Four processes, because half of the time a test waits for another program or a clock.
 unit:
-	$(VENV)/bin/pytest -q -n 2 --dist worksteal tests/unit
+	$(VENV)/bin/pytest -q -n 4 --dist worksteal tests/unit
 
 docs: install $(VENV)/docs
 	@$(MAKE) --no-print-directory site

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -64,13 +64,13 @@ def held(journal: Journal, host: Host, sysctl: Sysctl) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def set_to(journal: Journal, host: Host, path: str, value: str) -> Iterator[None]:
-    """``held``, of whatever value it has now. One that has the value already, and that nobody holds, is left
+def set_to(journal: Journal, host: Host, paths: Sequence[str], value: str) -> Iterator[None]:
+    """``held``, of whatever values they have now. What has the value already, and nobody holds, is left
     alone."""
     # By a program: below /proc/sys/net are the values of the reader's network namespace.
-    old = host.run(["cat", path]).stdout.strip()
-    if old == value and not is_held(host, path):
-        yield
-        return
-    with held(journal, host, Sysctl(path, value, old)):
+    found = host.run(["cat", *paths]).stdout.split()
+    with contextlib.ExitStack() as stack:
+        for path, old in zip(paths, found, strict=True):
+            if old != value or is_held(host, path):
+                stack.enter_context(held(journal, host, Sysctl(path, value, old)))
         yield

@@ -7,7 +7,7 @@ Documentation/networking/ip-sysctl.rst). ``unlimited`` keeps them off for the le
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.hosts import Host
@@ -16,8 +16,8 @@ from harness.hosts.runner import Completed
 from harness.model import IPV4, IPV6, Family
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate
+from harness.network import sysctls
 from harness.network.links import LinkPath
-from harness.network.sysctls import Sysctl
 from harness.observe import counters
 from harness.parse import hping3
 from harness.parse import ping as ping_parser
@@ -43,16 +43,9 @@ send more than its processor can, it receives no replies, so a shorter gap is tr
 grow."""
 
 
-@contextlib.contextmanager
-def unlimited(journal: Journal, host: Host, family: Family = IPV4) -> Iterator[None]:
+def unlimited(journal: Journal, host: Host, family: Family = IPV4) -> contextlib.AbstractContextManager[None]:
     """Make a host answer echo requests without a limit while the context lasts."""
-    limits = LIMITS[family]
-    old = host.run(["cat", *limits]).stdout.split()
-    with contextlib.ExitStack() as stack:
-        for path, value in zip(limits, old, strict=True):
-            if value != "0":
-                stack.enter_context(journal.hold(host, Sysctl(path, "0", value)))
-        yield
+    return sysctls.set_to(journal, host, LIMITS[family], "0")
 
 
 def measure(probe: PacketRate, probed: ProbedPath) -> Outcome:

@@ -107,7 +107,7 @@ def tunnel(
     with contextlib.ExitStack() as stack:
         keys = {}
         for _, host, *_ in overlay.ends(path):
-            stack.enter_context(sysctls.set_to(journal, host, REDIRECTS, "0"))
+            stack.enter_context(sysctls.set_to(journal, host, (REDIRECTS,), "0"))
         for end, host, iface, _, _ in overlay.ends(within):
             made = overlay.Interface(iface, "wireguard", framing(mtu_bytes).mtu_bytes)
             stack.enter_context(journal.hold(host, made))

@@ -310,7 +310,7 @@ def test_what_the_kernel_would_leave_changed_has_its_old_value_again(tmp_path: P
     path = "/proc/sys/net/ipv4/conf/all/send_redirects"
     for old in ("1", "0"):
         near.sysctls[path] = old
-        first, second = (sysctls.set_to(journal, near, path, "0") for _ in range(2))
+        first, second = (sysctls.set_to(journal, near, (path,), "0") for _ in range(2))
         first.__enter__()
         second.__enter__()
         assert near.sysctls[path] == "0"

@@ -60,12 +60,16 @@ def _places() -> list[Path]:
     return places
 
 
+DISK = Path("/var/lib")
+"""Root's folder for what has to survive a reboot (FHS 3.0, section 5.8)."""
+
+
 def lasting_folder() -> Path:
     """The user's folder on a disk, which may not exist yet: /var/lib/harness for root, else one in
     /var/tmp."""
-    # Root of a user namespace may not write to /var/lib either.
-    is_root = os.access("/var/lib", os.W_OK)
-    return Path("/var/lib/harness" if is_root else f"/var/tmp/harness-{os.geteuid()}")  # noqa: S108
+    # Root of a user namespace may not write there either.
+    is_root = os.access(DISK, os.W_OK)
+    return DISK / "harness" if is_root else Path(f"/var/tmp/harness-{os.geteuid()}")  # noqa: S108
 
 
 def own_folder(folder: Path) -> Path:

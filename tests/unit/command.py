@@ -77,6 +77,8 @@ def _globals(argv: list[str]) -> Iterator[None]:
         patch.setattr(typer.main, "get_command", _get_command)
         # Neither locked by a run of the user's, nor with the journal of one.
         patch.setattr(state, "state_folder", lambda: state.own_folder(Path(own, "harness")))
+        patch.setattr(state, "DISK", Path(own, "disk"))
+        state.DISK.mkdir()
         try:
             yield
         finally:

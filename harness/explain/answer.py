@@ -226,7 +226,10 @@ def limits(cells: Sequence[Explained]) -> str:
 
 
 def _percent(kept: float) -> str:
+    """The change in whole percent; a loss of nearly all has a tenth, because -100 says that all is lost."""
     change = round(100 * (kept - 1))
+    if change == -100 and kept > 0:
+        return f"{max(100 * (kept - 1), -99.9):.1f}"
     return f"{change:+d}" if change else "0"
 
 

@@ -116,6 +116,9 @@ def test_without_the_local_disk_an_unprotected_column_has_nothing_beside_it() ->
         ((0.75, 0.7504), True, "-25 % at 256K"),
         ((1.1, 1.01), True, "+1 to +10 % at 256K"),
         ((0.999,), False, "0 % at 256K (no difference shown)"),
+        ((0.0032, 0.001), True, "-99.7 to -99.9 % at 256K"),
+        ((0.00001,), True, "-99.9 % at 256K"),
+        ((0.0,), True, "-100 % at 256K"),
     ],
 )
 def test_losses_have_a_sign_and_no_false_precision(

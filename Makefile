@@ -11,7 +11,7 @@ SCRIPTS := .ci/run harness/cli/completion/bash.sh harness/testbeds/lab/init.sh h
   tools/enter-root.sh tools/install-packages.sh tools/make-debian.sh tools/make-root.sh tools/try-on.sh
 
 help:
-	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 7 minutes)'
+	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'
 	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (some 16 minutes)'
 	@echo 'make test   install what is missing, run every test'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'

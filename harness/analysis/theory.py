@@ -65,6 +65,11 @@ class Framing(Protocol):
         """The longest IP packet that fits, if ``mtu_bytes`` fit without protection."""
         ...
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether packets wait for a worker that encrypts them: for TCP they have not been sent yet."""
+        ...
+
     def __hash__(self) -> int: ...
 
 
@@ -92,6 +97,10 @@ class Stacked:
             mtu_bytes = layer.inner_mtu_bytes(mtu_bytes)
         return mtu_bytes
 
+    @property
+    def is_queued(self) -> bool:
+        return any(layer.is_queued for layer in self.layers)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Esp:
@@ -105,6 +114,7 @@ class Esp:
     block_bytes: int
     icv_bytes: int
     family: Family = IPV4
+    is_queued = False
 
     @property
     def _kept_bytes(self) -> int:
@@ -224,13 +234,20 @@ class Wire:
 
 
 def segmented(
-    writes: Sequence[tuple[int, bool]], mss_bytes: int, window_bytes: int | None = None
+    writes: Sequence[tuple[int, bool]],
+    mss_bytes: int,
+    window_bytes: int | None = None,
+    *,
+    corks: bool = False,
 ) -> list[int]:
     """The segments that TCP makes of ``writes`` (bytes, whether more follows) that come all at once.
 
     Without Nagle's algorithm (both ends set TCP_NODELAY) each write leaves at once, so its last segment is
     short. With "more follows" (MSG_MORE) data that does not fill a segment waits. Data that does not fit into
     the window waits too, and later writes fill its segments up.
+
+    ``corks``: earlier segments still wait on this host, so data that does not fill one waits for them, and
+    later writes fill it up (Documentation/networking/ip-sysctl.rst, tcp_autocorking).
     """
     segments: list[int] = []
     sent = 0
@@ -244,7 +261,8 @@ def segmented(
             segments[-1] += taken
             left -= taken
         while sent < len(segments):
-            is_waiting = more_follows and sent == len(segments) - 1 and segments[sent] < mss_bytes
+            is_short = sent == len(segments) - 1 and segments[sent] < mss_bytes
+            is_waiting = is_short and (more_follows or (corks and sent > 0))
             is_beyond = window_bytes is not None and in_flight + segments[sent] > window_bytes
             if is_waiting or is_beyond:
                 break
@@ -314,7 +332,12 @@ def sent(
     wire: Wire, dialogue: Dialogue, by: End, writes: Sequence[tuple[int, bool]], *, after_disk: bool = False
 ) -> Burst:
     """The burst that an end sends for ``writes`` (see ``segmented``)."""
-    segments = segmented(writes, wire.mss_bytes, dialogue.window_bytes if by == "target" else None)
+    segments = segmented(
+        writes,
+        wire.mss_bytes,
+        dialogue.window_bytes if by == "target" else None,
+        corks=wire.framing is not None and wire.framing.is_queued,
+    )
     short = {n for n, length in enumerate(segments) if length < wire.mss_bytes}
     ends = frozenset(short | {len(segments) - 1})
     return Burst(by=by, segments=tuple(segments), ends=ends, after_disk=after_disk)

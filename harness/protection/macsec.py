@@ -64,6 +64,8 @@ def channel_port(path: LinkPath) -> int:
 class Framing:
     """It adds as much to every packet, and pads none."""
 
+    is_queued = False
+
     def packet_bytes(self, cleartext_bytes: int) -> int:
         return cleartext_bytes + SECTAG_BYTES + ICV_BYTES
 

@@ -50,6 +50,8 @@ START_DEADLINE_S = 60.0
 class Framing:
     """It makes nothing of packets: its records are part of the stream (``storage.nvme.dialogue``)."""
 
+    is_queued = False
+
     def packet_bytes(self, cleartext_bytes: int) -> int:
         return cleartext_bytes
 

@@ -70,10 +70,14 @@ CIPHER = "chacha20poly1305"
 @dataclass(frozen=True, kw_only=True)
 class Framing:
     """A packet is padded, but not beyond the interface's MTU (``calculate_skb_padding()``,
-    drivers/net/wireguard/send.c), and wrapped."""
+    drivers/net/wireguard/send.c), and wrapped.
+
+    A worker encrypts it (``wg_packet_encrypt_worker()``); ESP and MACsec do that while it is sent.
+    """
 
     mtu_bytes: int
     family: Family = IPV4
+    is_queued = True
 
     def packet_bytes(self, cleartext_bytes: int) -> int:
         return self.sealed_bytes(cleartext_bytes) + around_bytes(self.family)

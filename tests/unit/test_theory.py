@@ -98,6 +98,12 @@ def test_what_the_window_keeps_back_is_filled_up() -> None:
     assert sum(segmented(pages, 1448, 6000)) == 4 * 4096
 
 
+def test_data_behind_packets_that_wait_for_a_worker_fills_segments() -> None:
+    writes = [(48, False), (4096, False), (4096, False)]
+    assert segmented(writes, 1448) == [48, 1448, 1448, 1200, 1448, 1448, 1200]
+    assert segmented(writes, 1448, corks=True) == [48, *[1448] * 5, 952]
+
+
 def test_a_small_read() -> None:
     predicted = theory.predict(
         Wire(link=LINK), session(), direction="read", block_bytes=4 * KIB, device_s=100e-6

@@ -214,12 +214,12 @@ def _of_cells(ask: Change, table: Table | None, is_of: Callable[[TableColumn], b
         return Figures(why="they come from several testbeds, kernels or disks: name the runs of one")
     found: list[int] = []
     for link in ask.links:
-        name, _, ipsec = link.partition("+")
+        name, _, protection = link.partition("+")
         fitting = [
             n
             for n in columns
             if table.columns[n].link == name
-            and bool(table.columns[n].protection) is bool(ipsec)
+            and bool(table.columns[n].protection) is bool(protection)
             and table.columns[n].encrypted in (None, True)
         ]
         if len(fitting) != 1:

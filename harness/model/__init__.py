@@ -354,6 +354,11 @@ class Column(msgspec.Struct, frozen=True, order=True, forbid_unknown_fields=True
         return next((name for name in self.protection if name not in PROTECTIONS), PROTECTION_OFF)
 
     @property
+    def has_ipsec(self) -> bool:
+        """Whether one of its protections is a proposal for ESP."""
+        return self.ipsec != PROTECTION_OFF
+
+    @property
     def label(self) -> str:
         """Name for people and for files: ``wifi``, ``wifi+aes128gcm16``, ``wired+macsec.nvme-tcp.x2``."""
         name = "+".join((self.link, *self.protection))

@@ -19,8 +19,8 @@ from harness.model import MACSEC, MACSEC_MKA, TLS, WIREGUARD, Proposal
 from harness.model.errors import RequirementError
 from harness.model.escape import printable
 from harness.model.probing import Cipher
+from harness.parse import proc_crypto
 from harness.probes.tools import Outcome, ProbedPath, keep
-from harness.protection import ipsec
 from harness.results.probe_records import CipherFigures, KernelCipher, Operation
 
 SIZES = (64, 1408)
@@ -154,7 +154,7 @@ def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
             said = printable(done.stderr.strip()[-160:]) or f"status {done.status}"
             raise RequirementError(f"the {host.name}'s kernel does not offer its ciphers by AF_ALG: {said}")
         (crypto,) = host.read_files(["/proc/crypto"])
-        driver = ", ".join(ipsec.drivers(crypto, probe.algorithms))
+        driver = ", ".join(proc_crypto.drivers(crypto, probe.algorithms))
         try:
             found.append(understand(done.stdout, tuple(ends), driver))
         except (msgspec.DecodeError, KeyError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import Host
-from harness.model import PROTECTION_OFF, Column, Plan, Status
+from harness.model import Column, Plan, Status
 from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError, HostLost, RequirementError
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
@@ -51,7 +51,7 @@ def blank(plan: Plan, column: Column, probe: Probe, *, repeat: int = 1, order: i
         emulated=link.emulated,
         link_title=link.title,
         family=link.family,
-        ipsec_mode=plan.ipsec_mode.value if column.ipsec != PROTECTION_OFF else None,
+        ipsec_mode=plan.ipsec_mode.value if column.has_ipsec else None,
         encrypts=plan.encrypts(column),
         clock=plan.clock,
         lab_kernel=plan.lab_kernel,

@@ -15,7 +15,7 @@ import msgspec
 from harness.model import ENDS
 from harness.model.errors import CommandFailed
 from harness.protection.capture import Capture
-from harness.protection.ipsec.witness import Knock
+from harness.protection.witness import Knock
 
 ATTEMPTS = 5
 """Several, because a link may lose packets."""

@@ -23,10 +23,10 @@ from harness.hosts import Host
 from harness.hosts.undo import Step
 from harness.model import IPV4, End, addresses
 from harness.network.links import LinkPath
-from harness.protection import ipsec
+from harness.protection import xfrm
 
 PASSAGE_PRIORITY = 19_000
-"""After the policies of a path's own IPsec (``ipsec.POLICY_PRIORITY``), which may have to protect the same
+"""After the policies of a path's own IPsec (``xfrm.POLICY_PRIORITY``), which may have to protect the same
 traffic, and before its barrier and others' policies: a lower number comes first."""
 
 BARRIER_PRIORITY = 19_500
@@ -58,7 +58,7 @@ class Barrier(msgspec.Struct, frozen=True):
         port = ("dport" if self.end == "initiator" else "sport", str(self.port))
         host.run(
             ["ip", "xfrm", "policy", "add", *self._ends, *self._device]
-            + ["proto", ipsec.TCP, *port, "dir", "out", "action", self.ACTION, "priority", str(self.PRIORITY)]
+            + ["proto", xfrm.TCP, *port, "dir", "out", "action", self.ACTION, "priority", str(self.PRIORITY)]
         )
 
     def undo(self) -> tuple[Step, ...]:
@@ -111,7 +111,7 @@ class Entrance(Barrier, frozen=True):
     """Lets in what comes from the portal, or to it, whatever the path's barrier says of both its ends.
 
     The address is the end's own: a policy for both addresses would replace the barrier's
-    (``ipsec.OfThePortal``).
+    (``xfrm.OfThePortal``).
     """
 
     ACTION: ClassVar[str] = "allow"
@@ -121,7 +121,7 @@ class Entrance(Barrier, frozen=True):
         port = ("sport" if self.end == "initiator" else "dport", str(self.port))
         host.run(
             ["ip", "xfrm", "policy", "add", *self._ends]
-            + ["proto", ipsec.TCP, *port, "dir", "in", "action", self.ACTION, "priority", str(self.PRIORITY)]
+            + ["proto", xfrm.TCP, *port, "dir", "in", "action", self.ACTION, "priority", str(self.PRIORITY)]
         )
 
 
@@ -172,7 +172,7 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     text = host.run(["ip", "xfrm", "policy", "list"], check=False).stdout
     return [
         f"the policy {policy.text} dir {policy.direction}"
-        for policy in ipsec.parse_policies(text)
+        for policy in xfrm.parse_policies(text)
         if policy.source in sources
         and policy.priority in (PASSAGE_PRIORITY, BARRIER_PRIORITY)
         and policy.destination in ends

@@ -13,8 +13,8 @@ from harness.hosts.journal import Journal
 from harness.model import Family, Plan
 from harness.network.links import LinkPath
 from harness.protection.bait import Knockers
-from harness.protection.ipsec.witness import Witnesses
 from harness.protection.layer import Frames, Layer
+from harness.protection.witness import Witnesses
 
 
 @dataclass(frozen=True, kw_only=True)

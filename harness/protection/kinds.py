@@ -10,6 +10,7 @@ from harness.model import IPV4, MACSEC, MACSEC_MKA, TLS, WIREGUARD, Family, Ipse
 from harness.network.links import LinkPath
 from harness.protection import barrier, ipsec, macsec, tls, wireguard
 from harness.protection.ipsec.kind import Daemons, Ipsec
+from harness.protection.ipsec.layer import EspFrames
 from harness.protection.kind import Kind, Run
 
 MODULES = ipsec.MODULES
@@ -45,6 +46,12 @@ def of_run(run: Run) -> dict[str, Kind]:
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """What a host still has of the protections of these paths, and of their barriers."""
     return [*ipsec.left_over(host, paths), *barrier.left_over(host, paths)]
+
+
+def foreign_frames(link: LinkPath) -> EspFrames:
+    """The frames that a path without protection must not have: ESP, of which the user's own may join its
+    ends."""
+    return EspFrames.between(link)
 
 
 def framing(

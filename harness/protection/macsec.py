@@ -22,11 +22,12 @@ from harness.hosts.journal import Journal
 from harness.model import ENDS, MACSEC, End, Family, HopKind
 from harness.model.errors import CommandFailed, RequirementError
 from harness.network.links import LinkPath
-from harness.protection import ipsec, mka, overlay
-from harness.protection.ipsec.witness import Witnesses
+from harness.parse import proc_crypto
+from harness.protection import mka, overlay
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import HEADER_BYTES, due_by_number
 from harness.protection.overlay import Carried, OverlayLayer
+from harness.protection.witness import Witnesses
 
 MODULES = ("macsec",)
 TITLE = "MACsec"
@@ -239,7 +240,7 @@ class Macsec:
                 agreed={
                     **agreed(watchers.carried(), self.cipher, mtu_bytes),
                     "keys": "MKA" if self.negotiates else "static",
-                    "drivers": ", ".join(ipsec.drivers(crypto, (KERNEL_ALGORITHM,))),
+                    "drivers": ", ".join(proc_crypto.drivers(crypto, (KERNEL_ALGORITHM,))),
                 },
             )
 

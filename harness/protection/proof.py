@@ -368,10 +368,10 @@ def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof
 
 def _unprotected(path: LinkPath, ends: tuple[End, End], capture: Capture, moved: int) -> Iterator[str]:
     """Reasons against an unprotected column: ESP on the link, or a capture that does not see cleartext."""
-    esp = sum(end.seen.sampled for end in ends)
+    protected = sum(end.seen.sampled for end in ends)
     # On a shared path ESP may belong to another column, or to somebody else.
-    if esp and not path.is_shared:
-        yield f"IPsec is off, but {esp} ESP packets were on the link"
+    if protected and not path.is_shared:
+        yield f"IPsec is off, but {protected} ESP packets were on the link"
     one_in = PRIMES[capture.one_in]
     for end, in_all in zip(ends, capture.since_start, strict=True):
         frames = moved // LARGEST_FRAME_BYTES if path.is_shared else end.use.tx_packets

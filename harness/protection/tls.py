@@ -25,9 +25,9 @@ from harness.model.errors import RequirementError
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.barrier import Entrance
-from harness.protection.ipsec.witness import Knock
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import Carried, Due, InPlace, Look, Tally, of_ip, within_ip
+from harness.protection.witness import Knock
 from harness.storage import nvme
 
 MODULES = ("tls", "nvme_keyring")

@@ -21,10 +21,10 @@ from harness.model.errors import CommandFailed
 from harness.network import sysctls
 from harness.network.links import LinkPath
 from harness.protection import overlay
-from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
 from harness.protection.layer import Due, Tally, of_ip, within_ip
 from harness.protection.overlay import Carried, OverlayLayer
+from harness.protection.witness import Witnesses
 
 MODULES = ("wireguard",)
 

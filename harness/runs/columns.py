@@ -16,9 +16,7 @@ from harness.model import ENDS, LINK_LOCAL, TLS, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
-from harness.protection import bait, barrier, capture, ipsec, kinds, overlay, proof
-from harness.protection.ipsec import witness
-from harness.protection.ipsec.layer import EspFrames
+from harness.protection import bait, barrier, capture, kinds, overlay, proof, witness, xfrm
 from harness.protection.kind import Ground, Kind, Run
 from harness.protection.layer import HEADER_BYTES, Layer
 from harness.results.events import Emit, Phase
@@ -126,7 +124,7 @@ class Columns:
         if not column.protection:
             if link.is_shared:
                 self._clear(link, stack)
-            frames = EspFrames.between(link)
+            frames = kinds.foreign_frames(link)
             watching = stack.enter_context(capture.capture(link, raw, frames, protected=False))
             watched = proof.Watched(path=link, capture=watching)
             return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
@@ -245,7 +243,7 @@ class Columns:
             # All columns of an interface share its address, so each has a port, and policies separate them by
             # it. Not the first port: the machine may have a target of its own, which listens on every
             # address.
-            port = self._port(column) + ipsec.PORTS_COVERED * (1 + plan.columns.index(column))
+            port = self._port(column) + xfrm.PORTS_COVERED * (1 + plan.columns.index(column))
             return interfaces.bring_up(
                 self.journal, host, target, profile, index=index, port=port, tag=plan.tag
             )
@@ -293,8 +291,8 @@ class Columns:
             if is_overlay:
                 meanwhile.enter_context(overlay.passing(self.journal, path))
             seen = bait.show(watching, shown)
-        stack.enter_context(self.journal.hold(path.initiator, ipsec.Barrier("initiator", near, far, port)))
-        stack.enter_context(self.journal.hold(path.target, ipsec.Barrier("target", near, far, port)))
+        stack.enter_context(self.journal.hold(path.initiator, xfrm.Barrier("initiator", near, far, port)))
+        stack.enter_context(self.journal.hold(path.target, xfrm.Barrier("target", near, far, port)))
         for host, connections in barrier.Connections.at_the_ends_of(path):
             stack.enter_context(self.journal.hold(host, connections))
         # Checked a last time while the barrier stands.
@@ -306,5 +304,5 @@ class Columns:
         ends = (path.initiator_address, path.target_address)
         for end, host in zip(ENDS, (path.initiator, path.target), strict=True):
             # Only if there is any: otherwise the kernel would begin to look up policies for every packet.
-            if ipsec.is_joined(host, path):
-                stack.enter_context(self.journal.hold(host, ipsec.Clearance(end, *ends, path.port)))
+            if xfrm.is_joined(host, path):
+                stack.enter_context(self.journal.hold(host, xfrm.Clearance(end, *ends, path.port)))

@@ -1,6 +1,6 @@
 """What carries a target's storage to an initiator: the protocol that each transport implements.
 
-A transport is a room beside this file (``iscsi``, ``nvme``) with a line in ``transports``. Whoever measures,
+A transport is a room beside this file with a line in ``transports``. Whoever measures,
 judges or explains knows this protocol alone.
 """
 

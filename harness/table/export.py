@@ -18,7 +18,6 @@ from harness.analysis import bounds, disturbance
 from harness.model import (
     ENDS,
     LINK_LOCAL,
-    PROTECTION_OFF,
     Io,
     Latency,
     Plan,
@@ -215,7 +214,6 @@ def _row(
     hottest = [use.hottest for use in beside.processors if use.hottest is not None] if beside else []
     proof: Proof | None = record.proof
     others = disturbance.worst(record)
-    is_ipsec = record.column.ipsec != PROTECTION_OFF
     return Row(
         run_id=record.run_id,
         testbed=record.testbed.value,
@@ -228,7 +226,7 @@ def _row(
         transport=record.transport,
         ipsec=record.column.ipsec,
         # Earlier versions wrote ESP's mode beside other protections as well.
-        ipsec_mode=record.ipsec_mode if is_ipsec else None,
+        ipsec_mode=record.ipsec_mode if record.column.has_ipsec else None,
         encrypted=None if not record.protection else not is_unencrypted(record.encrypts, record.agreed),
         initiators=record.initiators,
         workload=record.workload,

@@ -154,8 +154,7 @@ def by_column(records: Iterable[Record]) -> dict[ColumnKey, dict[str, list[Recor
     samples: dict[ColumnKey, dict[str, list[Record]]] = {}
     keys: dict[tuple[object, ...], ColumnKey] = {}
     for record in records:
-        is_ipsec = record.column.ipsec != PROTECTION_OFF
-        mode = record.ipsec_mode or IpsecMode.TRANSPORT.value if is_ipsec else None
+        mode = record.ipsec_mode or IpsecMode.TRANSPORT.value if record.column.has_ipsec else None
         kernel = (
             record.lab_kernel is LabKernel.OWN,
             record.other_kernel,
@@ -486,10 +485,10 @@ def _bounds(span: _Spans, baseline: _Spans) -> tuple[float, float] | None:
 
 
 def _reference_columns(reference: Reference) -> list[TableColumn]:
-    def protection(link: str, ipsec: str) -> str:
-        if ipsec == "on":
+    def protection(link: str, proposal: str) -> str:
+        if proposal == "on":
             return "IPsec"
-        return "" if link == LINK_LOCAL else f"IPsec {ipsec}"
+        return "" if link == LINK_LOCAL else f"IPsec {proposal}"
 
     return [
         TableColumn(

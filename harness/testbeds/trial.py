@@ -16,7 +16,7 @@ from harness.hosts import PRIVATE, Host, programs
 from harness.hosts.journal import Journal
 from harness.model import ISCSI, BackingKind
 from harness.model.errors import CommandFailed, HarnessError, HostLost
-from harness.protection import ipsec
+from harness.protection import ipsec, xfrm
 from harness.protection.ipsec import charon
 from harness.storage.iscsi import initiator, target
 from harness.storage.iscsi.initiator import IscsiSession
@@ -25,7 +25,7 @@ from harness.storage.transport import NoAnswer
 from harness.testbeds.requirements import modules
 
 LOOPBACK = "127.0.0.1"
-PORT = target.PORT + ipsec.PORTS_COVERED
+PORT = target.PORT + xfrm.PORTS_COVERED
 """Of a run's first column. The machine's own targets use the port below, perhaps on every address."""
 
 SIZE_BYTES = 4 << 20

@@ -28,7 +28,7 @@ from harness.model.errors import CommandFailed, Interrupted
 from harness.protection.capture import MOST_SPARSE, Reader, Seen
 from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.ipsec.witness import Association, Knock, Report, Witness
+from harness.protection.witness import Association, Knock, Report, Witness
 from harness.runs import leftovers
 
 Answer = tuple[int, str, str]
@@ -52,7 +52,7 @@ NVME_AGREED = {
     "max_transfer_bytes": "0",
     "max_sectors_kb": "1280",
 }
-WITNESS = programs.source("harness.protection.ipsec", "witness")
+WITNESS = programs.source("harness.protection", "witness")
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
 READER = Reader(frames=EspFrames(addresses=(bytes(4), bytes(4))), port=3260)
 

@@ -9,7 +9,7 @@ import pytest
 from harness.model.errors import CommandFailed
 from harness.protection import bait
 from harness.protection.capture import Capture, Seen, Tap
-from harness.protection.ipsec.witness import Knock, Witnesses
+from harness.protection.witness import Knock, Witnesses
 from tests.unit.fakes import FakeWitness, IdleDaemon
 
 REFUSED = Knock(error="ECONNREFUSED", blocked=0)

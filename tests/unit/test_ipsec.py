@@ -15,10 +15,12 @@ from harness.hosts.undo import carry_out
 from harness.model import ENDS, IkeAuth, IpsecMode, LinkProfile, Proposal
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
-from harness.protection import ipsec
-from harness.protection.ipsec import Barrier, Certificate, Clearance, Credentials, SecurityAssociations
+from harness.parse import proc_crypto
+from harness.protection import ipsec, xfrm
+from harness.protection.ipsec import Certificate, Credentials, SecurityAssociations
 from harness.protection.ipsec.charon import Charon
-from harness.protection.ipsec.witness import REQID, Report
+from harness.protection.witness import REQID, Report
+from harness.protection.xfrm import Barrier, Clearance
 from tests.unit.fakes import Command, World, association, state_text
 
 NEAR, FAR = "198.18.3.1", "198.18.3.2"
@@ -114,12 +116,12 @@ def path(world: World, *, is_shared: bool = False) -> LinkPath:
 def test_the_driver_of_highest_priority_is_the_one_in_use(
     algorithms: tuple[str, ...], expected: list[str]
 ) -> None:
-    assert ipsec.drivers(PROC_CRYPTO, algorithms) == expected
+    assert proc_crypto.drivers(PROC_CRYPTO, algorithms) == expected
 
 
 def test_the_first_of_drivers_with_equal_priority_is_in_use() -> None:
     blocks = [f"name : cbc(aes)\ndriver : {driver}\npriority : 100\n" for driver in ("first", "second")]
-    assert ipsec.drivers("\n".join(blocks), ("cbc(aes)",)) == ["first"]
+    assert proc_crypto.drivers("\n".join(blocks), ("cbc(aes)",)) == ["first"]
 
 
 def reports(
@@ -200,13 +202,13 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
     end: Literal["initiator", "target"], to_portal: str, from_portal: str
 ) -> None:
     world = World()
-    barrier = Barrier(end, NEAR, FAR)
+    barrier = Barrier(end, NEAR, FAR, 3260)
     barrier.acquire(world.host(end))
     there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport 3260 dir {to_portal}"
     back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport 3260 dir {from_portal}"
     assert [" ".join(command.argv) for command in world.commands] == [
-        f"ip xfrm policy add {there} action block priority {ipsec.BARRIER_PRIORITY}",
-        f"ip xfrm policy add {back} action block priority {ipsec.BARRIER_PRIORITY}",
+        f"ip xfrm policy add {there} action block priority {xfrm.BARRIER_PRIORITY}",
+        f"ip xfrm policy add {back} action block priority {xfrm.BARRIER_PRIORITY}",
     ]
     assert len(world.left) == 2
     assert carry_out(barrier.undo(), world.host(end).run) == []
@@ -226,20 +228,20 @@ def test_a_barrier_names_the_port_of_its_path() -> None:
 
 def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
     world = World()
-    assert carry_out(Barrier("target", NEAR, FAR).undo(), world.host("target").run) == []
+    assert carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run) == []
     assert len(world.commands) == 2
 
 
 def test_a_barrier_that_stays_is_a_problem() -> None:
     world = World(broken=lambda command: "delete" in command.argv)
-    problems = carry_out(Barrier("target", NEAR, FAR).undo(), world.host("target").run)
+    problems = carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run)
     assert len(problems) == 2, "the second was tried, too"
     assert all("it was made to fail" in problem for problem in problems)
 
 
 def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
     world = World()
-    ours = f"priority {ipsec.POLICY_PRIORITY + 3}"
+    ours = f"priority {xfrm.POLICY_PRIORITY + 3}"
     for netns in ("None", "other"):
         for source, destination, way in ((NEAR, FAR, "out"), (FAR, NEAR, "in"), (FAR, NEAR, "fwd")):
             world.make(f"policy {netns} src {source}/32 dst {destination}/32 dir {way} {ours}")
@@ -250,7 +252,7 @@ def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
     kept = {thing for thing in world.left if " other " in thing or thing.endswith(str(OURS + 1))}
     kept |= {
         f"policy None src {NEAR}/32 dst {FAR}/32 dir out",
-        f"policy None src {NEAR}/32 dst {FAR}/32 dir out priority {ipsec.POLICY_PRIORITY + 2}",
+        f"policy None src {NEAR}/32 dst {FAR}/32 dir out priority {xfrm.POLICY_PRIORITY + 2}",
         f"policy None src {NEAR}/32 dst 10.0.0.9/32 dir out {ours}",
     }
     for thing in kept - world.left:
@@ -331,17 +333,17 @@ def test_of_states_without_a_reqid_those_without_a_key_are_removed(
 # ip xfrm policy list, iproute2 6.1: ours of a path and of another, a barrier, the user's, and a socket's
 POLICIES = f"""\
 src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276
-\tdir out action block priority {ipsec.BARRIER_PRIORITY} ptype main
+\tdir out action block priority {xfrm.BARRIER_PRIORITY} ptype main
 src {NEAR}/32 dst {FAR}/32 proto tcp dport 3280
-\tdir out action block priority {ipsec.BARRIER_PRIORITY} ptype main
+\tdir out action block priority {xfrm.BARRIER_PRIORITY} ptype main
 src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276
-\tdir out priority {ipsec.POLICY_PRIORITY + 3} ptype main
+\tdir out priority {xfrm.POLICY_PRIORITY + 3} ptype main
 \ttmpl src 0.0.0.0 dst 0.0.0.0
 \t\tproto esp spi 0xc0000001 reqid {OURS} mode transport
 src {NEAR}/32 dst {FAR}/32
-\tdir out priority {ipsec.POLICY_PRIORITY + 4} ptype main
+\tdir out priority {xfrm.POLICY_PRIORITY + 4} ptype main
 src {FAR}/32 dst 10.0.0.9/32
-\tdir in priority {ipsec.POLICY_PRIORITY + 3} ptype main
+\tdir in priority {xfrm.POLICY_PRIORITY + 3} ptype main
 src 198.18.0.0/16 dst 198.18.0.0/16
 \tdir out priority 375423 ptype main
 src 0.0.0.0/0 dst 0.0.0.0/0
@@ -352,9 +354,9 @@ src ::/0 dst ::/0
 
 
 def test_policies_are_read_but_those_of_sockets() -> None:
-    found = ipsec.parse_policies(POLICIES)
+    found = xfrm.parse_policies(POLICIES)
     assert [policy.priority for policy in found] == [20_000, 20_000, 10_003, 10_004, 10_003, 375_423]
-    assert found[0] == ipsec.Policy(
+    assert found[0] == xfrm.Policy(
         text=f"src {NEAR}/32 dst {FAR}/32 proto tcp dport 3276",
         source=f"{NEAR}/32",
         destination=f"{FAR}/32",
@@ -398,7 +400,7 @@ def test_a_kernel_without_ipsec_has_nothing_left_and_joins_nothing() -> None:
     world = World(answers=[(("ip",), (1, "", "RTNETLINK answers: Protocol not supported"))])
     host = world.host("initiator")
     assert ipsec.left_over(host, [path(world)]) == []
-    assert not ipsec.is_joined(host, path(world))
+    assert not xfrm.is_joined(host, path(world))
 
 
 @pytest.mark.parametrize(
@@ -414,7 +416,7 @@ def test_a_kernel_without_ipsec_has_nothing_left_and_joins_nothing() -> None:
 )
 def test_ipsec_of_the_users_own_between_the_ends_is_seen(policies: str, is_joined: bool) -> None:
     world = saying("", policies)
-    assert ipsec.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined
+    assert xfrm.is_joined(world.host("initiator"), path(world, is_shared=True)) is is_joined
 
 
 def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_portal_alone() -> None:
@@ -424,9 +426,9 @@ def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_p
     said = [" ".join(command.argv) for command in world.commands]
     assert said == [
         f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto 6 dport 3276 dir in "
-        f"action allow priority {ipsec.CLEARANCE_PRIORITY}",
+        f"action allow priority {xfrm.CLEARANCE_PRIORITY}",
         f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto 6 sport 3276 dir out "
-        f"action allow priority {ipsec.CLEARANCE_PRIORITY}",
+        f"action allow priority {xfrm.CLEARANCE_PRIORITY}",
     ]
     assert carry_out(clearance.undo(), world.host("target").run) == []
     assert world.left == set()
@@ -482,7 +484,7 @@ def test_both_ends_are_told_the_same_connection_from_their_sides(
         assert child["mode"] == mode.value
         assert (child["local_ts"], child["remote_ts"]) == ([f"{local}/32"], [f"{remote}/32"])
         assert child["reqid"] == OURS
-        assert child["priority"] == ipsec.POLICY_PRIORITY + 3
+        assert child["priority"] == xfrm.POLICY_PRIORITY + 3
         told = {command: m for host, command, m in world.told if host == me}
         if auth is IkeAuth.PSK:
             assert conn["local"]["auth"] == conn["remote"]["auth"] == "psk"
@@ -513,8 +515,8 @@ def test_where_others_use_the_addresses_too_only_the_ports_of_the_path_are_cover
 
 
 def test_policies_come_before_the_barrier_whatever_the_path() -> None:
-    assert ipsec.CLEARANCE_PRIORITY < ipsec.POLICY_PRIORITY
-    assert ipsec.POLICY_PRIORITY + 255 < ipsec.BARRIER_PRIORITY
+    assert xfrm.CLEARANCE_PRIORITY < xfrm.POLICY_PRIORITY
+    assert xfrm.POLICY_PRIORITY + 255 < xfrm.BARRIER_PRIORITY
 
 
 def test_the_responder_knows_the_connection_before_the_initiator_calls_and_both_forget_it(

@@ -23,12 +23,12 @@ from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse.profiles import load_link, load_proposal, over_ip, real_link
 from harness.probes import throughput
-from harness.protection import barrier, ipsec, kinds, proof, tls, wireguard
+from harness.protection import barrier, kinds, proof, tls, wireguard, xfrm
 from harness.protection.capture import Reader, Seen, expression
 from harness.protection.ipsec import IKE_PORT
 from harness.protection.ipsec.layer import EspFrames
-from harness.protection.ipsec.programs import witness as program
 from harness.protection.layer import Frames
+from harness.protection.programs import witness as program
 from harness.results import planned
 from harness.runs import modules
 from harness.runs.plan import make_plan
@@ -225,7 +225,7 @@ def test_barriers_are_of_the_links_family() -> None:
     made = barrier.Barrier("initiator", FAR, 3260)
     (step,) = made.undo()
     assert " ".join(step.argv) == f"ip xfrm policy deleteall src ::/0 dst {FAR}/128 priority 19500"
-    (blocked, _) = ipsec.Barrier("initiator", NEAR, FAR, 3260)._policies()
+    (blocked, _) = xfrm.Barrier("initiator", NEAR, FAR, 3260)._policies()
     assert " ".join(blocked) == f"src {NEAR}/128 dst {FAR}/128 proto 6 dport 3260 dir out"
     (end_them, *_) = barrier.Connections("initiator", FAR, 3260).undo()
     assert f"[{FAR}]" in end_them.argv
@@ -249,9 +249,9 @@ def test_a_portals_port_is_told_from_its_address() -> None:
 
 
 def test_a_policy_of_the_other_family_covers_nothing() -> None:
-    (policy,) = ipsec.parse_policies("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 5 ptype main \n")
+    (policy,) = xfrm.parse_policies("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 5 ptype main \n")
     assert not policy.covers(path())
-    (policy,) = ipsec.parse_policies("src ::/0 dst ::/0 \n\tdir out priority 5 ptype main \n")
+    (policy,) = xfrm.parse_policies("src ::/0 dst ::/0 \n\tdir out priority 5 ptype main \n")
     assert policy.covers(path())
 
 

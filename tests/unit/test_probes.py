@@ -22,7 +22,7 @@ from harness.observe.neighbours import Watching
 from harness.probes import datagrams, echo, judged, packets, throughput
 from harness.probes.tools import PACKAGES, ProbedPath
 from harness.protection.ipsec.layer import EspLayer
-from harness.protection.ipsec.witness import Report, Witnesses
+from harness.protection.witness import Report, Witnesses
 from harness.results import probe_store
 from harness.results.probe_records import (
     ForwardingFigures,

@@ -17,7 +17,6 @@ from harness.observe.counters import Traffic
 from harness.protection import proof as module
 from harness.protection.capture import PRIMES, Capture, Seen, Tap
 from harness.protection.ipsec.layer import EspLayer
-from harness.protection.ipsec.witness import Association, Report, Witnesses
 from harness.protection.layer import Tally
 from harness.protection.proof import (
     ENOUGH_SAMPLES,
@@ -31,6 +30,7 @@ from harness.protection.proof import (
     judge,
     snapshot,
 )
+from harness.protection.witness import Association, Report, Witnesses
 from tests.unit.fakes import PROC_NET_SNMP, FakeWitness, IdleDaemon, World, association
 
 MIB = 1 << 20

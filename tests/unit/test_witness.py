@@ -19,10 +19,10 @@ from harness.model import LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network.links import LinkPath
 from harness.protection import answers
-from harness.protection.ipsec import witness as module
-from harness.protection.ipsec.programs import witness as program
-from harness.protection.ipsec.witness import REQID, Knock, Report, Witness, received, sent, witnesses
+from harness.protection import witness as module
 from harness.protection.layer import Carried
+from harness.protection.programs import witness as program
+from harness.protection.witness import REQID, Knock, Report, Witness, received, sent, witnesses
 from tests.unit.fakes import FakeDaemon, World, association
 
 NEAR, FAR = "198.18.0.1", "198.18.0.2"

@@ -8,13 +8,12 @@ as ESP or not at all, also while there is no SA.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -23,86 +22,21 @@ from harness.hosts.undo import Step
 from harness.model import ENDS, End, IkeAuth, IpsecMode, Proposal, addresses
 from harness.model.errors import CommandFailed, HarnessError
 from harness.network.links import LinkPath
+from harness.parse import proc_crypto
+from harness.protection import xfrm
 from harness.protection.ipsec.charon import Charon
-from harness.protection.ipsec.witness import REQID, Report
+from harness.protection.witness import REQID, Report
 from harness.storage.iscsi.target import PORT
 
 MODULES = ("xfrm_user", "esp4")
 IPV6_MODULES = ("esp6",)
 """The further modules where a link speaks IPv6."""
 
-POLICY_PRIORITY = 10_000
-"""With the path's index added. It comes before all policies of the machine's own IKE daemon, of which
-strongSwan's begin at 100 000 (a lower number comes first)."""
-
-CLEARANCE_PRIORITY = POLICY_PRIORITY - 1
-
-BARRIER_PRIORITY = 20_000
-"""After the path's own policies, and before others': what those protected would count as the path's."""
-
-PORTS_COVERED = 4
-"""On a path that others share, policies cover the portal's port and the three that follow, which nobody uses.
-The kernel keeps one policy for a selector, and the barrier has that of the port itself."""
-
-TCP = "6"
-"""The protocol, for ip(8) and charon. Its name would need /etc/protocols: netbase, which may be missing."""
-
-IKE_PORT = PORT + PORTS_COVERED
+IKE_PORT = PORT + xfrm.PORTS_COVERED
 """UDP, on the target. Not 500, which the machine's own IKE daemon may use. If neither end has 500, charon
 puts a marker before IKE's messages (RFC 3948, section 2.2); ESP stays as it is, and is not put into UDP."""
 
 IKE_DEADLINE_S = 15
-
-
-class OfThePortal(msgspec.Struct, frozen=True):
-    """Policies on one end for all of a portal's traffic, in both directions (ip-xfrm(8)).
-
-    They name the portal's port. The kernel keeps one policy for a selector, whatever its priority, so with
-    charon's selector they would replace each other. They never cover an SSH connection.
-    """
-
-    end: End
-    initiator: str
-    target: str
-    port: int = PORT
-
-    ACTION: ClassVar[str]
-    PRIORITY: ClassVar[int]
-
-    def _policies(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        inbound, outbound = ("in", "out") if self.end == "initiator" else ("out", "in")
-        near, far = addresses.alone(self.initiator), addresses.alone(self.target)
-        there = ("src", near, "dst", far, "proto", TCP)
-        back = ("src", far, "dst", near, "proto", TCP)
-        return (
-            (*there, "dport", str(self.port), "dir", outbound),
-            (*back, "sport", str(self.port), "dir", inbound),
-        )
-
-    def acquire(self, host: Host) -> None:
-        for policy in self._policies():
-            host.run(
-                ["ip", "xfrm", "policy", "add", *policy]
-                + ["action", self.ACTION, "priority", str(self.PRIORITY)]
-            )
-
-    def undo(self) -> tuple[Step, ...]:
-        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
-
-
-class Barrier(OfThePortal, frozen=True):
-    """Drops what would leave or arrive in clear."""
-
-    ACTION = "block"
-    PRIORITY = BARRIER_PRIORITY
-
-
-class Clearance(OfThePortal, frozen=True):
-    """Lets it pass in clear, before policies that would protect it: for a path without IPsec between two
-    machines that the user's own IPsec joins."""
-
-    ACTION = "allow"
-    PRIORITY = CLEARANCE_PRIORITY
 
 
 DELETE_LARVAL = """
@@ -148,7 +82,7 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
             steps += [
                 Step(
                     ("ip", "xfrm", "policy", "deleteall", *policies)
-                    + ("priority", str(POLICY_PRIORITY + self.index))
+                    + ("priority", str(xfrm.POLICY_PRIORITY + self.index))
                 ),
                 Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
             ]
@@ -157,10 +91,6 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
                 larval = ("sh", "-c", DELETE_LARVAL, "sh", source, destination)
                 steps.append(Step(larval, absent=("No such process",)))
         return tuple(steps)
-
-
-def _delete_policy(selector: tuple[str, ...]) -> Step:
-    return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +106,9 @@ class EspState:
         """Whether the run made it for this path; larval states count only if nobody else has the
         addresses."""
         is_marked = self.reqid == REQID + path.index
-        return {self.source, self.destination} == {*_addresses(path)} and (is_marked or not path.is_shared)
+        return {self.source, self.destination} == {*xfrm.addresses_of(path)} and (
+            is_marked or not path.is_shared
+        )
 
 
 _STATE = re.compile(
@@ -199,73 +131,10 @@ def parse_states(text: str) -> list[EspState]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """One xfrm policy. ``text`` is its first line, with all of its selector."""
-
-    text: str
-    source: str
-    destination: str
-    direction: str
-    priority: int
-
-    def is_of(self, path: LinkPath) -> bool:
-        """Whether the run made it for this path."""
-        if {self.source, self.destination} != {addresses.alone(address) for address in _addresses(path)}:
-            return False
-        of_the_portal = (
-            (BARRIER_PRIORITY, CLEARANCE_PRIORITY) if self.text.endswith(f"port {path.port}") else ()
-        )
-        return not path.is_shared or self.priority in (POLICY_PRIORITY + path.index, *of_the_portal)
-
-    def covers(self, path: LinkPath) -> bool:
-        """Whether it applies to traffic between the ends of a path, or to some of it."""
-        source, destination = map(ipaddress.ip_network, (self.source, self.destination))
-        ends = [ipaddress.ip_address(address) for address in _addresses(path)]
-        return any(here in source and there in destination for here, there in (ends, ends[::-1]))
-
-
-_POLICY = re.compile(
-    r"^(?P<text>src (?P<source>\S+) dst (?P<destination>\S+).*)\n"
-    r"\s+dir (?P<direction>\w+)\b.*\bpriority (?P<priority>\d+)",
-    re.MULTILINE,
-)
-"""Policies of sockets have no such direction: they let an IKE daemon's own packets pass."""
-
-
-def parse_policies(text: str) -> list[Policy]:
-    """Read the output of ``ip xfrm policy list``."""
-    return [
-        Policy(
-            text=match["text"].strip(),
-            source=match["source"],
-            destination=match["destination"],
-            direction=match["direction"],
-            priority=int(match["priority"]),
-        )
-        for match in _POLICY.finditer(text)
-    ]
-
-
-def _policies(host: Host) -> list[Policy]:
-    # A kernel without IPsec reports that it has none, and is right.
-    return parse_policies(host.run(["ip", "xfrm", "policy", "list"], check=False).stdout)
-
-
-def _addresses(path: LinkPath) -> tuple[str, str]:
-    return path.initiator_address, path.target_address
-
-
-def is_joined(host: Host, path: LinkPath) -> bool:
-    """Whether a host has IPsec policies of somebody else for traffic between the ends of a path."""
-    ours = range(CLEARANCE_PRIORITY, BARRIER_PRIORITY + 1)
-    return any(policy.covers(path) and policy.priority not in ours for policy in _policies(host))
-
-
 def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
     """The ESP states and policies of these paths that a host still has; nothing of anybody else's."""
     states = parse_states(host.run(["ip", "xfrm", "state", "list", "nokeys"], check=False).stdout)
-    policies = _policies(host)
+    policies = xfrm.policies_of(host)
     return [
         f"the ESP state src {state.source} dst {state.destination} spi {state.spi}"
         for state in states
@@ -350,7 +219,10 @@ def _connection(
     # Where others share the addresses (an SSH connection!), only the portal's traffic is covered.
     ports = {"initiator": "", "target": ""}
     if path.is_shared:
-        ports = {"initiator": f"[{TCP}]", "target": f"[{TCP}/{path.port}-{path.port + PORTS_COVERED - 1}]"}
+        ports = {
+            "initiator": f"[{xfrm.TCP}]",
+            "target": f"[{xfrm.TCP}/{path.port}-{path.port + xfrm.PORTS_COVERED - 1}]",
+        }
     local: Message = {"id": identity(end, path.index), "auth": "psk"}
     remote: Message = {"id": identity(peer, path.index), "auth": "psk"}
     if shown := credentials.certificates.get(end):
@@ -362,7 +234,7 @@ def _connection(
         "local_ts": [f"{addresses.alone(own[end])}{ports[end]}"],
         "remote_ts": [f"{addresses.alone(own[peer])}{ports[peer]}"],
         "reqid": REQID + path.index,
-        "priority": POLICY_PRIORITY + path.index,
+        "priority": xfrm.POLICY_PRIORITY + path.index,
         "start_action": "none",
     }
     return {
@@ -454,20 +326,5 @@ def negotiated(host: Host, reports: Sequence[Report], proposal: Proposal, mode: 
         "proposal": proposal.name,
         "algorithm": " + ".join(proposal.kernel_algorithms),
         "mode": mode.value,
-        "drivers": ", ".join(drivers(crypto, proposal.kernel_algorithms)),
+        "drivers": ", ".join(proc_crypto.drivers(crypto, proposal.kernel_algorithms)),
     }
-
-
-def drivers(proc_crypto: str, algorithms: tuple[str, ...]) -> list[str]:
-    """The kernel's driver of highest priority for each algorithm, as listed in /proc/crypto."""
-    best: dict[str, tuple[int, str]] = {}
-    for block in proc_crypto.split("\n\n"):
-        fields = {
-            key.strip(): value.strip()
-            for key, _, value in (line.partition(":") for line in block.splitlines())
-        }
-        name, priority = fields.get("name", ""), int(fields.get("priority", "0") or 0)
-        # Of equals the first, like __crypto_alg_lookup() (crypto/api.c).
-        if name in algorithms and priority > best.get(name, (-1, ""))[0]:
-            best[name] = (priority, fields.get("driver", ""))
-    return [best[name][1] for name in algorithms if name in best]

@@ -13,8 +13,8 @@ from harness.model import Family, Proposal
 from harness.protection import ipsec
 from harness.protection.ipsec import charon
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
-from harness.protection.ipsec.witness import Witnesses
 from harness.protection.kind import Ground, Run
+from harness.protection.witness import Witnesses
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,6 @@ from harness.analysis import theory
 from harness.model import IPV4, IPV6, End, Family, IpsecMode
 from harness.network.links import LinkPath
 from harness.protection.ipsec import IKE_PORT
-from harness.protection.ipsec.witness import Report, Witnesses, received, sent
 from harness.protection.layer import (
     FRAGMENT_BYTES,
     IPPROTO_FRAGMENT,
@@ -25,6 +24,7 @@ from harness.protection.layer import (
     of_ip,
     within_ip,
 )
+from harness.protection.witness import Report, Witnesses, received, sent
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"

@@ -33,8 +33,8 @@ from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
 from harness.protection.capture import Capture
-from harness.protection.ipsec import Barrier
 from harness.protection.ipsec.kind import Ipsec
+from harness.protection.xfrm import Barrier
 from harness.results.events import Event
 from harness.results.store import RunFolder
 from harness.runs import inside
@@ -157,8 +157,8 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
 
     # The other way round: without the barrier the initiator's next attempt to connect goes out in clear.
     near, far = path.initiator_address, path.target_address
-    assert carry_out(Barrier("initiator", near, far).undo(), path.initiator.run) == []
-    assert carry_out(Barrier("target", near, far).undo(), path.target.run) == []
+    assert carry_out(Barrier("initiator", near, far, path.port).undo(), path.initiator.run) == []
+    assert carry_out(Barrier("target", near, far, path.port).undo(), path.target.run) == []
     wait_for(lambda: bool(lines(files)), "cleartext once the barrier is gone", deadline_s=30)
     assert cleartext_seen(lane.up.watched[0].capture) > 0
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.protection.ipsec.witness import REQID
+from harness.protection.witness import REQID
 from tests.lab.inside.kernel import (
     DAEMONS,
     RESULTS,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from harness.model import BackingKind, stack
 from harness.network.links import LinkPath
-from harness.protection import kinds, overlay
-from harness.protection.ipsec import witness
+from harness.protection import kinds, overlay, witness
 from harness.protection.kind import Ground, Kind, Run
 from harness.runs.plan import make_plan
 from harness.runs.request import KernelChoice, Request

@@ -18,8 +18,7 @@ from harness.hosts.runner import await_condition
 from harness.model import BackingKind, LinkProfile
 from harness.model.errors import CommandFailed
 from harness.network import links
-from harness.protection import tls
-from harness.protection.ipsec import witness
+from harness.protection import tls, witness
 from harness.protection.kind import Ground, Run
 from harness.runs import inside
 from harness.runs.plan import make_plan

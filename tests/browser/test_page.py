@@ -271,6 +271,26 @@ def test_colours_follow_the_system_and_the_switch(opened: Any) -> None:
     assert background() == dark
 
 
+def test_in_print_a_heading_stays_with_what_it_is_of(opened: Any) -> None:
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        for place in ("h2", "h3", "#matrix h2 + p", "figcaption"):
+            element = _find(opened, place)
+            assert element.value_of_css_property("break-after") == "avoid", place
+        # Nothing stands between the matrix's heading and its table.
+        between = opened.execute_script(
+            "const found = [];"
+            "for (let at = document.querySelector('#matrix h2 + p').nextElementSibling;"
+            " !at.classList.contains('metric'); at = at.nextElementSibling)"
+            " if (getComputedStyle(at).display != 'none') found.push(at.outerHTML.slice(0, 80));"
+            "return found"
+        )
+        assert between == []
+        assert not _find(opened, "#environment").is_displayed(), "headings of details that are closed"
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
 def test_a_page_of_a_run_that_goes_on_loads_itself_again(driver: Any, tmp_path: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 

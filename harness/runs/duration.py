@@ -1,8 +1,8 @@
 """How long a run takes, estimated before it begins: its run times, and what goes on around them.
 
-The figures are of runs on the lab's own kernel, on a quiet machine with two processors
-(``tests/data/durations``). A busy machine takes longer, and so do machines that are reached over SSH. A run
-that waits for other programs to end takes up to a minute more; nobody knows that before.
+The figures are of runs in the lab on a quiet machine with two processors (``tests/data/durations``). A busy
+machine takes longer, and so do machines that are reached over SSH. Cells that other programs disturb are
+measured again, and a run that waits for these to end takes up to a minute more; nobody knows that before.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from harness.model import ISCSI, LINK_LOCAL, Column, LabKernel, Plan, Workload
 from harness.parse.jobfile import wall_estimate_s
 from harness.probes import cipher, throughput
 
-START_S = 6.0
+START_S = 5.0
 """Until the first column: the lab's boot, the disk."""
 
-LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.7, 0.95, 1.5
+LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.33, 0.34, 0.54
 """Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
 
-COLUMN_S = {ISCSI: 1.6}
+COLUMN_S = {ISCSI: 0.8}
 OTHER_COLUMN_S = 0.5
 """To bring up a column, by its transport: link, target, login."""
 
-PROTECTION_S = 1.8
+PROTECTION_S = 0.9
 """More for one with protection: charon or keys, the barrier, the capture's bait."""
 
-WIFI_COLUMN_S = 2.5
+WIFI_COLUMN_S = 1.0
 """More for one over 802.11: access point and station."""
 
-TCP_S, CIPHER_S = throughput.BESIDE_S + 0.5, 0.65
+TCP_S, CIPHER_S = throughput.BESIDE_S + 0.2, 0.45
 """A probe of a column beside its cells: TCP once, the cipher in each of the first rounds."""
 
 REAL_PER_VIRTUAL = 3.0

@@ -16,8 +16,8 @@ MADE = sorted((Path(__file__).parents[1] / "data" / "durations").glob("*.json"))
 
 
 class Made(msgspec.Struct):
-    """A run: its plan, how long it took until its last record, and for how long it waited for other programs
-    to calm down."""
+    """A run: its plan, how long it took until its last record, and how much of that it waited for other
+    programs to calm down, or measured again what these had disturbed."""
 
     plan: Plan
     took_s: float

@@ -230,8 +230,8 @@ def ready(
         )
     if path.profile.tcp_window_bytes is not None:
         # Half of a receive buffer is window (tcp_adv_win_scale=1), and a buffer that grows raises the route's
-        # window. The initiator's buffer does not grow, because its software sets the size. The target's host
-        # is the run's own.
+        # window. The initiator's buffer does not grow, because open-iscsi sets its size. The target's host is
+        # the run's own.
         room = 2 * path.profile.tcp_window_bytes
         path.target.run(
             ["sh", "-euc", 'echo "$1" > /proc/sys/net/ipv4/tcp_rmem', "sh", f"4096 {room} {room}"]

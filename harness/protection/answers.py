@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -20,13 +20,15 @@ ANSWER_DEADLINE_S = 10.0
 START_DEADLINE_S = 20.0
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(kw_only=True)
-class Answers:
+class Answers(Generic[R]):
     """The program at one end, and the file with its answers.
 
-    ``PROGRAM`` and ``SUBJECT`` are what it and what it watches are called in messages.
+    ``PROGRAM`` and ``SUBJECT`` are what it and what it watches are called in messages, ``REPORT`` is the type
+    of its reports.
     """
 
     name: str
@@ -37,10 +39,16 @@ class Answers:
 
     PROGRAM: ClassVar[str]
     SUBJECT: ClassVar[str]
+    REPORT: ClassVar[type[Any]]
 
     def ask(self) -> None:
         """Ask it to report now."""
         self.daemon.signal(signal.SIGUSR1)
+
+    def report(self) -> R:
+        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
+        found: R = self._answer(self.REPORT)
+        return found
 
     def _answer(self, kind: type[T]) -> T:
         """The next answer. CommandFailed if the program has ended, or does not answer."""
@@ -62,6 +70,20 @@ class Answers:
             )
         self._read += len(line)
         return msgspec.json.decode(line, type=kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothEnds(Generic[R]):
+    """The programs at both ends of a path."""
+
+    initiator: Answers[R]
+    target: Answers[R]
+
+    def look(self) -> tuple[R, R]:
+        """What both ends have counted by now, the initiator's first; asked at the same time."""
+        self.initiator.ask()
+        self.target.ask()
+        return self.initiator.report(), self.target.report()
 
 
 @contextlib.contextmanager

@@ -49,8 +49,7 @@ def left_over(host: Host, paths: Sequence[LinkPath]) -> list[str]:
 
 
 def foreign_frames(link: LinkPath) -> EspFrames:
-    """The frames that a path without protection must not have: ESP, of which the user's own may join its
-    ends."""
+    """What a path without protection must not carry: ESP, for instance of the user's own IPsec."""
     return EspFrames.between(link)
 
 

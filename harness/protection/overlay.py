@@ -25,7 +25,7 @@ from harness.model.errors import CommandFailed, RequirementError
 from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import layer
-from harness.protection.answers import Answers, started
+from harness.protection.answers import Answers, BothEnds, started
 from harness.protection.barrier import Barrier, NoOtherWay, Passage
 from harness.protection.layer import Due, Tally
 
@@ -192,29 +192,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     snmp: str = ""
 
 
-class Watcher(Answers):
+class Watcher(Answers[Report]):
     """The watcher at one end."""
 
     PROGRAM = "watcher to watch its protected interface"
     SUBJECT = "protected interface has"
-
-    def report(self) -> Report:
-        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
-        return self._answer(Report)
+    REPORT = Report
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watchers:
+class Watchers(BothEnds[Report]):
     """Those of a path."""
-
-    initiator: Watcher
-    target: Watcher
-
-    def look(self) -> tuple[Report, Report]:
-        """What both ends counted by now, the initiator's first; asked at once."""
-        self.initiator.ask()
-        self.target.ask()
-        return self.initiator.report(), self.target.report()
 
     def carried(self) -> tuple[Carried, Carried]:
         near, far = self.look()

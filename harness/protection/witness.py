@@ -13,13 +13,12 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from harness.hosts import Host, programs
 from harness.network.links import LinkPath
-from harness.protection.answers import Answers, started
+from harness.protection.answers import Answers, BothEnds, started
 from harness.protection.layer import Carried
 
 REQID = 0x48000000
@@ -29,8 +28,6 @@ ANY_PORT = 0
 CLOSED_PORT = 9
 """A port of the initiator that the target's bait tries. Discard (RFC 863); it does not matter whether it is
 open."""
-
-T = TypeVar("T")
 
 
 class Association(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +86,12 @@ def received(states: Iterable[Association], destination: str) -> Carried:
     return Carried(packets=sum(state.packets for state in ours), bytes=sum(state.bytes for state in ours))
 
 
-class Witness(Answers):
+class Witness(Answers[Report]):
     """The witness at one end."""
 
     PROGRAM = "witness to watch its security associations"
     SUBJECT = "security associations have"
-
-    def report(self) -> Report:
-        """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
-        return self._answer(Report)
+    REPORT = Report
 
     def look(self) -> Report:
         self.ask()
@@ -110,17 +104,11 @@ class Witness(Answers):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Witnesses:
+class Witnesses(BothEnds[Report]):
     """The witnesses of a path."""
 
     initiator: Witness
     target: Witness
-
-    def look(self) -> tuple[Report, Report]:
-        """What both ends have counted by now, the initiator's first; asked at the same time."""
-        self.initiator.ask()
-        self.target.ask()
-        return self.initiator.report(), self.target.report()
 
 
 @contextlib.contextmanager

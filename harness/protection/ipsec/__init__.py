@@ -106,9 +106,8 @@ class EspState:
         """Whether the run made it for this path; larval states count only if nobody else has the
         addresses."""
         is_marked = self.reqid == REQID + path.index
-        return {self.source, self.destination} == {*xfrm.addresses_of(path)} and (
-            is_marked or not path.is_shared
-        )
+        is_between = {self.source, self.destination} == {*xfrm.addresses_of(path)}
+        return is_between and (is_marked or not path.is_shared)
 
 
 _STATE = re.compile(

@@ -38,7 +38,7 @@ def state_folder() -> Path:
     places = _places()
     for place in places:
         try:
-            if os.access(own_folder(place), os.W_OK):
+            if _is_writable(place):
                 return place
             refused.append(f"{place} (read-only)")
         except OSError as error:
@@ -47,6 +47,15 @@ def state_folder() -> Path:
         f"expected a folder for the lock and the journals, but none could be made: {', '.join(refused)}",
         hint="make room in one of them, or set TMPDIR to a folder that you may write to",
     )
+
+
+def _is_writable(place: Path) -> bool:
+    """Whether the user's folder, made if absent, is on a file system that takes files."""
+    while True:
+        own_folder(place)
+        # Its last holder may just have removed it. With another folder, two runs would hold a testbed each.
+        with contextlib.suppress(FileNotFoundError):
+            return not os.statvfs(place).f_flag & os.ST_RDONLY
 
 
 def _places() -> list[Path]:
@@ -74,9 +83,12 @@ def lasting_folder() -> Path:
 
 def own_folder(folder: Path) -> Path:
     """A folder that only this user may write to, made if absent; RequirementError if it is anything else."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):  # its last holder has just removed it
+            found = folder.lstat()
+            break
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise RequirementError(
             f"expected {folder} to be a folder that only its owner, uid {os.geteuid()}, may write to",
@@ -95,6 +107,8 @@ def exclusive(run_id: str) -> Iterator[Path]:
     folder = state_folder()
     path = folder / "lock"
     with locked(path) as file:
+        # Again: it may have been made anew in the meantime, and then by anybody.
+        own_folder(folder)
         owner = Owner(os.getpid(), run_id, time.strftime("%Y-%m-%d %H:%M:%S"))
         file.truncate(0)
         file.write(msgspec.json.encode(owner))
@@ -102,19 +116,24 @@ def exclusive(run_id: str) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            path.unlink()
-            # Folders may be left on which a testbed had mounted something. Journals keep the folder. Removing
-            # such a place would also remove what an agent has mounted there in its own namespace.
+            # Folders may be left on which a testbed had mounted something. Removing such a place would also
+            # remove what an agent has mounted there in its own namespace.
             if not any(folder.glob("*.lock")):
-                for place in (*folder.iterdir(), folder):
+                for place in folder.iterdir():
                     with contextlib.suppress(OSError):
                         place.rmdir()
+            # From here on the folder may be the next holder's. Its lock keeps it, and so do journals.
+            path.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def locked(path: Path) -> BinaryIO:
     """A file, open and locked; made if absent. BusyError if somebody else has locked it."""
     while True:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        # Not exist_ok, which fails if the folder is there at first and then is not.
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir(mode=0o700)
         try:
             file = path.open("a+b")
         except FileNotFoundError:

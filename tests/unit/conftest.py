@@ -40,8 +40,16 @@ def no_disk_is_waited_for() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def processes() -> Iterator[Server]:
-    """Starts commands in processes of their own."""
+def server() -> Iterator[Server]:
+    """What processes are forked from."""
     server = Server()
     yield server
     server.close()
+
+
+@pytest.fixture
+def processes(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """Starts commands in processes of their own, whose testbed is the test's."""
+    server.testbed = tmp_path_factory.getbasetemp() / "testbeds" / str(next(NUMBERS))
+    server.testbed.mkdir(parents=True)
+    return server

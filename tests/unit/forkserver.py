@@ -17,6 +17,7 @@ import json
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 LARGEST_REQUEST_BYTES = 1 << 20
@@ -73,6 +74,14 @@ def _stream(number: int, usual: io.TextIOWrapper) -> io.TextIOWrapper:
     )
 
 
+def _have_for_a_testbed(place: Path) -> None:
+    """Hold a lock there, and keep journals there."""
+    from harness.hosts import state
+
+    state.state_folder = lambda: state.own_folder(place / "harness")
+    state.DISK = place
+
+
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
@@ -89,6 +98,8 @@ def main() -> None:
         {os.fsencode(name): os.fsencode(text) for name, text in request["environment"].items()}
     )
     sys.argv = [os.fsdecode(bytes.fromhex(word)) for word in request["words"]]
+    if request["testbed"] is not None:
+        _have_for_a_testbed(Path(request["testbed"]))
     if request["program"] is None:
         from harness.__main__ import main as command
 

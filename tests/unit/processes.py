@@ -86,6 +86,8 @@ class Server:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
+        self.testbed: Path | None = None
+        """The folder of their lock and journals, if that is not the user's."""
 
     def close(self) -> None:
         """End it."""
@@ -115,6 +117,7 @@ class Server:
             request = {
                 "words": [os.fsencode(word).hex() for word in ("harness", *words)],
                 "environment": {**os.environ, "TERM": "dumb", "COLUMNS": "300", **(env or {})},
+                "testbed": None if self.testbed is None else str(self.testbed),
                 "program": program,
                 "descriptors": list(passed),
             }

@@ -241,9 +241,6 @@ if libc.mount(b"few", os.fsencode(folder), b"tmpfs", 0, f"nr_inodes={inodes}".en
 sys.argv = ["harness", "run", "--results", f"{folder}/r"]
 
 from harness.__main__ import main
-from harness.hosts import state
-# A testbed of its own: the user's may be in use.
-state.state_folder = lambda: state.own_folder(Path(f"{folder}-state"))
 main()
 """
 

@@ -54,6 +54,31 @@ def test_another_process_is_refused_as_well(folder: Path) -> None:
     assert "20260101-000000-beef" in other.stderr
 
 
+CONTENDING = """
+import contextlib, sys
+from pathlib import Path
+from harness.hosts import state
+from harness.model.errors import BusyError
+
+here = Path(sys.argv[1])
+state._places = lambda: [here / "first", here / "second"]
+held = 0
+while held < 100:
+    with contextlib.suppress(BusyError), state.exclusive("contending") as folder:
+        assert folder == here / "first"
+        (here / "inside").mkdir()
+        (here / "inside").rmdir()
+        held += 1
+"""
+
+
+def test_runs_that_begin_while_others_end_hold_the_testbed_one_at_a_time(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", CONTENDING, str(tmp_path)]
+    contending = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [each.communicate()[1] for each in contending] == ["", "", ""]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
 def test_the_lock_is_free_again_however_the_run_ended(
     folder: Path, error: type[BaseException] | None
@@ -150,8 +175,7 @@ def test_each_user_has_one_folder_whatever_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, runtime: str | None, expected: str
 ) -> None:
     # A login session has a folder of its own, cron has none: both have to find each other's runs.
-    monkeypatch.setattr(state, "own_folder", lambda folder: folder)
-    monkeypatch.setattr(os, "access", lambda *_: True)
+    monkeypatch.setattr(state, "_is_writable", lambda _: True)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     if runtime is None:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
@@ -166,14 +190,13 @@ def test_where_tmp_takes_nothing_another_folder_will_do(
 ) -> None:
     takes_nothing = {Path("/tmp/harness-1000"), Path("/dev/shm/harness-1000")}
 
-    def own_folder(folder: Path) -> Path:
+    def is_writable(folder: Path) -> bool:
         if folder in takes_nothing and why != "kept as it was":
             raise OSError(30 if why == "read-only" else 28, why)
-        return folder
+        return folder not in takes_nothing
 
-    monkeypatch.setattr(state, "own_folder", own_folder)
+    monkeypatch.setattr(state, "_is_writable", is_writable)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(os, "access", lambda path, _mode: path not in takes_nothing)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert state.state_folder() == tmp_path / "harness-1000"
     monkeypatch.delenv("TMPDIR")

@@ -52,11 +52,17 @@ BUILD_BYTES = 2200 * lab.MIB
 COMPILE_LINES = 1600
 """How many lines make prints while it compiles this configuration; only for the progress bar."""
 
-VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1700000000000000000", "norandmaps")
+VIRTUAL_TIME = (
+    "time-travel=inf-cpu",
+    "time-travel-start=1700000000000000000",
+    "norandmaps",
+    "initcall_blacklist=jent_mod_init",
+)
 """Words for the kernel's command line: its clock stands still except while everything waits for a timer.
 
 A fixed start, and processes without random addresses, make runs repeat to the last digit
-(arch/um/kernel/time.c; Documentation/admin-guide/kernel-parameters.txt).
+(arch/um/kernel/time.c; Documentation/admin-guide/kernel-parameters.txt). No entropy is gathered from jitter:
+where a clock has none, crypto/jitterentropy.c of Linux 6.12 waits for it for ever as it starts.
 """
 
 INSTRUCTIONS = ("aes", "pclmulqdq", "ssse3")

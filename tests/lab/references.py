@@ -1,0 +1,23 @@
+"""Figures of virtual time, by what made them: the same to the last digit, whichever machine it is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness.testbeds.lab import kernel
+
+FOLDER = Path(__file__).parents[1] / "data" / "virtual"
+
+
+def folder() -> Path:
+    """That of this system, which may not exist yet.
+
+    A version of Linux has a TCP of its own, and one of fio its own order of random blocks.
+    """
+    linux = ".".join(kernel.recipe().source_version.split(".")[:2])
+    fio = shutil.which("fio")
+    assert fio is not None
+    version = subprocess.run([fio, "--version"], capture_output=True, encoding="utf-8", check=True)
+    return FOLDER / f"linux-{linux}-{version.stdout.strip()}"

@@ -351,7 +351,7 @@ def require_none(lacks: Sequence[str]) -> None:
 
 def lacking(built: Built, source: Source) -> str:
     """What a kernel does not have, in one sentence, or nothing."""
-    known = [f"{what} ({why})" for what, why in sources.not_yet(source.version).items()]
+    known = [f"{what} ({why})" for what, why in sources.missed(source.version).items()]
     if not (words := [*known, *built.lacks]):
         return ""
-    return f"Linux {built.release} does not have {', '.join(words)}: what needs that is skipped"
+    return f"Linux {built.release} does not have {', '.join(words)}: what cannot do without is skipped"

@@ -27,8 +27,10 @@ Version = tuple[int, int]
 
 FORMS = "Debian's package such as linux-source-6.12, a tarball, or the folder of a source tree"
 
-PACKAGES = ("linux-source-6.1", "linux-source-6.12")
+PACKAGES = ("linux-source-6.1", "linux-source-6.12", "linux-source-7.2")
 """Each release of Debian has one of them. If several are installed, the first one counts."""
+
+IN_THE_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: portable code instead"
 
 PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
 
@@ -91,6 +93,10 @@ LIMITS = (
         since=(6, 17),
         why="until Linux 6.17 the tables of iptables-legacy were always there",
     ),
+    *(
+        Limit(what=f"CONFIG_CRYPTO_{name}", before=(6, 16), why=IN_THE_LIBRARY, is_missed=True)
+        for name in ("CHACHA20_X86_64", "POLY1305_X86_64", "SHA1_SSSE3", "SHA256_SSSE3", "SHA512_SSSE3")
+    ),
     Limit(
         what="rip.patch",
         before=(6, 4),
@@ -109,9 +115,9 @@ def is_for(what: str, version: Version) -> bool:
     return all(limit.holds(version) for limit in LIMITS if limit.what == what)
 
 
-def not_yet(version: Version) -> dict[str, str]:
-    """What a version misses that later ones have, with the reason."""
-    return {limit.what: limit.why for limit in LIMITS if limit.is_missed and version < limit.since}
+def missed(version: Version) -> dict[str, str]:
+    """What a version misses that earlier or later ones have, with the reason."""
+    return {limit.what: limit.why for limit in LIMITS if limit.is_missed and not limit.holds(version)}
 
 
 class Source(Protocol):

@@ -16,6 +16,7 @@ from harness.model import ENDS, LINK_LOCAL, TLS, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
+from harness.probes import emulation
 from harness.protection import bait, barrier, capture, kinds, overlay, proof, witness, xfrm
 from harness.protection.kind import Ground, Kind, Run
 from harness.protection.layer import HEADER_BYTES, Layer
@@ -84,6 +85,8 @@ class Columns:
         self._shared = contextlib.ExitStack()
         self.made: list[links.LinkPath] = []
         """All paths that were brought up, including those that are down again."""
+        self.emulation_ns: dict[str, float | None] = {}
+        """What the emulation of each link adds to a round trip (``probes.emulation``), by the link's name."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -121,6 +124,10 @@ class Columns:
         if wifi_path is not None:
             wifi_path = dataclasses.replace(wifi_path, path=link)
         self.made.append(link)
+        # Before any protection, and before a capture looks for what does not belong there. In virtual time
+        # it would be nothing, and to measure it would change the run.
+        if self.plan.probes and not self.plan.virtual_time and column.link not in self.emulation_ns:
+            self.emulation_ns[column.link] = emulation.round_trip_ns(link)
         if not column.protection:
             if link.is_shared:
                 self._clear(link, stack)

@@ -5,7 +5,9 @@ Times are those of the lab's own kernel on a machine with two processors.
 
 from __future__ import annotations
 
+import json
 import socket
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +24,8 @@ from harness.network.links import LinkPath
 from harness.parse.profiles import load_link
 from harness.probes import emulation
 from harness.table import TableFormat, build, render
-from tests.unit.results_folder import WIRED, made_plan
+from tests.unit.command import harness
+from tests.unit.results_folder import WIRED, made_plan, write
 from tests.unit.test_explain import GCM_ESP, US, asked, cell, columns, measured, plan_of_them
 from tests.unit.test_explain import protected as sealed
 from tests.unit.test_table import cells_of
@@ -235,10 +238,11 @@ def test_of_an_unshaped_link_all_is_the_labs() -> None:
 
 def labs_columns() -> list[Record]:
     """Gigabit, on which 256K take 20 ms: the core is busy nearly all the time."""
-    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=10**9, processors=1, hottest=0.97)
+    use = ProcessorUse(hosts=("initiator", "target"), wall_ns=2 * 10**9, processors=1, hottest=0.97)
     slow = Beside(processors=(use,), emulation_round_trip_ns=80_000.0)
     others = [one for one in columns() if one.link == "local" or one.protection]
-    return others + measured("wired", "off", 20_000, beside=slow, emulated=True, fio_ns=10**9)
+    found = measured("wired", "off", 20_000, beside=slow, emulated=True)
+    return others + [msgspec.structs.replace(r, fio_ns=r.read.runtime_ns) for r in found if r.read]
 
 
 def test_a_table_marks_what_the_lab_limits() -> None:
@@ -261,6 +265,27 @@ def test_a_table_marks_what_the_lab_limits() -> None:
         ("wired", "null-sha256"): False,
         ("wired", "aes128gcm16"): False,
     }
+
+
+def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
+    write(tmp_path, labs_columns(), plan_of_them())
+    for _ in range(2):  # the second time from the cache
+        table = harness("table", str(tmp_path), cwd=tmp_path)
+        assert "13.08 lab ±" in table.stdout, table
+    marked = json.loads(harness("table", str(tmp_path), "--format", "json", cwd=tmp_path).stdout)["cells"]
+    explained = json.loads(harness("explain", str(tmp_path), "--format", "json", cwd=tmp_path).stdout)[
+        "cells"
+    ]
+    for cells in (marked, explained):
+        assert [(c["link"], c["protection"]) for c in cells if c["is_labs_own"]] == [("wired", [])]
+    (wired,) = [c for c in explained if c["limited_by"] == "lab"]
+    assert wired["waterfall_ns"]["emulation"] == 80_000 and wired["change"] is None
+    summary = " ".join(harness("explain", str(tmp_path), "--summary", cwd=tmp_path).stdout.split())
+    assert "IPsec aes128gcm16 over wired: no answer, because its figures, or those beside it, are" in summary
+    assert harness("report", str(tmp_path), "-o", "page.html", cwd=tmp_path).returncode == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "13.08 lab" in page and "the lab limits it, and not the link that it imitates" in page
+    assert ">emulation</text>" in page
 
 
 def test_without_an_emulated_link_nothing_is_marked() -> None:

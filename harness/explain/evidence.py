@@ -8,7 +8,7 @@ the cipher adds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -178,8 +178,12 @@ class _ColumnOf:
         self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
         self.proposals = {name: p for plan in self.plans for name, p in plan.proposals.items()}
         self.workloads = {w.name: w for plan in self.plans for w in plan.workloads}
-        self.emulations_ns = tuple(
-            {r.run_id: ns for r in of_key if (ns := _emulation_ns(r)) is not None}.values()
+        self.emulations_ns = _emulations_ns(
+            record
+            for other, cells in samples.items()
+            if (other.setting, other.link) == (key.setting, key.link)
+            for cell in cells.values()
+            for record in cell
         )
 
     def evidence(self, name: str, setting: str) -> Evidence:
@@ -406,8 +410,14 @@ class _ColumnOf:
                 yield key, found
 
 
-def _emulation_ns(record: Record) -> float | None:
-    return record.beside.emulation_round_trip_ns if record.beside is not None else None
+def _emulations_ns(of_link: Iterable[Record]) -> tuple[float, ...]:
+    """What each run found that the link's emulation adds to a round trip: the least, as others add to it."""
+    found: dict[str, float] = {}
+    for record in of_link:
+        ns = record.beside.emulation_round_trip_ns if record.beside is not None else None
+        if ns is not None:
+            found[record.run_id] = min(ns, found.get(record.run_id, ns))
+    return tuple(found.values())
 
 
 def _beside(key: ColumnKey) -> tuple[object, ...]:

@@ -145,7 +145,7 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
             assert beside.round_trips is None and beside.interfaces == ()
             assert beside.emulation_round_trip_ns is None
             continue
-        # Some 75 us. Measured once, before any protection was up.
+        # Some 75 us on a machine that does nothing else, measured before any protection was up.
         assert beside.emulation_round_trip_ns is not None
         assert 1_000 < beside.emulation_round_trip_ns < 5_000_000
         assert beside.no_round_trips is None and beside.round_trips is not None
@@ -155,8 +155,6 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
         assert record.read is not None and min(far.tx_bytes, near.rx_bytes) >= record.read.bytes
         # The ends are looked at one after the other: a packet or two may pass between.
         assert abs(near.rx_bytes - far.tx_bytes) < 5000 and near.drops == 0
-    found = [record.beside for record in measured.records.values() if record.link != "local"]
-    assert len({beside.emulation_round_trip_ns for beside in found if beside is not None}) == 1
     made = {record.key: record for record in probe_store.load(RunFolder(measured.folder))}
     assert set(made) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1", f"{PROTECTED}.cipher.r1"}
     assert all(record.is_beside and record.status is Status.OK for record in made.values())

@@ -138,6 +138,16 @@ def test_with_others_in_flight_it_may_cost_nothing() -> None:
     assert found.emulation_ns == Span(0, 71_300, 71_300 * 2)
 
 
+def test_of_one_run_the_least_counts_whichever_column_has_it() -> None:
+    records = [
+        *measured("wired", "off", 2500, beside=beside(700_000.0)),
+        *measured("wired", "aes128gcm16", 3000, beside=beside(60_000.0)),
+        *measured("wifi", "off", 9000, beside=beside(1_000.0)),
+    ]
+    found = {e.column: e.emulation_ns for e in collect(records, {"r1": plan_of_them()})}
+    assert found["wired"] == found["wired+aes128gcm16"] == Span(30_000, 60_000, 120_000)
+
+
 def test_several_runs_calibrate_it_several_times() -> None:
     records = [
         msgspec.structs.replace(one, run_id=run, beside=beside(ns))

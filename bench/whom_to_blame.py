@@ -170,14 +170,16 @@ EXPERIMENTS = (
     ),
     Experiment(
         name="processor",
-        limit=Limit.CPU,
+        # Without protection, what the processor does is the lab's.
+        limit=Limit.LAB,
         links={"wired:unshaped": ""},
         workloads=("read-4k-qd8", "write-4k-qd8", "read-4k-qd32", "write-4k-qd32"),
         words=(*REAL, "--ipsec=off"),
     ),
     Experiment(
         name="quota",
-        limit=Limit.CPU,
+        # Without protection, what the processor does is the lab's.
+        limit=Limit.LAB,
         links={"wired": ""},
         workloads=("read-4k-qd8", "write-4k-qd8", "read-4k-qd32", "write-4k-qd32"),
         words=(*REAL, "--ipsec=off", "--retries=0"),

@@ -14,8 +14,8 @@ from harness.explain import twin
 from harness.explain.answer import Answer, answers
 from harness.explain.evidence import collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
-from harness.explain.verdict import Limit
-from harness.model import Plan, Record
+from harness.explain.verdict import Limit, is_labs_own
+from harness.model import Clock, Plan, Record
 from harness.results.probe_records import ProbeRecord
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "answers",
     "as_json",
     "explain",
+    "labs_own",
     "sentence",
     "text",
 ]
@@ -43,3 +44,16 @@ def explain(
     """
     evidence = twin.beside(collect(records, plans, probes), twin_ns or {})
     return [Explained.of(found) for found in evidence]
+
+
+def labs_own(
+    records: Sequence[Record], plans: Mapping[str, Plan], probes: Sequence[ProbeRecord] = ()
+) -> frozenset[tuple[str, str]]:
+    """The cells that the lab limits, and not the link that it imitates: column and workload of each, for a
+    table's marks. Without digital twins, which no table reads.
+    """
+    if not any(record.emulated and record.clock is Clock.REAL for record in records):
+        return frozenset()
+    return frozenset(
+        (found.column, found.workload) for found in collect(records, plans, probes) if is_labs_own(found)
+    )

@@ -4,6 +4,7 @@ A column with protection is compared with the same link and transport without it
 network with the local disk. A loss is what a column lacks of the other one's throughput (1 - ratio), where
 the ratio is the table's: the median of the ratios within blocks. Of disturbed figures only bounds are told:
 between which two the loss would be if no other program had taken anything (``disturbance.undisturbed``).
+A figure that is the lab's own is no part of an answer about a protection.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """One column's answer. ``losses`` is empty if no figure that counts can be compared.
 
-    ``subject`` says what costs, ``baseline`` beside what. ``labs_own`` are the workloads in which the
-    baseline's figure is not the emulated link's, but the lab's own.
+    ``subject`` says what costs, ``baseline`` beside what. ``labs_own`` are the workloads that are left out of
+    the answer about a protection, because a figure is not the emulated link's, but the lab's own: the
+    column's, or that beside it.
     """
 
     column: TableColumn
@@ -73,8 +75,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def cost(self) -> str:
         """What it costs, as a sentence."""
         if not self.losses:
-            disturbed = "its figures, or those beside it, are disturbed"
-            why = disturbed if self.is_disturbed else "a figure is missing"
+            why = "a figure is missing"
+            if self.is_disturbed:
+                why = "its figures, or those beside it, are disturbed"
+            elif self.labs_own:
+                why = "its figures, or those beside it, are the lab's own"
             return f"{self.subject}: no answer, because {why}."
         losses = ", ".join(loss.words for loss in self.losses)
         return f"{self.subject}: {losses}, beside {self.baseline}."
@@ -86,15 +91,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         if not found:
             return "What limits it is not told, because the figures are disturbed." if self.losses else ""
         if len({words for _, words in found}) == 1:
-            return f"{_capital(found[0][1])}.{self._caveat}"
-        return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}.{self._caveat}"
+            return f"{_capital(found[0][1])}."
+        return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}."
 
     @property
-    def _caveat(self) -> str:
-        if not self.labs_own:
+    def left_out(self) -> str:
+        """What the answer leaves out, as a sentence; empty if it has all, or nothing."""
+        if not (self.labs_own and self.losses):
             return ""
-        what = f"{', '.join(self.labs_own)} {'is' if len(self.labs_own) == 1 else 'are'}"
-        return f" Without protection {what} limited by the lab, so this loss is the lab's, not the link's."
+        those = f"{', '.join(self.labs_own)} {'is' if len(self.labs_own) == 1 else 'are'}"
+        return f"{those} left out, because the lab limits there, not the link that it imitates."
+
+    @property
+    def sentences(self) -> tuple[str, str, str, str]:
+        """All of it, each a sentence or empty."""
+        return self.cost, self.left_out, self.cause, self.help
 
     @property
     def help(self) -> str:
@@ -116,7 +127,8 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
     ``table`` is of MB/s; ``cells`` are those of the same records.
     """
     of = {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
-    labs_own = {(_beside(cell), cell.evidence.workload) for cell in cells if cell.verdict.is_labs_own}
+    labs_own = [cell for cell in cells if cell.verdict.is_labs_own]
+    baselines = {(_beside(cell), cell.evidence.workload) for cell in labs_own if not cell.evidence.protection}
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
     for place, column in enumerate(table.columns):
@@ -124,7 +136,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
             continue
         losses: dict[int | None, list[tuple[float, TableCell, Explained]]] = {}
         bounds: dict[int | None, list[tuple[tuple[float, float], Explained]]] = {}
-        disturbed = False
+        disturbed, left_out = False, list[str]()
         for row, line in zip(table.rows, table.cells, strict=True):
             cell, explained = line[place], of.get((column.label, row.workload))
             if cell is None or explained is None:
@@ -133,7 +145,10 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
             disturbed |= any(beside is not None and beside.is_disturbed for beside in line)
             between = cell.bounds_to_no_ipsec if column.protection else cell.bounds_to_local
             size = explained.evidence.block_bytes
-            if kept is not None and not cell.is_disturbed:
+            is_own = explained.verdict.is_labs_own or (_beside(explained), row.workload) in baselines
+            if column.protection and is_own:
+                left_out.append(row.workload)
+            elif kept is not None and not cell.is_disturbed:
                 losses.setdefault(size, []).append((kept, cell, explained))
             elif between is not None and disturbed:
                 bounds.setdefault(size, []).append((between, explained))
@@ -148,12 +163,7 @@ def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
                 subject=_subject(column, with_setting=several),
                 baseline=_baseline(column),
                 losses=tuple(sorted(told, key=lambda loss: -(loss.block_bytes or 0))),
-                labs_own=tuple(
-                    cell.evidence.workload
-                    for loss in told
-                    for cell in loss.cells
-                    if column.protection and (_beside(cell), cell.evidence.workload) in labs_own
-                ),
+                labs_own=tuple(left_out),
                 is_disturbed=disturbed,
             )
         )
@@ -168,7 +178,7 @@ def _beside(cell: Explained) -> tuple[object, ...]:
 
 def in_words(found: Sequence[Answer], width: int) -> str:
     """Each answer's sentences, for people, in lines of ``width`` characters at most."""
-    told = [" ".join(filter(None, (answer.cost, answer.cause, answer.help))) for answer in found]
+    told = [" ".join(filter(None, answer.sentences)) for answer in found]
     return "\n".join(line for words in told for line in wrapped(printable(words), width, "  "))
 
 

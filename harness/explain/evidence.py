@@ -8,7 +8,7 @@ the cipher adds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,9 @@ from harness.table import notes
 from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
 from harness.table.options import Metric, Setting
 
+CALIBRATION = 2.0
+"""The emulation adds half to twice as much to an I/O's round trip as to the calibration's (docs/lab.md)."""
+
 Samples = Mapping[str, Sequence[Record]]
 
 
@@ -61,7 +64,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link beside the cells. ``ipsec_itself_ns``
     is how much longer the twin takes with IPsec.
 
-    ``is_emulated``: the link is, in real time, so both ends share the lab's processor.
+    ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
+    what that adds to the I/O's round trips, as the run calibrated it (``Beside``).
 
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
     but the size of the blocks.
@@ -98,6 +102,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
     is_unencrypted: bool = False
     is_emulated: bool = False
+    emulation_ns: Span | None = None
 
     @property
     def is_local(self) -> bool:
@@ -173,6 +178,13 @@ class _ColumnOf:
         self.link = next((p.links[key.link] for p in self.plans if key.link in p.links), None)
         self.proposals = {name: p for plan in self.plans for name, p in plan.proposals.items()}
         self.workloads = {w.name: w for plan in self.plans for w in plan.workloads}
+        self.emulations_ns = _emulations_ns(
+            record
+            for other, cells in samples.items()
+            if (other.setting, other.link) == (key.setting, key.link)
+            for cell in cells.values()
+            for record in cell
+        )
 
     def evidence(self, name: str, setting: str) -> Evidence:
         key = self.key
@@ -220,6 +232,7 @@ class _ColumnOf:
             direction=direction,
             virtual=virtual,
             is_emulated=good[0].emulated and not virtual,
+            emulation_ns=None if virtual or demands is None else self._emulation(demands.round_trips, depth),
             block_bytes=block_bytes,
             depth=depth,
             time_ns=times(good),
@@ -265,6 +278,19 @@ class _ColumnOf:
             return None
         half = stats.median([ping.p50_ns or 0.0 for ping in found])
         return Span(min(ping.min_ns or 0.0 for ping in found), half, half)
+
+    def _emulation(self, round_trips: int, depth: int | None) -> Span | None:
+        """What the link's emulation adds to one I/O, from all runs that calibrated it.
+
+        With more than one I/O in flight, it may be nothing: where others keep the processor awake, and netem
+        has the next packet due, no timer and no wake-up is waited for.
+        """
+        if not self.emulations_ns:
+            return None
+        low_ns = min(self.emulations_ns) / CALIBRATION if depth == 1 else 0.0
+        high_ns = max(self.emulations_ns) * CALIBRATION
+        mid_ns = stats.median(self.emulations_ns)
+        return Span(low_ns * round_trips, mid_ns * round_trips, high_ns * round_trips)
 
     def _without_ipsec(self, good: Sequence[Record]) -> Sequence[Record]:
         if not self.key.protection:
@@ -382,6 +408,16 @@ class _ColumnOf:
             )
             if same and key.link == own.link and key != own:
                 yield key, found
+
+
+def _emulations_ns(of_link: Iterable[Record]) -> tuple[float, ...]:
+    """What each run found that the link's emulation adds to a round trip: the least, as others add to it."""
+    found: dict[str, float] = {}
+    for record in of_link:
+        ns = record.beside.emulation_round_trip_ns if record.beside is not None else None
+        if ns is not None:
+            found[record.run_id] = min(ns, found.get(record.run_id, ns))
+    return tuple(found.values())
 
 
 def _beside(key: ColumnKey) -> tuple[object, ...]:

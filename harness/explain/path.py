@@ -54,6 +54,11 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     sealed: tuple[Sealed, ...] = ()
 
     @property
+    def round_trips(self) -> int:
+        """How often one I/O goes there and back."""
+        return self.r2ts + 1
+
+    @property
     def alone_ns(self) -> float:
         """All that a single I/O pays for."""
         return self.round_trip_ns + self.window_ns + self.link_ns + self.transport_ns + self.framing_ns

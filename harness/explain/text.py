@@ -19,6 +19,9 @@ from harness.table.options import Choice
 _SHORT = {"round_trip": "round trip"}
 """Headings of the parts whose names are not words."""
 
+_HYPHENATED = {"device": "de- vice", "framing": "fram- ing", "emulation": "emu- lation"}
+"""Words of headings that are too long for a narrow table of many parts."""
+
 
 class ExplainFormat(Choice):
     """format"""
@@ -173,13 +176,16 @@ def _column(cells: Sequence[Explained], width: int | None) -> list[str]:
 
 def _table(cells: Sequence[Explained], width: int | None) -> list[str]:
     """The parts of the time. If that is too wide, headings have a word a line, large figures no decimal, and
-    columns smaller gaps; seven or eight parts then fit into 80 characters."""
+    columns smaller gaps; eight parts then fit into 80 characters, and nine with hyphens."""
     names = [name for name in PARTS if any(cell.verdict.waterfall_ns.get(name) for cell in cells)]
     heading = ["us for one I/O", "depth", "all", *(short(name, cells) for name in names)]
     lines = _in_columns([[each] for each in heading], _rows(cells, names, most_us=None), gap=2)
-    if width is not None and max(map(len, lines)) > width - 2:
-        stacked = [[heading[0]], *(each.split() for each in heading[1:])]
-        lines = _in_columns(stacked, _rows(cells, names, most_us=1000), gap=1)
+    hyphens: dict[str, str]
+    for hyphens in ({}, _HYPHENATED):
+        if width is None or max(map(len, lines)) <= width - 2:
+            break
+        cut = [" ".join(hyphens.get(word, word) for word in each.split()).split() for each in heading[1:]]
+        lines = _in_columns([[heading[0]], *cut], _rows(cells, names, most_us=1000), gap=1)
     return [f"  {line}" for line in lines]
 
 

@@ -40,7 +40,7 @@ SURE = 0.95
 
 
 class Limit(enum.StrEnum):
-    """What limits a cell."""
+    """What limits a cell. ``lab``: what emulates the link, and not the link that it imitates."""
 
     DEVICE = "device"
     LINK = "link"
@@ -49,13 +49,13 @@ class Limit(enum.StrEnum):
     FRAMING = "framing"
     CRYPTO = "crypto"
     CPU = "cpu"
+    LAB = "lab"
     UNKNOWN = "unknown"
 
     def words(self, evidence: Evidence) -> str:
         """For people, of a cell with that evidence."""
         column = evidence.of_column
         transport = TRANSPORTS.get(column.transport or "", "the transport")
-        plain = "the processor, not the emulated link" if evidence.is_emulated else "processor work"
         return {
             "device": "the device",
             "link": "the link's rate",
@@ -63,7 +63,8 @@ class Limit(enum.StrEnum):
             "transport": f"{transport}'s own round trips and headers",
             "framing": f"{column.framed or 'the protection'}'s framing",
             "crypto": "crypto work",
-            "cpu": "processor work outside crypto" if column.protection else plain,
+            "cpu": "processor work outside crypto" if column.protection else "processor work",
+            "lab": "the lab itself",
             "unknown": "something unexplained",
         }[self]
 
@@ -87,10 +88,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a verdict, ``either`` has the two limits of which it is one, if that is known, each with the part
     of the time that it explains: from the 5th to the 95th percentile of all draws. ``doubt`` is what makes
-    the evidence doubtful. ``is_labs_own``: without protection the processor limits, and not the link that is
-    emulated, so the figure is none of such a link. ``waterfall_ns`` adds up to ``whole_ns``, the time that
-    one I/O is in flight. ``bounds_ns`` are the least times per I/O that each resource allows, at depths
-    above 1.
+    the evidence doubtful. ``waterfall_ns`` adds up to ``whole_ns``, the time that one I/O is in flight.
+    ``bounds_ns`` are the least times per I/O that each resource allows, at depths above 1.
     """
 
     limited_by: Limit
@@ -101,11 +100,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     either: dict[Limit, tuple[float, float]] = {}
     doubt: str = ""
-    is_labs_own: bool = False
     whole_ns: int | None = None
     waterfall_ns: dict[str, int] = {}
     bounds_ns: dict[str, int] = {}
     change: Change | None = None
+
+    @property
+    def is_labs_own(self) -> bool:
+        """Whether the lab limits, and not the link that it imitates: the figure is none of such a link, and
+        no answer about a protection."""
+        return self.limited_by is Limit.LAB
 
 
 CATEGORY = {
@@ -115,10 +119,14 @@ CATEGORY = {
     "window": Limit.ROUND_TRIP,
     "transport": Limit.TRANSPORT,
     "framing": Limit.FRAMING,
+    "emulation": Limit.LAB,
     "crypto": Limit.CRYPTO,
     "cpu": Limit.CPU,
     "rest": Limit.UNKNOWN,
 }
+OF_LINK = (Limit.LINK, Limit.ROUND_TRIP, Limit.TRANSPORT, Limit.FRAMING)
+"""Of these is the time that the imitated link takes, however it is divided."""
+
 ALONE = "one I/O alone"
 CORE = "core"
 _RESOURCES = {"device": Limit.DEVICE, "window": Limit.ROUND_TRIP, "link": Limit.LINK}
@@ -149,7 +157,6 @@ def judge(evidence: Evidence) -> Verdict:
         reason=_reason(evidence, guess, told, share, holds, rivals, either),
         either=either if told is Limit.UNKNOWN else {},
         doubt=_doubt(evidence),
-        is_labs_own=told is Limit.CPU and evidence.is_emulated and not evidence.is_protected,
         share=share if told is not Limit.UNKNOWN else None,
         holds=holds,
         detail=_detail(evidence, told),
@@ -158,6 +165,18 @@ def judge(evidence: Evidence) -> Verdict:
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
     return msgspec.structs.replace(verdict, change=_change(guess, parts, told, evidence.transport))
+
+
+def is_labs_own(evidence: Evidence) -> bool:
+    """Whether the verdict is that the lab limits; without the draws, where the best guess is another."""
+    guess = waterfall.best_guess(evidence) if evidence.is_emulated else None
+    return guess is not None and _limit(guess)[0] is Limit.LAB and judge(evidence).is_labs_own
+
+
+def _category(name: str, reading: Reading) -> Limit:
+    """The limit that a part of the time belongs to."""
+    limit = CATEGORY[name]
+    return Limit.LAB if limit is Limit.CPU and reading.is_labs else limit
 
 
 def _is_bare(reading: Reading) -> bool:
@@ -211,7 +230,7 @@ def _shares(reading: Reading) -> dict[Limit, float]:
     """Each limit's part of the time; at depths above 1, how long its work keeps it busy."""
     added = dict.fromkeys(Limit, 0.0)
     for name, part in waterfall.parts(reading).items():
-        added[CATEGORY[name]] += part / reading.time_ns
+        added[_category(name, reading)] += part / reading.time_ns
     return added
 
 
@@ -219,7 +238,7 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     """The limit in one draw, and the part of the time that it explains."""
     parts = waterfall.parts(reading)
     if reading.depth == 1:
-        return _largest(parts, reading.whole_ns)
+        return _largest(parts, reading.whole_ns, reading)
     bounds = _bounds(reading, parts)
     first = _tightest(reading, bounds)
     if first is None:
@@ -227,20 +246,23 @@ def _limit(reading: Reading) -> tuple[Limit, float]:
     share = min(1.0, bounds[first] / reading.time_ns)
     if first == ALONE:
         known = {name: part for name, part in parts.items() if name != "rest"}
-        return _largest(known, sum(known.values()))[0], share
+        return _largest(known, sum(known.values()), reading)[0], share
     if first == CORE:
         secret = reading.crypto_ns or 0.0
-        return (Limit.CRYPTO if secret > bounds[CORE] - secret else Limit.CPU), share
+        return _category("crypto" if secret > bounds[CORE] - secret else "cpu", reading), share
     return _RESOURCES[first], share
 
 
-def _largest(parts: Mapping[str, float], whole_ns: float) -> tuple[Limit, float]:
-    """The limit with the largest sum of parts."""
+def _largest(parts: Mapping[str, float], whole_ns: float, reading: Reading) -> tuple[Limit, float]:
+    """The limit with the largest sum of parts; the lab only if it takes longer than all of the link."""
     added: dict[Limit, float] = {}
     for name, part in parts.items():
-        added[CATEGORY[name]] = added.get(CATEGORY[name], 0.0) + part
+        limit = _category(name, reading)
+        added[limit] = added.get(limit, 0.0) + part
     if added.get(Limit.UNKNOWN, 0.0) < (1 - IMPOSSIBLE) * whole_ns:
         return Limit.UNKNOWN, 0.0
+    if added.get(Limit.LAB, 0.0) <= sum(added.get(limit, 0.0) for limit in OF_LINK):
+        added.pop(Limit.LAB, None)
     limit = max(added, key=added.__getitem__)
     return limit, added[limit] / whole_ns
 
@@ -358,7 +380,9 @@ def _confidence(evidence: Evidence, limit: Limit) -> Confidence:
         return Confidence.HIGH
     if evidence.repeats < 2 or _doubt(evidence):
         return Confidence.LOW
-    if limit in (Limit.CRYPTO, Limit.CPU):
+    if limit is Limit.LAB:
+        sure = evidence.busy is not None or evidence.emulation_ns is not None
+    elif limit in (Limit.CRYPTO, Limit.CPU):
         sure = evidence.busy is not None and (not evidence.is_protected or _is_crypto_known(evidence))
     else:
         sure = limit is Limit.DEVICE or evidence.rtt_ns is not None
@@ -383,6 +407,10 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
         most = f"{min(1.0, ciphers.high / whole.low):.0%}" if ciphers and whole else ""
         alone = f"ciphers at most {most} of the time" if most else ""
         return ", ".join(filter(None, (busy, alone)))
+    if limit is Limit.LAB:
+        added = evidence.emulation_ns
+        emulation = f"its emulation some {added.mid / 1000:.0f} us of each I/O" if added and added.mid else ""
+        return ", ".join(filter(None, (emulation, busy)))
     if limit is Limit.ROUND_TRIP and path is not None:
         words = f"{path.round_trip_ns / 1000:.0f} us"
         return (
@@ -398,7 +426,8 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
 
 
 def _change(guess: Reading, parts: Mapping[str, float], limit: Limit, transport: str | None) -> Change | None:
-    if limit is Limit.UNKNOWN:
+    # A faster lab says no more of the link that it imitates.
+    if limit in (Limit.UNKNOWN, Limit.LAB):
         return None
     if limit is Limit.ROUND_TRIP and guess.path is not None:
         if guess.path.is_window_narrow(guess.depth):

@@ -25,7 +25,7 @@ MODEL = 0.02
 
 PARTS = (
     *("device", "link", "round_trip", "window", "transport"),
-    *("framing", "crypto", "cpu", "queue", "rest"),
+    *("framing", "emulation", "crypto", "cpu", "queue", "rest"),
 )
 
 At = Callable[[Span], float]
@@ -38,6 +38,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     beyond the same link without IPsec, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
     busiest core works for one I/O. ``implementation_ns`` is what the digital twin does not take.
+    ``emulation_ns`` is what the emulation of the link adds. ``is_labs``: the link is emulated and nothing is
+    protected, so what processors do is the lab's own.
     """
 
     depth: int
@@ -50,6 +52,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     cipher_ns: float | None
     core_ns: float | None
     implementation_ns: float | None
+    emulation_ns: float | None = None
+    is_labs: bool = False
 
     @property
     def whole_ns(self) -> float:
@@ -109,6 +113,8 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         cipher_ns=cipher,
         core_ns=time_ns * busy if busy is not None else None,
         implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
+        emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
+        is_labs=evidence.is_emulated and not evidence.is_protected,
     )
 
 
@@ -171,8 +177,9 @@ def _step(evidence: Evidence, below: Ladder, time_ns: float, busy: float | None,
 def parts(reading: Reading) -> dict[str, float]:
     """The parts of ``reading.whole_ns``, in ns; unknown ones are left out.
 
-    ``cpu`` is the processors' part besides crypto: at depth 1, no more than the others leave. ``rest`` is
-    what nothing explains. It is below zero if the others add up to more than was measured.
+    ``emulation`` is no more than the link, the device and crypto leave. ``cpu`` is the processors' part
+    besides crypto: at depth 1, no more than the others leave. ``rest`` is what nothing explains. It is below
+    zero if the others add up to more than was measured.
     """
     found: dict[str, float] = {}
     if reading.device_alone_ns is not None:
@@ -189,6 +196,10 @@ def parts(reading: Reading) -> dict[str, float]:
     if reading.crypto_ns:
         found["crypto"] = reading.crypto_ns
     left = reading.whole_ns - sum(found.values())
+    if reading.emulation_ns:
+        # Before the processors' part: a core that is woken to send what netem held back counts as busy.
+        found["emulation"] = min(reading.emulation_ns, max(0.0, left))
+        left -= found["emulation"]
     # In a cell with IPsec, the time beyond its bytes is processor work in any case.
     work = next(
         (n for n in (reading.core_ns, reading.implementation_ns, reading.above_plain_ns) if n is not None),

@@ -115,13 +115,16 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured beside one cell.
 
     ``round_trips`` were measured just before it on its own path, idle and with its protection;
-    ``no_round_trips`` says why there are none. ``processors`` and ``interfaces`` cover the time that fio ran,
-    including its start and end, and so does ``others``, one for each machine. ``unseen`` are hops for which
-    they are unknown, each with the reason. A run without probes has only ``others``.
+    ``no_round_trips`` says why there are none. ``emulation_round_trip_ns`` is what the emulation of its link
+    adds to a round trip, the least that the run has measured by then; None where nothing is emulated, in
+    virtual time, in older records, and where it is unknown. ``processors`` and ``interfaces`` cover the time
+    that fio ran, including its start and end, and so does ``others``, one for each machine. ``unseen`` are
+    hops for which they are unknown, each with the reason. A run without probes has only ``others``.
     """
 
     round_trips: RoundTrips | None = None
     no_round_trips: str | None = None
+    emulation_round_trip_ns: Amount | None = None
     processors: tuple[ProcessorUse, ...] = ()
     interfaces: tuple[InterfaceUse, ...] = ()
     others: tuple[Others, ...] = ()

@@ -93,6 +93,8 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
     if cell.is_disturbed:
         taken = disturbance.percent(cell.disturbed)
         parts.append(f"disturbed, do not use: other programs took {taken} of the time ({cell.cause})")
+    if cell.is_labs_own:
+        parts.append("the lab limits it, and not the link that it imitates")
     if cell.low is not None and cell.high is not None and cell.n > 1:
         kind = "95 % interval of the median: " if cell.n >= 6 else ""
         parts.append(f"{kind}{number(cell.low, metric)} to {number(cell.high, metric)}")

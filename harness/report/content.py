@@ -13,7 +13,7 @@ import msgspec
 
 from harness import __version__
 from harness.analysis import theory
-from harness.explain import Answer, Explained, answers, explain, twin
+from harness.explain import Answer, Explained, answers, explain, labs_own, twin
 from harness.model import IPV4, IpsecMode, LinkProfile, Plan, Record, Workload
 from harness.protection import kinds
 from harness.results.probe_records import ProbeRecord
@@ -74,7 +74,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
-        return build(self.records, Options(metric=metric), self.plans, self.environments)
+        options = Options(metric=metric)
+        return build(self.records, options, self.plans, self.environments, self._labs_own)
+
+    @functools.cached_property
+    def _labs_own(self) -> frozenset[tuple[str, str]]:
+        return labs_own(self.records, self.plans, self.probes)
 
     @property
     def source(self) -> str:

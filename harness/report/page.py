@@ -278,7 +278,7 @@ def _cost(answer: Answer) -> str:
     bars = "".join(_kept(loss) for loss in answer.losses)
     beside = for_page(f"Throughput beside {answer.baseline}")
     bars = bars and f"<p>{beside}</p><ul>{bars}</ul>"
-    why = " ".join(filter(None, (answer.cause, answer.help))) or answer.cost
+    why = " ".join(filter(None, (answer.left_out, answer.cause, answer.help))) or answer.cost
     return (
         f'<div class="answer"><h3>{for_page(answer.subject)}</h3>'
         f"<div>{bars}</div><p>{for_page(why)}</p></div>"

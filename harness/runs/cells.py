@@ -542,7 +542,11 @@ class CellComposer:
         beside = Beside()
         if plan.probes and lanes:
             found, reason = echo.beside(lanes[0].path, protected=protected)
-            beside = Beside(round_trips=found, no_round_trips=reason)
+            beside = Beside(
+                round_trips=found,
+                no_round_trips=reason,
+                emulation_round_trip_ns=self._paths.emulation_ns.get(cell.column.link),
+            )
         record = msgspec.structs.replace(record, started_unix_s=time.time())
         before = self._conditions.look() if self._conditions is not None else {}
         watching = self._watch()

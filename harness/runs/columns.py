@@ -16,6 +16,7 @@ from harness.model import ENDS, LINK_LOCAL, TLS, Column, Plan
 from harness.network import interfaces, links, paths, trunk, wifi
 from harness.observe import counters
 from harness.observe.hops import Hop
+from harness.probes import emulation
 from harness.protection import bait, barrier, capture, kinds, overlay, proof, witness, xfrm
 from harness.protection.kind import Ground, Kind, Run
 from harness.protection.layer import HEADER_BYTES, Layer
@@ -84,6 +85,8 @@ class Columns:
         self._shared = contextlib.ExitStack()
         self.made: list[links.LinkPath] = []
         """All paths that were brought up, including those that are down again."""
+        self.emulation_ns: dict[str, float] = {}
+        """What the emulation of each link adds to a round trip (``probes.emulation``), by the link's name."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -121,6 +124,10 @@ class Columns:
         if wifi_path is not None:
             wifi_path = dataclasses.replace(wifi_path, path=link)
         self.made.append(link)
+        # Before any protection, and before a capture looks for what does not belong there. In virtual time
+        # it would be nothing, and to measure it would change the run.
+        if self.plan.probes and not self.plan.virtual_time and not number:
+            self._calibrate(column.link, link)
         if not column.protection:
             if link.is_shared:
                 self._clear(link, stack)
@@ -129,6 +136,12 @@ class Columns:
             watched = proof.Watched(path=link, capture=watching)
             return ColumnPath(link=link, path=link, watched=(watched,), wifi_path=wifi_path)
         return self._protected(column, link, wifi_path, stack, raw)
+
+    def _calibrate(self, name: str, link: links.LinkPath) -> None:
+        """Measure what a link's emulation costs. The least counts: other programs only add to it."""
+        found, known_ns = emulation.round_trip_ns(link), self.emulation_ns.get(name)
+        if found is not None:
+            self.emulation_ns[name] = found if known_ns is None else min(known_ns, found)
 
     def _protected(
         self,

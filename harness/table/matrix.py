@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -103,11 +103,13 @@ def build(
     options: Options | None = None,
     plans: Mapping[str, Plan] | None = None,
     environments: Mapping[str, Mapping[str, Any]] | None = None,
+    labs_own: Set[tuple[str, str]] = frozenset(),
 ) -> Table:
     """The matrix of ``records``. UsageError if there are none, or if the reference does not have the metric.
 
     ``plans`` and ``environments``, by run id, add to the notes what is known of the runs. They also order the
-    rows and columns that are not the document's.
+    rows and columns that are not the document's. ``labs_own`` are the cells, by the column's label and the
+    workload, whose figures are to be marked as the lab's own.
     """
     if not records:
         raise UsageError("there are no records to make a table from", hint="measure some with 'harness run'")
@@ -131,6 +133,9 @@ def build(
         spans: list[_Spans] = [{} for _ in keys]
         if not options.metric.is_latency and any(cell is not None and cell.is_disturbed for cell in line):
             spans = [_spans(records, read) for records in found]
+        for place, (column, cell) in enumerate(zip(columns, line, strict=True)):
+            if cell is not None and (column.label, row.workload) in labs_own:
+                line[place] = msgspec.structs.replace(cell, is_labs_own=True)
         grid.append(_with_ratios(keys, line, _undisturbed(line, values), spans))
     grid, footnotes = notes.marked(grid)
     title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)

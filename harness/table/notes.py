@@ -21,6 +21,9 @@ HARNESS_SOURCE = "harness"
 DISTURBED_SIGN = "!"
 """Beside a disturbed value."""
 
+LAB_SIGN = "lab"
+"""Beside a value that the lab limits, and not the link that it imitates."""
+
 SIGNS = {Difference.NONE: "\N{ALMOST EQUAL TO}", Difference.INCONCLUSIVE: "?"}
 """Beside a value that is not shown to differ from the same link without IPsec."""
 
@@ -58,6 +61,11 @@ def setting_name(setting: Setting) -> str:
 def sign_of(cell: TableCell) -> str:
     """The sign of a value that is not shown to differ from the same link without IPsec; empty for others."""
     return SIGNS.get(cell.difference_from_no_ipsec, "") if cell.difference_from_no_ipsec is not None else ""
+
+
+def caution(cell: TableCell) -> str:
+    """The sign of a value that is not what it seems to be: a disturbed one, or the lab's own; else empty."""
+    return DISTURBED_SIGN if cell.is_disturbed else LAB_SIGN if cell.is_labs_own else ""
 
 
 def gravest(records: Iterable[Record]) -> Status:
@@ -119,6 +127,7 @@ def legend(
     """Everything that a reader must know to use the figures, the most important first."""
     return (
         *_disturbed(columns, rows, grid),
+        *_labs_own(grid),
         *_signs(options, rows, grid),
         *_origins(context),
         *differences(context.plans, context.environments),
@@ -144,6 +153,14 @@ def _disturbed(
             f"{DISTURBED_SIGN}: disturbed, do not use ({cells}): other programs took up to "
             f"{disturbance.percent(most)} of the time (in {worst}: {cause}). 'harness run --resume' measures "
             "these cells again."
+        )
+
+
+def _labs_own(grid: Sequence[Line]) -> Iterable[str]:
+    if any(cell is not None and cell.is_labs_own for line in grid for cell in line):
+        yield (
+            f"{LAB_SIGN}: the lab limits this figure and not the link that it imitates, so it says nothing "
+            "of such a link or its protection ('harness explain' shows where the time goes)."
         )
 
 

@@ -196,7 +196,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     over all repeats if there is no value. ``disturbed`` is the largest part that other programs took of one
     of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much for the value to be
     used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``: between which two it
-    would be undisturbed. ``mark`` is the number of the cell's footnote.
+    would be undisturbed. ``is_labs_own``: the lab limits it, and not the link that it imitates, as
+    ``explain`` says. ``mark`` is the number of the cell's footnote.
     """
 
     status: Status
@@ -215,6 +216,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: float | None = None
     is_disturbed: bool = False
     cause: str = ""
+    is_labs_own: bool = False
     runs: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

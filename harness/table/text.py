@@ -13,7 +13,7 @@ from tabulate import SEPARATING_LINE, tabulate
 from harness.model import Status
 from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.model.lines import wrapped
-from harness.table.notes import DISTURBED_SIGN, sign_of
+from harness.table.notes import caution, sign_of
 from harness.table.options import Metric, Ratio, Table, TableCell, TableColumn, TableFormat
 
 _HEADING_WIDTH = 12
@@ -53,12 +53,10 @@ def number(value: float, metric: Metric) -> str:
 
 
 def marked_value(cell: TableCell, metric: Metric) -> str:
-    """What a cell shows: its value, with a sign if it was disturbed, or its status."""
+    """What a cell shows: its value, with a sign if it was disturbed or is the lab's own, or its status."""
     if cell.value is None:
         return cell.status.upper()
-    return (
-        f"{number(cell.value, metric)} {DISTURBED_SIGN}" if cell.is_disturbed else number(cell.value, metric)
-    )
+    return f"{number(cell.value, metric)} {caution(cell)}".rstrip()
 
 
 def percent(spread: float, *, whole: bool = False) -> str:
@@ -73,7 +71,7 @@ def _times(ratio: float) -> str:
 def _parts(
     table: Table, cell: TableCell | None, *, is_narrow: bool = False
 ) -> tuple[str, str, str, str, str, str]:
-    """Value or status, sign of disturbance, spread, ratio, sign of no difference and mark of a cell. Each is
+    """Value or status, sign of caution, spread, ratio, sign of no difference and mark of a cell. Each is
     empty if there is none.
 
     A ratio replaces the spread, because five columns must fit into a terminal.
@@ -87,7 +85,7 @@ def _parts(
     spread = cell.spread if table.options.ratio is Ratio.NONE else None
     return (
         number(cell.value, table.options.metric),
-        DISTURBED_SIGN if cell.is_disturbed else "",
+        caution(cell),
         "" if spread is None else percent(spread, whole=is_narrow),
         "" if ratio is None else _times(ratio),
         sign_of(cell),
@@ -282,11 +280,11 @@ def _html(table: Table) -> str:
 
 
 def _html_cell(table: Table, cell: TableCell | None) -> str:
-    value, disturbed, spread, ratio, same, mark = map(for_html, _parts(table, cell))
+    value, sign, spread, ratio, same, mark = map(for_html, _parts(table, cell))
     if cell is not None and cell.value is None:
         value = f"<em>{value}</em>"
     small = "".join(f" <small>{part}</small>" for part in (spread, ratio, same) if part)
-    value += f" {disturbed}" if disturbed else ""
+    value += f" {sign}" if sign else ""
     return value + small + (f"<sup>{mark}</sup>" if mark else "")
 
 
@@ -371,6 +369,7 @@ def _json(table: Table) -> str:
                     "difference_from_no_ipsec": cell.difference_from_no_ipsec,
                     "disturbed": cell.disturbed,
                     "is_disturbed": cell.is_disturbed,
+                    "is_labs_own": cell.is_labs_own,
                     "proof": cell.proof,
                     "testbed": column.setting.testbed,
                     "clock": column.setting.clock,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness.cli.run import _answer
-from harness.explain import explain
+from harness.explain import Explained, Limit, explain
 from harness.explain.answer import Answer, Loss, answers, in_words
 from harness.model import Record, Status
 from harness.report import load
@@ -59,19 +59,40 @@ def test_cost_cause_and_remedy_are_a_sentence_each() -> None:
     assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
 
 
-def test_a_loss_beside_a_figure_of_the_lab_is_no_links() -> None:
-    plans = {"r1": plan_of_them()}
-    cells = [
-        msgspec.structs.replace(
-            cell, verdict=msgspec.structs.replace(cell.verdict, is_labs_own=cell.evidence.column == "wired")
-        )
-        for cell in explain(columns(), plans)
+def judged_labs(records: list[Record], *labs: str) -> list[Explained]:
+    """The cells, of which those of some columns are the lab's own."""
+    return [
+        msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=Limit.LAB))
+        if cell.evidence.column in labs
+        else cell
+        for cell in explain(records, {"r1": plan_of_them()})
     ]
-    plain, _, gcm = answers(build(columns(), plans=plans), cells)
-    assert not plain.labs_own and gcm.labs_own == ("seq-read-256k",)
-    assert gcm.cause.endswith(
-        "Without protection seq-read-256k is limited by the lab, so this loss is the lab's, not the link's."
+
+
+def test_a_loss_beside_a_figure_of_the_lab_is_no_answer() -> None:
+    table = build(columns(), plans={"r1": plan_of_them()})
+    plain, _, gcm = answers(table, judged_labs(columns(), "wired"))
+    assert plain.losses and not plain.labs_own
+    assert gcm.labs_own == ("seq-read-256k",) and not gcm.losses
+    assert gcm.cost.endswith("no answer, because its figures, or those beside it, are the lab's own.")
+    assert not (gcm.left_out or gcm.cause or gcm.help)
+
+
+def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> None:
+    table = build(columns(), plans={"r1": plan_of_them()})
+    _, null, gcm = answers(table, judged_labs(columns(), "wired+null-sha256"))
+    assert null.labs_own and not null.losses
+    assert gcm.losses and not gcm.labs_own
+
+
+def test_an_answer_says_what_it_leaves_out() -> None:
+    (whole,) = [found for found in told(columns()) if found.column.protection == ("aes128gcm16",)]
+    left = msgspec.structs.replace(whole, labs_own=("seq-read-4k", "rand-read-4k"))
+    words = (
+        "seq-read-4k, rand-read-4k are left out, because the lab limits there, not the link that it imitates."
     )
+    assert left.left_out == words
+    assert words in " ".join(in_words([left], WIDTH).split())
 
 
 def test_disturbed_or_missing_figures_are_no_answer() -> None:

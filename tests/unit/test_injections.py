@@ -31,7 +31,8 @@ def test_the_verdict_is_what_was_put_in(cells: list[Judged]) -> None:
 def test_every_experiment_is_there(cells: list[Judged]) -> None:
     assert {cell.experiment for cell in cells} == {experiment.name for experiment in EXPERIMENTS}
     counts = Counter(cell.injected for cell in cells)
-    assert set(counts) == set(Limit) - {Limit.UNKNOWN, Limit.FRAMING}
+    # Where nothing is protected the processor's work is the lab's, and all of these links are emulated.
+    assert set(counts) == set(Limit) - {Limit.UNKNOWN, Limit.FRAMING, Limit.CPU}
     assert min(counts.values()) >= 4
 
 

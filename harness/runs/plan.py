@@ -325,13 +325,12 @@ def _lab_kernel(
         return LabKernel.OWN
     # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
     # skipped.
-    wants_own = has_radio or any(
-        WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
-    )
-    if request.lab_kernel == KernelChoice.AUTO and wants_own and not (apart and has_radio):
+    needs_own = any(WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns)
+    if request.lab_kernel == KernelChoice.AUTO and (has_radio or needs_own) and not (apart and has_radio):
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
-            return LabKernel.OWN
+            if needs_own or kernel.has_radios():
+                return LabKernel.OWN
     if request.lab_kernel == KernelChoice.AUTO and not (apart and has_radio):
         return kernel.usual()
     return LabKernel.DEBIAN

@@ -390,7 +390,7 @@ IN_THE_LIBRARY = {
     [
         ((6, 1), {"clock.patch", "xstate.patch"}, {"CONFIG_NVME_TCP_TLS", "CONFIG_NVME_TARGET_TCP_TLS"}),
         ((6, 12), {"clock.patch", "xstate.patch"}, set()),
-        ((7, 2), {"clock.patch"}, IN_THE_LIBRARY),
+        ((7, 2), {"clock.patch"}, {sources.RADIOS, *IN_THE_LIBRARY}),
     ],
 )
 def test_patches_and_lines_are_for_versions(

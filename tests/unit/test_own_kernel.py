@@ -38,6 +38,7 @@ def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool) -> None:
         return Kernel(binary=Path("/linux"), modules=Path("/modules"))
 
     monkeypatch.setattr(kernel, "own_kernel", own_kernel)
+    monkeypatch.setattr(kernel, "has_radios", lambda: True)
 
 
 @pytest.fixture
@@ -67,6 +68,17 @@ def test_virtual_time_is_the_same_again_by_default() -> None:
 def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
     assert make_plan(Request(links=("wired",), virtual_time=True, backing="ramdisk")).disk is None
     assert make_plan(Request(links=("wired",), disk="hdd-7200")).lab_kernel is LabKernel.OWN
+
+
+@pytest.mark.usefixtures("built")
+def test_wifi_is_emulated_where_the_own_kernel_has_no_radios(monkeypatch: pytest.MonkeyPatch) -> None:
+    wifi = Request(links=("wifi",))
+    assert make_plan(wifi).lab_kernel is LabKernel.OWN
+    monkeypatch.setattr(kernel, "has_radios", lambda: False)
+    monkeypatch.setattr(kernel, "usual", lambda: LabKernel.DEBIAN)
+    assert make_plan(wifi).lab_kernel is LabKernel.DEBIAN
+    wireguard = Request(links=("wifi",), protect=("wireguard",))
+    assert make_plan(wireguard).lab_kernel is LabKernel.OWN
 
 
 @pytest.mark.usefixtures("built")

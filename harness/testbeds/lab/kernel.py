@@ -208,6 +208,11 @@ def own_kernel(key: str = "") -> lab.Kernel:
     return found.kernel
 
 
+def has_radios() -> bool:
+    """Whether the lab's own kernel, built or not, has 802.11."""
+    return sources.is_for(sources.RADIOS, sources.of(None).version)
+
+
 def usual() -> LabKernel:
     """What the lab boots if nobody asks: Debian's kernel, or where that is not installed its own, if it is
     built."""

@@ -30,6 +30,7 @@ FORMS = "Debian's package such as linux-source-6.12, a tarball, or the folder of
 PACKAGES = ("linux-source-6.1", "linux-source-6.12", "linux-source-7.2")
 """Each release of Debian has one of them. If several are installed, the first one counts."""
 
+RADIOS = "CONFIG_MAC80211_HWSIM"
 IN_THE_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: portable code instead"
 
 PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
@@ -92,6 +93,12 @@ LIMITS = (
         what="CONFIG_IP_NF_IPTABLES_LEGACY",
         since=(6, 17),
         why="until Linux 6.17 the tables of iptables-legacy were always there",
+    ),
+    Limit(
+        what=RADIOS,
+        before=(7, 0),
+        why="on Linux 7.2 no data of a disk arrives over simulated radios, unless IPsec has copied it",
+        is_missed=True,
     ),
     *(
         Limit(what=f"CONFIG_CRYPTO_{name}", before=(6, 16), why=IN_THE_LIBRARY, is_missed=True)

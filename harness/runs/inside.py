@@ -71,8 +71,8 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
         if plan.machines is None:
             # All in one network namespace, because open-iscsi knows no other; each has links of its own.
             count = max((column.initiators for column in plan.columns), default=1)
-            initiators = tuple(map(NamespaceHost, _names(count)))
-            yield Hosts(target=NamespaceHost("target"), initiators=initiators, hops=between)
+            near = tuple(map(NamespaceHost, _names(count)))
+            yield Hosts(target=NamespaceHost("target"), initiators=near, hops=between)
             return
 
         def reach(text: str, role: str, name: str) -> Host:

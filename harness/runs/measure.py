@@ -103,9 +103,7 @@ def on_disk(
     several = len(parts) > 1
     whole = Done(parts=parts)
     # What concerns fio as a whole is a lone part's, as if there were no others to share it.
-    reasons, warnings = (
-        (whole.reasons, whole.warnings) if several else (parts[0].reasons, parts[0].warnings)
-    )
+    reasons, warnings = (whole.reasons, whole.warnings) if several else (parts[0].reasons, parts[0].warnings)
     if done.status != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         reasons.append(f"fio ended with status {done.status}: {last}")

@@ -230,7 +230,9 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
             raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
         most = MOST_INITIATORS if apart else MOST_LAB_INITIATORS if kind is TestbedKind.LAB else 1
         if not 1 <= request.lab_initiators <= most:
-            where = " with --kernels apart" if apart else "" if kind is TestbedKind.LAB else " outside the lab"
+            where = (
+                " with --kernels apart" if apart else "" if kind is TestbedKind.LAB else " outside the lab"
+            )
             raise UsageError(
                 f"expected 1 to {most} lab initiators{where}, found {request.lab_initiators}",
                 hint=f"without --kernels apart the lab has up to {MOST_LAB_INITIATORS}, in one kernel",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,11 +14,13 @@ from harness.model import ClientPart, Clock, Io, LabKernel, Latency, Record, Sta
 from harness.model.errors import UsageError
 from harness.parse.jobfile import job_file, together
 from harness.results import planned
+from harness.runs.measure import on_disk
 from harness.runs.plan import make_plan
 from harness.runs.request import Kernels, Request
 from harness.table import TableFormat
 from harness.table.views import build_scale, render
-from tests.unit.results_folder import made_plan
+from tests.unit.fakes import World
+from tests.unit.results_folder import fio_json, made_plan
 
 LAB = {"testbed": "lab", "links": ("wired",), "workloads": ("rand-read-4k",)}
 
@@ -96,6 +99,30 @@ def test_jobs_of_one_fio_are_reported_apart() -> None:
         "filename=/dev/sda",
         "filename=/dev/sdb",
     ]
+
+
+def answered(*jobs: dict[int, int]) -> World:
+    """A host whose fio reports jobs with these latencies in ns, and how many I/Os had each."""
+    documents = [json.loads(fio_json("rand-read-4k", bins)) for bins in jobs]
+    whole = documents[0] | {"jobs": [document["jobs"][0] for document in documents]}
+    return World(answers=[(("fio",), (0, json.dumps(whole), ""))])
+
+
+def test_each_job_of_one_fio_is_an_initiator_s(tmp_path: Path) -> None:
+    host = answered({1000: 10}, {1000: 30}).host("initiator")
+    done = on_disk(host, "jobs", tmp_path, timeout_s=1, initiators=["initiator", "initiator2"])
+    assert [(part.initiator, part.read and part.read.ios) for part in done.parts] == [
+        ("initiator", 10),
+        ("initiator2", 30),
+    ]
+    assert (done.reasons, done.warnings) == ([], [])
+
+
+def test_jobs_that_are_missing_are_no_initiator_s(tmp_path: Path) -> None:
+    host = answered({1000: 10}).host("initiator")
+    done = on_disk(host, "jobs", tmp_path, timeout_s=1, initiators=["initiator", "initiator2"])
+    assert done.reasons == ["expected 2 jobs in fio's output, found 1"]
+    assert [part.job for part in done.parts] == [None, None]
 
 
 # The table

@@ -33,7 +33,7 @@ from harness.table.views.tables import View, runs_note
 TITLE = "Initiators at once: what each further one costs"
 MB, US_NS = 1e6, 1e3
 
-INITIATORS = Field(key="initiators", heading="initi-|ators", decimals=0)
+INITIATORS = Field(key="initiators", heading="initiators", decimals=0)
 TOTAL = Field(key="total_mb_s", heading="in total|MB/s", decimals=2)
 PER_ONE = Field(key="of_one_percent", heading="of N times|one alone %", decimals=1)
 SLOWEST = Field(key="slowest_of_fastest_percent", heading="slowest of|fastest %", decimals=1)

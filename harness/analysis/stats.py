@@ -161,7 +161,7 @@ def fairness(shares: Sequence[float]) -> float:
     """
     if not any(shares):
         raise ValueError("expected shares, found none above 0")
-    return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
+    return min(1.0, sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -170,6 +170,7 @@ def test_what_protection_adds_is_against_as_many_without() -> None:
     assert isinstance(values, dict)
     assert values["protection_total_percent"] == pytest.approx(-20)
     assert values["protection_p99_percent"] == pytest.approx(50)
+    assert "'" not in render(build_scale([*plain, protected]), TableFormat.CSV)  # as before a formula
     assert "of_one_percent" not in values  # one alone was not measured with it
 
 

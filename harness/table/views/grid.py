@@ -138,8 +138,10 @@ def _csv(grid: Grid) -> str:
     writer.writerow([*(label.lower() for label in labels), *keys, "disturbed"])
     for row in grid.rows:
         entries = [row.entries.get(field.key, NOTHING) for field in grid.fields]
+        # A figure below 0 is none that a spreadsheet would take for a formula.
         values = [
-            for_csv(entry.word or ("" if entry.value is None else repr(entry.value))) for entry in entries
+            for_csv(entry.word) if entry.word else "" if entry.value is None else repr(entry.value)
+            for entry in entries
         ]
         disturbed = "" if row.disturbed is None else repr(row.disturbed)
         writer.writerow([*map(for_csv, (*row.labels, *grid.common.values())), *values, disturbed])

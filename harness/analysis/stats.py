@@ -154,6 +154,16 @@ def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | 
     return Difference.NONE if within else Difference.INCONCLUSIVE
 
 
+def fairness(shares: Sequence[float]) -> float:
+    """Jain's index of shares: 1 if all are the same, 1/n if one of n has everything.
+
+    Source: Jain, Chiu, Hawe, DEC-TR-301 (1984). ValueError if there is none, or if all are 0.
+    """
+    if not any(shares):
+        raise ValueError("expected shares, found none above 0")
+    return min(1.0, sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)))
+
+
 @functools.lru_cache(maxsize=1024)
 def interval_rank(n: int) -> int:
     """Rank k, counted from 1, such that the k-th lowest and k-th highest of ``n`` samples bound the median.

@@ -22,7 +22,7 @@ from harness.results import probe_store
 from harness.results.store import RESULTS, open_environments, open_plans, open_results, write_out
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.options import Table
-from harness.table.views import View
+from harness.table.views import View, build_scale
 from harness.table.views import build as build_view
 from harness.table.views import render as render_view
 
@@ -56,7 +56,10 @@ def table(
     ] = "none",
     view: Annotated[
         str | None,
-        typer.Option(help=f"Show probes instead of the matrix: {', '.join(View)}.", show_default=False),
+        typer.Option(
+            help=f"Instead of the matrix, probes or (scale) initiators: {', '.join(View)}.",
+            show_default=False,
+        ),
     ] = None,
     reference: Annotated[
         str | None,
@@ -156,7 +159,7 @@ def _side(path: Path) -> comparison.Side:
 def print_view(
     paths: Sequence[Path], view: View, reference: str | None, format: TableFormat = TableFormat.PLAIN
 ) -> None:
-    """Print a view of the probes in ``paths``, with the published figures of that view."""
+    """Print a view of the probes or cells in ``paths``, with the published figures of that view."""
     published = None
     if reference is not None:
         if references.view_of(reference) != view:
@@ -165,11 +168,15 @@ def print_view(
                 hint=f"it is for {references.view_of(reference) or 'the matrix: leave --view out'}",
             )
         published = references.load_path_reference(reference)
-    found = build_view(view, probe_store.open_probes(paths), published)
+    if view is View.SCALE:
+        found, what, remedy = build_scale(open_results(paths)), "cells", "harness run --lab-initiators 8"
+    else:
+        found, what = build_view(view, probe_store.open_probes(paths), published), "probes"
+        remedy = f"harness probe --probe {PROBES_OF[view]}"
     if not any(not row.is_published for row in found.rows):
         raise UsageError(
-            f"expected probes that the view {view} can show, found none in {', '.join(map(str, paths))}",
-            hint=f"make some with: harness probe --probe {PROBES_OF[view]}",
+            f"expected {what} that the view {view} can show, found none in {', '.join(map(str, paths))}",
+            hint=f"make some with: {remedy}",
         )
     sys.stdout.write(render_view(found, format).rstrip("\n") + "\n")
 

@@ -275,17 +275,20 @@ def bring_up(
     tag: str,
     index: int,
     frame_by_frame: bool = False,
+    first: int | None = None,
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
 
-    ``tag`` is the run's short id; every name and address made here contains it or ``index``.
+    ``tag`` is the run's short id; every name and address made here contains it or ``index``. ``first`` is the
+    index of a link that is up and leads to the same target; None makes a target of this link's own.
     """
     near, far = f"h{tag}i{index}", f"h{tag}t{index}"
+    netns = f"harness-{tag}-{index if first is None else first}"
     path = LinkPath(
         profile=profile,
         index=index,
         initiator=initiator,
-        target=initiator.beside("target", f"harness-{tag}-{index}"),
+        target=initiator.beside("target", netns),
         initiator_iface=near,
         target_iface=far,
         initiator_address=addresses.of(profile.ip, index, 1),
@@ -293,7 +296,8 @@ def bring_up(
     )
     refuse_used_network(initiator, index, profile.ip)
     with contextlib.ExitStack() as stack:
-        netns = stack.enter_context(journal.hold(initiator, NetworkNamespace(f"harness-{tag}-{index}"))).name
+        if first is None:
+            stack.enter_context(journal.hold(initiator, NetworkNamespace(netns)))
         stack.enter_context(journal.hold(initiator, VethPair(near, far, netns, profile.mtu_bytes)))
         yield stack.enter_context(ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.model import Clock, Workload
@@ -403,6 +403,12 @@ def job_file(
     settings |= {"group_reporting": None, "lat_percentiles": "1", "percentile_list": PERCENTILES}
     lines = [option if value is None else f"{option}={value}" for option, value in settings.items()]
     return "\n".join([f"[{workload.name}]", *lines, ""])
+
+
+def together(jobs: Sequence[str]) -> str:
+    """One job file of several (``job_file``), whose jobs fio begins at the same moment and reports apart."""
+    # Else all of them would be one group, and have one report.
+    return "".join(job.replace("]\n", "]\nnew_group\n", 1) for job in jobs)
 
 
 def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> int:

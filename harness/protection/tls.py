@@ -285,8 +285,8 @@ class Talkers:
 
 @dataclass(kw_only=True)
 class Daemons:
-    """What all paths of a run share: daemons, but for those of network namespaces, which end with their
-    path."""
+    """What all paths of a run share: daemons, but for those of network namespaces, which end with the first
+    path there."""
 
     run: Run
     _running: set[str] = field(default_factory=set)
@@ -294,11 +294,13 @@ class Daemons:
     def start(self, host: Host, stack: contextlib.ExitStack, logs: Path) -> None:
         """Have a tlshd at work for connections of a host or network namespace."""
         name = f"{DAEMON}-{host.netns or host.name}"
+        if name in self._running:
+            return
+        self._running.add(name)
         if host.netns is None:
-            if name in self._running:
-                return
             stack, logs = self.run.shared, self.run.folder
-            self._running.add(name)
+        else:
+            stack.callback(self._running.discard, name)
         config = self.run.private / f"{name}.conf"
         host.write_secret(config, "[debug]\nloglevel=0\ntls=0\nnl=0\n\n[authenticate]\nkeyrings=.nvme\n")
         log = logs / f"{DAEMON}-{host.name}.log"
@@ -373,7 +375,7 @@ class Tls:
         below = ground.below
         require(below)
         with contextlib.ExitStack() as stack:
-            for host in (below.initiator, below.target):
+            for host in (self.daemons.run.near(below), below.target):
                 self.daemons.start(host, stack, ground.raw)
             journal = self.daemons.run.journal
             stack.enter_context(overlay.passing(journal, below))

@@ -270,9 +270,15 @@ class CellComposer:
             return stack.enter_context(backing.bring_up(self.journal, target, plan.backing, count=self._luns))
         log = self.folder.path / "disk.log"
         made = backing.model(
-            self.journal, target, plan.disk, plan.backing.size_bytes, folder=self.private, log=log
+            self.journal,
+            target,
+            plan.disk,
+            plan.backing.size_bytes,
+            count=self._luns,
+            folder=self.private,
+            log=log,
         )
-        return [stack.enter_context(made)]
+        return stack.enter_context(made)
 
     def _kernel_messages(self) -> list[str]:
         """The messages of all hosts' kernels since the last call."""
@@ -557,6 +563,7 @@ class CellComposer:
                 job,
                 raw,
                 timeout_s=timeout_s,
+                apart=plan.machines is not None,
                 env=self._fio_env,
                 fio_program=self._fio.program,
                 during=watching,

@@ -283,7 +283,13 @@ class Columns:
                 frame_by_frame=plan.virtual_time,
             )
         return links.bring_up(
-            self.journal, host, profile, tag=self.plan.tag, index=index, frame_by_frame=plan.virtual_time
+            self.journal,
+            host,
+            profile,
+            tag=self.plan.tag,
+            index=index,
+            frame_by_frame=plan.virtual_time,
+            first=index - number if number else None,
         )
 
     def _close(

@@ -27,6 +27,9 @@ PROTECTION_S = 0.9
 WIFI_COLUMN_S = 1.0
 """More for one over 802.11: access point and station."""
 
+INITIATOR_CELL_S = 0.1
+"""Around the measurement of one cell, for each further initiator: counters, the proof."""
+
 TCP_S, CIPHER_S = throughput.BESIDE_S + 0.2, 0.45
 """A probe of a column beside its cells: TCP once, the cipher in each of the first rounds."""
 
@@ -66,7 +69,8 @@ def _fio_s(plan: Plan, workload: Workload) -> float:
 def _around_s(plan: Plan, column: Column) -> float:
     if column.link == LINK_LOCAL:
         return LOCAL_CELL_S
-    return WIFI_CELL_S if _is_wifi(plan, column) else CELL_S
+    around_s = WIFI_CELL_S if _is_wifi(plan, column) else CELL_S
+    return around_s + INITIATOR_CELL_S * (column.initiators - 1)
 
 
 def _is_wifi(plan: Plan, column: Column) -> bool:
@@ -81,6 +85,7 @@ def _column_s(plan: Plan, column: Column, repeats: int) -> float:
     found_s = COLUMN_S.get(column.transport or "", OTHER_COLUMN_S)
     found_s += WIFI_COLUMN_S if _is_wifi(plan, column) else 0.0
     found_s += PROTECTION_S if column.protection else 0.0
+    found_s *= column.initiators  # one after another
     if plan.probes:
         found_s += TCP_S
         if not plan.virtual_time and cipher.of_protection(column.protection, plan.proposals) is not None:

@@ -69,8 +69,10 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             for text, name in zip(plan.hops, hops.names(len(plan.hops)), strict=True)
         )
         if plan.machines is None:
-            ends = NamespaceHost("target"), NamespaceHost("initiator")
-            yield Hosts(target=ends[0], initiators=(ends[1],), hops=between)
+            # All in one network namespace, because open-iscsi knows no other; each has links of its own.
+            count = max((column.initiators for column in plan.columns), default=1)
+            near = tuple(map(NamespaceHost, _names(count)))
+            yield Hosts(target=NamespaceHost("target"), initiators=near, hops=between)
             return
 
         def reach(text: str, role: str, name: str) -> Host:
@@ -98,16 +100,20 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
 
         # The initiators first: a session that a killed run left can be ended only while its target is still
         # there.
-        names = ["initiator", *(f"initiator{n}" for n in range(2, len(plan.machines.initiators) + 1))]
-        initiators = [
-            reach(text, "initiator", name) for text, name in zip(plan.machines.initiators, names, strict=True)
-        ]
+        asked = plan.machines.initiators
+        initiators = tuple(
+            reach(text, "initiator", name) for text, name in zip(asked, _names(len(asked)), strict=True)
+        )
         target = reach(plan.machines.target, "target", "target")
         for link in plan.links.values():
             if link.interface is not None:
                 for initiator in initiators:
                     interfaces.check(initiator, target, link)
-        yield Hosts(target=target, initiators=tuple(initiators), hops=between)
+        yield Hosts(target=target, initiators=initiators, hops=between)
+
+
+def _names(initiators: int) -> list[str]:
+    return ["initiator", *(f"initiator{number}" for number in range(2, initiators + 1))]
 
 
 def _has(host: Host, module: str) -> bool:

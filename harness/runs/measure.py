@@ -15,7 +15,7 @@ from harness.model.beside import InterfaceUse
 from harness.model.errors import HarnessError
 from harness.network import wifi, wireless
 from harness.network.links import LinkPath
-from harness.parse import fio
+from harness.parse import fio, jobfile
 from harness.parse.jobfile import moves_read, moves_write
 from harness.protection import proof
 from harness.runs import lean, together
@@ -90,28 +90,36 @@ def on_disk(
     timeout_s: float,
     env: Mapping[str, str] | None = None,
     fio_program: str = lean.FIO,
+    initiators: Sequence[str] = (),
 ) -> Done:
-    """Run one fio job on a host; ``raw`` is the folder for its input and output."""
+    """Run one fio job on a host, or those of several ``initiators`` in their order; ``raw`` is the folder for
+    its input and output."""
     argv = [fio_program, "--output-format=json+", "-"]
     done = host.run(argv, input=job, timeout_s=timeout_s, check=False, env=env)
     for name, text in (("job.fio", job), ("fio.json", done.stdout), ("fio.stderr", done.stderr)):
         if text:
             (raw / name).write_text(text, encoding="utf-8")
-    part = InitiatorResult(initiator=host.name)
+    parts = [InitiatorResult(initiator=name) for name in initiators or [host.name]]
+    several = len(parts) > 1
+    whole = Done(parts=parts)
+    # What concerns fio as a whole is a lone part's, as if there were no others to share it.
+    reasons, warnings = (whole.reasons, whole.warnings) if several else (parts[0].reasons, parts[0].warnings)
     if done.status != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        part.reasons.append(f"fio ended with status {done.status}: {last}")
+        reasons.append(f"fio ended with status {done.status}: {last}")
     try:
         output = fio.parse(done.stdout)
     except HarnessError as error:
-        part.reasons.append(str(error))
-        return Done(parts=[part])
-    part.warnings += output.warnings
-    if len(output.jobs) != 1:
-        part.reasons.append(f"expected one job in fio's output, found {len(output.jobs)}")
-        return Done(parts=[part])
-    (part.job,) = output.jobs
-    return Done(parts=[part])
+        reasons.append(str(error))
+        return whole
+    warnings += output.warnings
+    if len(output.jobs) != len(parts):
+        expected = f"{len(parts)} jobs" if several else "one job"
+        reasons.append(f"expected {expected} in fio's output, found {len(output.jobs)}")
+        return whole
+    for part, found in zip(parts, output.jobs, strict=True):
+        part.job = found
+    return whole
 
 
 def over_lanes(
@@ -120,13 +128,15 @@ def over_lanes(
     raw: Path,
     *,
     timeout_s: float,
+    apart: bool = True,
     env: Mapping[str, str] | None = None,
     fio_program: str = lean.FIO,
     during: contextlib.AbstractContextManager[object] | None = None,
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
-    ``during`` is entered for as long as fio runs. Raises CellInvalid if a disk is no longer the one of its
+    ``during`` is entered for as long as fio runs. Initiators that are not ``apart``, but in one kernel, share
+    one fio, which begins all jobs at once. Raises CellInvalid if a disk is no longer the one of its
     session.
     """
     for lane in lanes:
@@ -147,18 +157,19 @@ def over_lanes(
         late = [reason for lane in lanes for reason in judge_late(lane, glance=True)]
         before = [[proof.snapshot(each, begins=True) for each in lane.up.watched] for lane in lanes]
         with during or contextlib.nullcontext():
-            if len(lanes) == 1:
-                (lane,) = lanes
+            if apart and len(lanes) > 1:
+                done = _together(lanes, job, raw, timeout_s=timeout_s)
+            else:
+                jobs = [job(lane.disk.device) for lane in lanes]
                 done = on_disk(
-                    lane.path.initiator,
-                    job(lane.disk.device),
+                    lanes[0].path.initiator,
+                    jobfile.together(jobs) if len(jobs) > 1 else jobs[0],
                     raw,
                     timeout_s=timeout_s,
                     env=env,
                     fio_program=fio_program,
+                    initiators=[lane.path.initiator.name for lane in lanes],
                 )
-            else:
-                done = _together(lanes, job, raw, timeout_s=timeout_s)
         after = [[proof.snapshot(each, begins=False) for each in lane.up.watched] for lane in lanes]
         seen = [
             [proof.collect(*each) for each in zip(lane.up.watched, first, last, strict=True)]

@@ -66,6 +66,7 @@ from harness.results.planned import (
     MOST_COLUMNS,
     MOST_HOPS,
     MOST_INITIATORS,
+    MOST_LAB_INITIATORS,
     MOST_REPEATS,
     MOST_RETRIES,
     RUNTIME_S,
@@ -227,11 +228,14 @@ def _testbed(request: Request) -> tuple[TestbedKind, Machines | None]:
         apart = request.kernels is Kernels.APART
         if apart and kind is not TestbedKind.LAB:
             raise UsageError(f"--kernels apart is for the lab, found --testbed {kind}", hint="leave one out")
-        if not 1 <= request.lab_initiators <= (MOST_INITIATORS if apart else 1):
+        most = MOST_INITIATORS if apart else MOST_LAB_INITIATORS if kind is TestbedKind.LAB else 1
+        if not 1 <= request.lab_initiators <= most:
+            where = (
+                " with --kernels apart" if apart else "" if kind is TestbedKind.LAB else " outside the lab"
+            )
             raise UsageError(
-                f"expected 1 to {MOST_INITIATORS} lab initiators with --kernels apart and 1 without, "
-                f"found {request.lab_initiators}",
-                hint="add --kernels apart: open-iscsi needs a kernel for each initiator",
+                f"expected 1 to {most} lab initiators{where}, found {request.lab_initiators}",
+                hint=f"without --kernels apart the lab has up to {MOST_LAB_INITIATORS}, in one kernel",
             )
         if not apart:
             return kind, None
@@ -354,7 +358,7 @@ def _ciphers(request: Request, lab_kernel: LabKernel | None) -> Ciphers | None:
     return request.cipher_driver
 
 
-MOST_WIFI_COLUMNS = 30
+MOST_WIFI_PATHS = 30
 """Each takes three radios, and mac80211_hwsim makes at most a hundred."""
 
 
@@ -363,11 +367,15 @@ def _on_the_air(
 ) -> tuple[tuple[Column, ...], dict[str, LinkProfile]]:
     """Columns and links. Links over simulated radios get the name of their security; with WPA2, wifi stays
     wifi."""
-    over_wifi = sum(column.link != LINK_LOCAL and links[column.link].radio is not None for column in columns)
-    if over_wifi > MOST_WIFI_COLUMNS:
+    over_wifi = sum(
+        column.initiators
+        for column in columns
+        if column.link != LINK_LOCAL and links[column.link].radio is not None
+    )
+    if over_wifi > MOST_WIFI_PATHS:
         raise UsageError(
-            f"expected at most {MOST_WIFI_COLUMNS} columns over WiFi, found {over_wifi}",
-            hint="use fewer links or proposals",
+            f"expected at most {MOST_WIFI_PATHS} paths over WiFi, found {over_wifi}",
+            hint="use fewer links, proposals or initiators",
         )
     renamed = {
         name: msgspec.structs.replace(
@@ -501,7 +509,7 @@ def _columns(
         for protection in protections
         for link in links
         for transport in carried_by
-        for count in _counts(len(machines.initiators) if machines else 1)
+        for count in _counts(len(machines.initiators) if machines else request.lab_initiators)
     ]
     if len(columns) > MOST_COLUMNS:
         raise UsageError(
@@ -511,7 +519,8 @@ def _columns(
     if sum(column.initiators for column in columns) > MOST_PATHS:
         raise UsageError(
             f"expected at most {MOST_PATHS} paths (initiators of all columns), found more",
-            hint="use fewer links, proposals or initiators",
+            hint="use fewer links, proposals or initiators, or measure them in several runs, which "
+            "`harness table` shows together",
         )
     if (request.ipsec or request.protect) and names and not links:
         raise UsageError(

@@ -229,7 +229,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         False
     )
     kernels: Annotated[Kernels, Option(help="Do target and initiators share one?", panel=LAB)] = Kernels.ONE
-    lab_initiators: Annotated[int, Option(help="How many it has, with --kernels apart.", panel=LAB)] = 1
+    lab_initiators: Annotated[int, Option(help="How many, 64 at most (apart: 16).", panel=LAB)] = 1
     virtual_time: Annotated[
         bool,
         Option(

@@ -198,12 +198,21 @@ def _file_names(first: str, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def model(
-    journal: Journal, host: Host, disk: DiskProfile, size_bytes: int, *, folder: Path, log: Path
-) -> Iterator[Storage]:
-    """Make a modelled disk on a host, and fill it; ``folder`` and ``log`` are as for ``disks.bring_up``."""
-    with disks.bring_up(journal, host, disk, size_bytes, folder=folder, log=log) as path:
-        _fill(host, path, size_bytes)
-        yield Storage(path=path, size_bytes=size_bytes)
+    journal: Journal,
+    host: Host,
+    disk: DiskProfile,
+    size_bytes: int,
+    *,
+    count: int = 1,
+    folder: Path,
+    log: Path,
+) -> Iterator[list[Storage]]:
+    """Make one modelled disk on a host, and fill its ``count`` pieces; ``folder`` and ``log`` are as for
+    ``disks.bring_up``."""
+    with disks.bring_up(journal, host, disk, size_bytes, count=count, folder=folder, log=log) as paths:
+        for path in paths:
+            _fill(host, path, size_bytes)
+        yield [Storage(path=path, size_bytes=size_bytes) for path in paths]
 
 
 def _hold(stack: contextlib.ExitStack, journal: Journal, host: Host, resource: Ramdisk | NewFile) -> None:

@@ -28,6 +28,8 @@ MIB = 1 << 20
 START_S = 30
 """How long the program of a disk with moving parts may take to start; an overloaded lab took over 10."""
 
+SECTOR_BYTES = 512
+
 LARGEST_COMMAND_SECTORS = 2048
 """1 MiB, in sectors of 512 bytes: the largest command of the device, so LIO does not split any."""
 
@@ -118,9 +120,10 @@ class NbdModule(msgspec.Struct, frozen=True):
     """The kernel's nbd, for one disk; refused if somebody already uses the module."""
 
     devices: int = 1
+    partitions: int = 0
 
     def acquire(self, host: Host) -> None:
-        _load(host, "nbd", f"nbds_max={self.devices}", "max_part=0")
+        _load(host, "nbd", f"nbds_max={self.devices}", f"max_part={self.partitions}")
 
     def undo(self) -> tuple[Step, ...]:
         return (Step(("modprobe", "-r", "nbd")),)
@@ -143,23 +146,51 @@ def _load(host: Host, module: str, *parameters: str) -> None:
 
 @contextlib.contextmanager
 def bring_up(
-    journal: Journal, host: Host, profile: DiskProfile, size_bytes: int, *, folder: Path, log: Path
-) -> Iterator[str]:
-    """Make a disk of ``size_bytes`` (whole MiB) on a host, and yield its path; it is all zeros.
+    journal: Journal,
+    host: Host,
+    profile: DiskProfile,
+    size_bytes: int,
+    *,
+    count: int = 1,
+    folder: Path,
+    log: Path,
+) -> Iterator[list[str]]:
+    """Make one disk with ``count`` pieces of ``size_bytes`` (whole MiB) on a host, and yield their paths; it
+    is all zeros.
 
-    ``folder`` is on the host, for the program of a disk with moving parts; ``log`` gets the program's output.
+    A lone piece is the disk itself. ``folder`` is on the host, for the program of a disk with moving parts;
+    ``log`` gets the program's output.
     """
     if profile.moving is None:
-        with journal.hold(host, FlashDisk(size_bytes, profile.flash)):
-            yield FLASH_DEVICE
+        with journal.hold(host, FlashDisk(size_bytes * count, profile.flash)):
+            yield _pieces(host, FLASH_DEVICE, size_bytes, count)
         return
     program = folder / "harddisk.py"
     host.write_secret(program, programs.source(__package__, "harddisk"))
-    request = {"size_bytes": size_bytes, **msgspec.to_builtins(profile.moving)}
+    request = {"size_bytes": size_bytes * count, **msgspec.to_builtins(profile.moving)}
 
     def ready() -> bool:
         return host.run(["test", "-e", "/sys/block/nbd0/pid"], check=False).status == 0
 
     argv = [programs.PYTHON, str(program), msgspec.json.encode(request).decode()]
-    with journal.hold(host, NbdModule()), host.daemon(argv, log=log, ready=ready, deadline_s=START_S):
-        yield HARD_DISK_DEVICE
+    module = NbdModule(partitions=count if count > 1 else 0)
+    with journal.hold(host, module), host.daemon(argv, log=log, ready=ready, deadline_s=START_S):
+        yield _pieces(host, HARD_DISK_DEVICE, size_bytes, count)
+
+
+PARTITION = """
+device=$1 sectors=$2 count=$3 number=1
+while [ "$number" -le "$count" ]; do
+    addpart "$device" "$number" $(((number - 1) * sectors)) "$sectors"
+    number=$((number + 1))
+done
+"""
+"""For sh(1). Arguments: a disk, how many sectors of 512 bytes each partition has, and how many there are. The
+kernel is told (addpart(8)) and nothing is written: they are gone with the disk."""
+
+
+def _pieces(host: Host, device: str, size_bytes: int, count: int) -> list[str]:
+    if count == 1:
+        return [device]
+    host.run(["sh", "-euc", PARTITION, "sh", device, str(size_bytes // SECTOR_BYTES), str(count)])
+    return [f"{device}p{number}" for number in range(1, count + 1)]

@@ -193,7 +193,7 @@ class Process(Protocol):
 
 def room_bytes(plan: Plan) -> int:
     """The memory of the lab that a run's storage takes, and what keeps its columns up."""
-    initiators = len(plan.machines.initiators) if plan.machines else 1
+    initiators = max((column.initiators for column in plan.columns), default=1)
     storage_bytes = plan.backing.size_bytes * (1 if plan.shared_lun else initiators)
     paths = sum(column.initiators for column in plan.columns if column.link != LINK_LOCAL)
     return storage_bytes + max(0, paths - lab.BASE_PATHS) * lab.PATH_BYTES

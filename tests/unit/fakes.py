@@ -404,6 +404,8 @@ class World:
                 )
             case ["/usr/bin/python3", "-I", "-S", "-c", program] if program in NVME:
                 return self._nvme(json.loads(text))
+            case ["unshare", "--mount", "sh", "-c", _, "sh", *asked] if "iscsi_host" in argv[4]:
+                return self._act(netns, tuple(asked), text)
             case ["iscsiadm", "--mode", "iface", "--interface", _, *words]:
                 if words[:4] == ["--op", "update", "--name", "iface.initiatorname"]:
                     self.initiator = words[-1]

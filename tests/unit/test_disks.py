@@ -123,12 +123,26 @@ def test_a_disk_with_moving_parts_is_served_by_its_program(tmp_path: Path) -> No
     profile = load_disk("hdd-7200")
     with disks.bring_up(
         journal, world.host("target"), profile, 1 << 20, folder=tmp_path, log=tmp_path / "log"
-    ) as path:
-        assert path == "/dev/nbd0"
+    ) as paths:
+        assert paths == ["/dev/nbd0"]
     argv = next(command.argv for command in world.commands if command.argv[0] == "daemon")
     assert argv[1:3] == ("/usr/bin/python3", str(tmp_path / "harddisk.py"))
     assert msgspec.json.decode(argv[3])["size_bytes"] == 1 << 20
     assert world.commands[-1].argv == ("modprobe", "-r", "nbd")
+
+
+@pytest.mark.parametrize(("name", "device"), [("hdd-7200", "/dev/nbd0"), ("nvme", "/dev/nullb0")])
+def test_several_pieces_are_partitions_of_one_disk(tmp_path: Path, name: str, device: str) -> None:
+    world = World(answers=[(("test", "-e"), DONE)])
+    folders = {"folder": tmp_path, "log": tmp_path / "log"}
+    with disks.bring_up(
+        Journal(tmp_path / "journal"), world.host("target"), load_disk(name), 3 << 20, count=4, **folders
+    ) as paths:
+        assert paths == [f"{device}p{number}" for number in range(1, 5)]
+    argvs = [command.argv for command in world.commands]
+    assert next(argv[-3:] for argv in argvs if disks.PARTITION in argv) == (device, str(3 << 11), "4")
+    words = [word for argv in argvs for word in argv]
+    assert "max_part=4" in words or "size=12" in words
 
 
 # Mechanics

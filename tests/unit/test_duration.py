@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness.cli.progress import Left
-from harness.model import Plan
+from harness.model import Column, Plan
 from harness.runs import duration
 from tests.unit.results_folder import COLUMNS, made_plan
 
@@ -39,6 +39,8 @@ def test_more_columns_repeats_and_protection_take_longer() -> None:
     assert duration.run_s(made_plan(columns=COLUMNS[:3])) > plain
     assert duration.run_s(made_plan(columns=(COLUMNS[0], COLUMNS[3]))) > plain
     assert duration.run_s(made_plan(columns=COLUMNS[:2], probes=True)) > plain
+    alone, both = (Column("wired", transport="iscsi", initiators=n) for n in (1, 2))
+    assert duration.run_s(made_plan(columns=(both,))) > duration.run_s(made_plan(columns=(alone,)))
     once = duration.run_s(made_plan(columns=COLUMNS[:2]), 1)
     twice, thrice = (duration.run_s(made_plan(columns=COLUMNS[:2]), repeats) for repeats in (2, 3))
     assert thrice - twice == pytest.approx(twice - once)

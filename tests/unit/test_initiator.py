@@ -19,11 +19,12 @@ from tests.unit.fakes import Command, World
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
 SESSION = IscsiSession("iqn.x:y", "198.18.0.2", 3264, OURS, bound_to="eth0")
+ALONE = ("unshare", "--mount", "sh", "-c", initiator.ALONE, "sh")
 IFACE = "iscsiadm --mode iface --interface harness-198.18.0.2-3264"
 
 
 def said(world: World) -> list[str]:
-    return [" ".join(command.argv) for command in world.commands]
+    return [" ".join(command.argv).removeprefix(f"{' '.join(ALONE)} ") for command in world.commands]
 
 
 # The session's name
@@ -44,7 +45,7 @@ def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in() -> Non
 
 @pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
 def test_a_record_that_is_left_of_an_earlier_cell_is_taken(status: int, is_taken: bool) -> None:
-    new = (*IFACE.split(), "--op", "new")
+    new = (*ALONE, *IFACE.split(), "--op", "new")
     world = World(answers=[(new, (status, "", "iscsiadm: Could not create new interface"))])
     with contextlib.nullcontext() if is_taken else pytest.raises(CommandFailed, match="Could not create"):
         SESSION.acquire(world.host("initiator"))

@@ -139,6 +139,21 @@ def test_interface_names_fit_the_kernel_at_the_highest_index(tmp_path: Path) -> 
     assert max(map(len, names)) < 16  # IFNAMSIZ, with its NUL
 
 
+def test_several_links_lead_to_one_target(tmp_path: Path) -> None:
+    world = World()
+    journal = Journal(tmp_path / "journal.jsonl")
+    host = world.host("initiator")
+    with (
+        links.bring_up(journal, host, shipped("wired"), tag="beef", index=3) as first,
+        links.bring_up(journal, host, shipped("wired"), tag="beef", index=4, first=3) as second,
+    ):
+        assert first.target.netns == second.target.netns == "harness-beef-3"
+        assert first.target_address != second.target_address
+        assert first.target_iface != second.target_iface
+    assert sum(line.startswith("ip netns add") for line in said(world, "initiator")) == 1
+    assert set(world.things) == set(USERS)
+
+
 @pytest.mark.parametrize(
     "route",
     [

@@ -88,7 +88,7 @@ class Ipsec:
             # A host's charon serves all its columns; that of a network namespace ends with its column.
             stays = below.target.netns is None
             charons = (
-                self.daemons.charon(below.initiator, charon.ANY_PORT, run.shared, run.folder),
+                self.daemons.charon(run.near(below), charon.ANY_PORT, run.shared, run.folder),
                 self.daemons.charon(below.target, ipsec.IKE_PORT, run.shared if stays else stack, ground.raw),
             )
             stack.enter_context(

@@ -190,7 +190,8 @@ class IscsiSession(msgspec.Struct, frozen=True):
         return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
 
     def acquire(self, host: Host) -> None:
-        iface = ["iscsiadm", "--mode", "iface", "--interface", self._interface]
+        alone = ["unshare", "--mount", "sh", "-c", ALONE, "sh"]
+        iface = [*alone, "iscsiadm", "--mode", "iface", "--interface", self._interface]
         made = host.run([*iface, "--op", "new"], check=False)
         if made.status != EXISTS:  # left if an earlier cell's session could not be ended in time
             made.require_success()
@@ -215,6 +216,18 @@ class IscsiSession(msgspec.Struct, frozen=True):
         }
         program = (programs.PYTHON, "-c", programs.source(__package__, "logout"))
         return (Step(program, input=msgspec.json.encode(request).decode()),)
+
+
+ALONE = """
+for class in iscsi_host iscsi_session; do
+    mount -t tmpfs none "/sys/class/$class" 2>/dev/null
+done
+exec "$@"
+"""
+"""For sh(1), in a mount namespace of its own; what follows is a command of iscsiadm(8) about an iface record,
+which has nothing to do with sessions. It would read all that the kernel says of each one's host, in case that
+is an adapter with records of its own (iface_setup_host_bindings() in open-iscsi's usr/iface.c): in the lab,
+with 32 sessions, that took 2.2 s instead of 0.3."""
 
 
 def find_session(host: Host, iqn: str) -> str | None:

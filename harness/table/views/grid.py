@@ -59,13 +59,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """``labels`` are the headings of the rows' labels."""
+    """``labels`` are the headings of the rows' labels. ``common`` are further ones that all rows share:
+    people are told once, programs in each row."""
 
     title: str
     view: str
     labels: tuple[str, ...]
     fields: tuple[Field, ...]
     rows: tuple[Row, ...]
+    common: dict[str, str] = {}
     footnotes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -115,7 +117,12 @@ def _tabulated(grid: Grid, style: str, escape: Escape) -> str:
         disable_numparse=True,
         colalign=["left"] * len(grid.labels) + ["right"] * len(grid.fields),
     )
-    below = [*(f"[{n}] {note}" for n, note in enumerate(grid.footnotes, 1)), *grid.notes]
+    same = "; ".join(f"{label.lower()} {text}" for label, text in grid.common.items())
+    below = [
+        *(f"[{n}] {note}" for n, note in enumerate(grid.footnotes, 1)),
+        *([f"All rows: {same}."] if same else []),
+        *grid.notes,
+    ]
     paragraph = {"unsafehtml": "<p>{}</p>", "latex_raw": "{}\\\\"}.get(style, "{}")
     parts = [paragraph.format(escape(grid.title)), "", text, ""]
     separator = "\n\n" if style == "github" else "\n"
@@ -127,14 +134,17 @@ def _csv(grid: Grid) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     keys = (field.key for field in grid.fields)
-    writer.writerow([*(label.lower() for label in grid.labels), *keys, "disturbed"])
+    labels = (*grid.labels, *grid.common)
+    writer.writerow([*(label.lower() for label in labels), *keys, "disturbed"])
     for row in grid.rows:
         entries = [row.entries.get(field.key, NOTHING) for field in grid.fields]
+        # A figure below 0 is none that a spreadsheet would take for a formula.
         values = [
-            for_csv(entry.word or ("" if entry.value is None else repr(entry.value))) for entry in entries
+            for_csv(entry.word) if entry.word else "" if entry.value is None else repr(entry.value)
+            for entry in entries
         ]
         disturbed = "" if row.disturbed is None else repr(row.disturbed)
-        writer.writerow([*map(for_csv, row.labels), *values, disturbed])
+        writer.writerow([*map(for_csv, (*row.labels, *grid.common.values())), *values, disturbed])
     return out.getvalue().rstrip("\n")
 
 
@@ -146,6 +156,7 @@ def _json(grid: Grid) -> str:
             "rows": [
                 {
                     **{name.lower(): text for name, text in zip(grid.labels, row.labels, strict=True)},
+                    **{name.lower(): text for name, text in grid.common.items()},
                     "published": row.is_published,
                     "disturbed": row.disturbed,
                     "values": {

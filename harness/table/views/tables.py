@@ -18,6 +18,7 @@ from harness.model import (
     UNENCRYPTED,
     Clock,
     LabKernel,
+    Record,
     TestbedKind,
     is_unencrypted,
 )
@@ -54,6 +55,7 @@ class View(Choice):
     OPENFLOW = "openflow"
     PPS = "pps"
     UDP_LATENCY = "udp-latency"
+    SCALE = "scale"
 
 
 Pick = Callable[[ProbeRecord], bool]
@@ -205,6 +207,7 @@ TITLES = {
     View.OPENFLOW: "Round trips, TCP and UDP, as document 001 has them",
     View.PPS: "Packets per second",
     View.UDP_LATENCY: "UDP round trips in microseconds",
+    View.SCALE: "Initiators at once",
 }
 
 
@@ -230,7 +233,7 @@ def build(view: View, records: Sequence[ProbeRecord], reference: PathReference |
         case View.UDP_LATENCY:
             labels, fields, rows = _latencies(records, notes)
         case _:
-            labels, fields, rows = _paths(PATHS[view], records, notes)
+            labels, fields, rows = _paths(PATHS.get(view, []), records, notes)
     if reference is not None:
         rows += [
             Row(
@@ -428,13 +431,18 @@ def _latencies(
     return (labels[0], "Bytes", *labels[1:]), tuple(field for field, _, _ in LATENCY_FIELDS), rows
 
 
-def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> list[str]:
+def runs_note(records: Sequence[Record | ProbeRecord]) -> list[str]:
+    """Which runs the records are of; nothing without any."""
     runs = sorted({record.run_id for record in records})
-    found = []
-    if runs:
-        shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-        testbeds = ", ".join(sorted({record.testbed for record in records}))
-        found.append(f"Testbed {testbeds}: {'run' if len(runs) == 1 else 'runs'} {shown}.")
+    if not runs:
+        return []
+    shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    testbeds = ", ".join(sorted({record.testbed for record in records}))
+    return [f"Testbed {testbeds}: {'run' if len(runs) == 1 else 'runs'} {shown}."]
+
+
+def _notes(records: Sequence[ProbeRecord], reference: PathReference | None) -> list[str]:
+    found = runs_note(records)
     if any(len(record.processors) > 1 for record in records):
         found.append("CPU: of the busiest host, or hop.")
     elif any(len(use.hosts) > 1 for record in records for use in record.processors):

@@ -61,7 +61,7 @@ def main() -> None:
     for name, expected in EXPECTED.items():
         profile = disks.load_disk(name)
         log = FOLDER / f"{name}.log"
-        with disks.bring_up(journal, host, profile, SIZE_BYTES, folder=FOLDER, log=log) as path:
+        with disks.bring_up(journal, host, profile, SIZE_BYTES, folder=FOLDER, log=log) as (path,):
             for workload, found_s in seconds_each(path, expected).items():
                 wanted_s = expected[workload]
                 sys.stdout.write(f"{name} {workload}: {found_s * 1e6:.1f} of {wanted_s * 1e6:.1f} us\n")

@@ -1,0 +1,66 @@
+"""Several initiators of one target in one kernel: each has its own session, proof and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.stats import fairness
+from harness.model import Record, Status
+from tests.lab.cli import measure
+
+RANDOM = ("--workload", "rand-read-4k", "--size", "16M", "--link", "wired")
+
+
+def require_apart(record: Record) -> None:
+    """Each initiator has moved bytes of its own, which its own proof covers."""
+    assert len(record.clients) == (record.initiators if record.initiators > 1 else 0)
+    for part in record.clients:
+        assert part.read is not None, part
+        assert part.proof is not None, part
+        assert part.status is Status.OK, part
+        moved = part.proof.protected_bytes if record.protection else part.proof.link_bytes_initiator
+        assert moved >= part.read.bytes
+    assert len({part.initiator for part in record.clients}) == len(record.clients)
+
+
+@pytest.mark.lab
+def test_three_initiators_on_debian_s_kernel(tmp_path: Path) -> None:
+    found = measure(tmp_path, *RANDOM, "--lab-initiators", "3", "--ipsec", "both")
+    assert found.done.status == 0, found.done
+    assert sorted(record.initiators for record in found.records.values()) == [1, 1, 2, 2, 3, 3]
+    for record in found.records.values():
+        require_apart(record)
+
+
+@pytest.mark.lab
+@pytest.mark.own_kernel
+@pytest.mark.parametrize("disk", ["sata-ssd", "hdd-7200"])
+def test_initiators_share_one_modelled_disk(tmp_path: Path, disk: str) -> None:
+    found = measure(
+        tmp_path,
+        *(*RANDOM, "--virtual-time", "--disk", disk, "--lab-initiators", "4"),
+        *("--transport", "iscsi", "--transport", "nvme-tcp"),
+        *("--protect", "off", "--protect", "wireguard"),
+    )
+    assert found.done.status == 0, found.done
+    total = {}
+    for record in found.records.values():
+        require_apart(record)
+        assert record.read is not None
+        each = [part.read.bytes_per_s for part in record.clients if part.read is not None]
+        assert not each or fairness(each) > 0.9
+        total[record.column] = record.read.bytes_per_s
+    alone = {column: value for column, value in total.items() if column.initiators == 1}
+    for column, value in total.items():
+        one = next(
+            total[other]
+            for other in alone
+            if (other.protection, other.transport) == (column.protection, column.transport)
+        )
+        # Thirteen chips have room for all four; one head has not.
+        if disk == "sata-ssd":
+            assert value == pytest.approx(column.initiators * one, rel=0.02)
+        else:
+            assert value < 1.5 * one

@@ -112,8 +112,11 @@ def make_plan(request: Request) -> Plan:
     _require_hops_possible(request, links)
     lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
-    if lab_kernel is LabKernel.OWN:
+    if lab_kernel is LabKernel.OWN and kernel.has_radios(other_kernel.release if other_kernel else None):
         columns, links = _on_the_air(columns, links, request.wifi_security)
+    elif lab_kernel is LabKernel.OWN:
+        # Emulated, as on Debian's kernel.
+        links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
     _require_possible(request, backing, workloads, columns)
     seed = _seed(request)
     _try_job_files(workloads, backing.size_bytes, runtime_s)
@@ -329,12 +332,13 @@ def _lab_kernel(
         return LabKernel.OWN
     # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
     # skipped.
-    needs_own = any(WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns)
-    if request.lab_kernel == KernelChoice.AUTO and (has_radio or needs_own) and not (apart and has_radio):
+    wants_own = has_radio or any(
+        WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
+    )
+    if request.lab_kernel == KernelChoice.AUTO and wants_own and not (apart and has_radio):
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
-            if needs_own or kernel.has_radios():
-                return LabKernel.OWN
+            return LabKernel.OWN
     if request.lab_kernel == KernelChoice.AUTO and not (apart and has_radio):
         return kernel.usual()
     return LabKernel.DEBIAN

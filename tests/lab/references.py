@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from harness.testbeds.lab import kernel
+from harness.testbeds.lab import kernel, source
 
 FOLDER = Path(__file__).parents[1] / "data" / "virtual"
 
@@ -16,8 +16,8 @@ def folder() -> Path:
 
     A version of Linux has a TCP of its own, and one of fio its own order of random blocks.
     """
-    linux = ".".join(kernel.recipe().source_version.split(".")[:2])
+    major, minor = source.version_of(kernel.recipe().source_version)
     fio = shutil.which("fio")
     assert fio is not None
     version = subprocess.run([fio, "--version"], capture_output=True, encoding="utf-8", check=True)
-    return FOLDER / f"linux-{linux}-{version.stdout.strip()}"
+    return FOLDER / f"linux-{major}.{minor}-{version.stdout.strip()}"

@@ -379,6 +379,12 @@ def test_a_package_is_installed_or_named(dpkg: dict[str, str]) -> None:
     assert (refused.value.hint or "").endswith("apt-get install --no-install-recommends linux-source-6.19")
 
 
+def test_radios_are_for_kernels_before_linux_7(dpkg: dict[str, str]) -> None:
+    dpkg["linux-source-6.12"] = "6.12.117-1"
+    assert kernel.has_radios() and kernel.has_radios("6.1.192-harness")
+    assert not kernel.has_radios("7.2-rc1-harness")
+
+
 IN_THE_LIBRARY = {
     f"CONFIG_CRYPTO_{name}"
     for name in ("CHACHA20_X86_64", "POLY1305_X86_64", "SHA1_SSSE3", "SHA256_SSSE3", "SHA512_SSSE3")

@@ -38,7 +38,7 @@ def is_built(monkeypatch: pytest.MonkeyPatch, *, built: bool) -> None:
         return Kernel(binary=Path("/linux"), modules=Path("/modules"))
 
     monkeypatch.setattr(kernel, "own_kernel", own_kernel)
-    monkeypatch.setattr(kernel, "has_radios", lambda: True)
+    monkeypatch.setattr(kernel, "has_radios", lambda _=None: True)
 
 
 @pytest.fixture
@@ -72,13 +72,12 @@ def test_a_backing_that_is_named_takes_the_place_of_the_disk() -> None:
 
 @pytest.mark.usefixtures("built")
 def test_wifi_is_emulated_where_the_own_kernel_has_no_radios(monkeypatch: pytest.MonkeyPatch) -> None:
-    wifi = Request(links=("wifi",))
-    assert make_plan(wifi).lab_kernel is LabKernel.OWN
-    monkeypatch.setattr(kernel, "has_radios", lambda: False)
-    monkeypatch.setattr(kernel, "usual", lambda: LabKernel.DEBIAN)
-    assert make_plan(wifi).lab_kernel is LabKernel.DEBIAN
-    wireguard = Request(links=("wifi",), protect=("wireguard",))
-    assert make_plan(wireguard).lab_kernel is LabKernel.OWN
+    request = Request(links=("wifi",), virtual_time=True)
+    made = make_plan(request)
+    assert made.has_radio(made.links["wifi"]) and "hwsim" in made.links["wifi"].title
+    monkeypatch.setattr(kernel, "has_radios", lambda _=None: False)
+    made = make_plan(request)
+    assert not made.has_radio(made.links["wifi"]) and made.links["wifi"].title == "WiFi 802.11n"
 
 
 @pytest.mark.usefixtures("built")

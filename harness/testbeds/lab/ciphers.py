@@ -74,7 +74,7 @@ def release() -> str:
 def are_possible() -> bool:
     """Whether this processor and Debian's kernel, if it is installed, can have them."""
     try:
-        return not kernel.lacking_instructions() and _version(release()) < CIPHERS_CLOSED_SINCE
+        return not kernel.lacking_instructions() and sources.version_of(release()) < CIPHERS_CLOSED_SINCE
     except RequirementError:
         return False
 
@@ -93,12 +93,7 @@ def recipe() -> Recipe:
 
 
 def _is_for(patch: str, found: str) -> bool:
-    return sources.is_for(patch, _version(found))
-
-
-def _version(found: str) -> sources.Version:
-    major, minor = (int(part) for part in found.split(".")[:2])
-    return major, minor
+    return sources.is_for(patch, sources.version_of(found))
 
 
 def cached() -> lab.Kernel | None:
@@ -130,7 +125,7 @@ def build(report: Report) -> bool:
             f"expected a processor with {', '.join(kernel.INSTRUCTIONS)}, but it lacks {', '.join(lacks)}",
             hint="nothing is to be done: the portable ciphers are the fastest that it has here",
         )
-    if _version(found := release()) >= CIPHERS_CLOSED_SINCE:
+    if sources.version_of(found := release()) >= CIPHERS_CLOSED_SINCE:
         raise RequirementError(
             f"expected a kernel of Debian's before Linux {'.'.join(map(str, CIPHERS_CLOSED_SINCE))}, "
             f"for which {WHAT} can be built, found {found}",

@@ -208,9 +208,10 @@ def own_kernel(key: str = "") -> lab.Kernel:
     return found.kernel
 
 
-def has_radios() -> bool:
-    """Whether the lab's own kernel, built or not, has 802.11."""
-    return sources.is_for(sources.RADIOS, sources.of(None).version)
+def has_radios(release: str | None = None) -> bool:
+    """Whether the lab's own kernel, built or not, has 802.11: the default one, or one of another release."""
+    of = recipe().source_version if release is None else release
+    return sources.is_for(sources.RADIOS, sources.version_of(of))
 
 
 def usual() -> LabKernel:

@@ -97,7 +97,7 @@ LIMITS = (
     Limit(
         what=RADIOS,
         before=(7, 0),
-        why="on Linux 7.2 no data of a disk arrives over simulated radios, unless IPsec has copied it",
+        why="a disk's data arrives over Linux 7.2's simulated radios only with IPsec, so WiFi is emulated",
         is_missed=True,
     ),
     *(
@@ -115,6 +115,14 @@ LIMITS = (
         why="Linux 6.13 asks the machine how large the state is (3f17fed21491)",
     ),
 )
+
+
+def version_of(release: str) -> Version:
+    """That of a release, as of ``6.1.192-2`` or ``6.12-rc1``."""
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    if numbers is None:
+        raise UsageError(f"expected a release of Linux, found {release!r}")
+    return int(numbers[1]), int(numbers[2])
 
 
 def is_for(what: str, version: Version) -> bool:

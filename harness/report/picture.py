@@ -141,7 +141,7 @@ def _with_text(png: bytes, told: Mapping[str, str]) -> bytes:
 _NEEDS = {
     Kind.PERCENTILES: "it needs the raw outputs of a run (raw/CELL/fio.json)",
     Kind.OVER_TIME: "it needs fio's logs of a run in real time with one initiator (raw/CELL/bw.log)",
-    Kind.ROOFLINE: "it needs a run's plan.json, with a shaped link",
+    Kind.ROOFLINE: "it needs a run's plan.json, with a shaped link, and figures of it that are not disturbed",
     Kind.WATERFALL: "it needs a run's plan.json, and cells that are ok and not disturbed",
     Kind.TRENDS: "it needs two runs of the same cells",
 }

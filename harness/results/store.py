@@ -311,9 +311,13 @@ def raw_within(folder: Path, listed: str) -> Path | None:
     # Path.resolve raises RuntimeError for a loop of links, which is nothing there.
     file = Path(os.path.realpath(folder / listed))
     try:
-        return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
+        # Not Path.is_file, which since Python 3.14 says of what it may not look at that it is no file.
+        is_there = file.is_relative_to(folder.resolve()) and stat.S_ISREG(file.stat().st_mode)
     except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
+            return None
         raise _unreadable(file, error) from error
+    return file if is_there else None
 
 
 def open_results(paths: Sequence[Path | str]) -> list[Record]:

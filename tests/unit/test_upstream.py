@@ -150,7 +150,7 @@ def test_it_is_taken_where_the_system_has_no_source_that_was_tried(
     if is_upstream:
         assert sources.of(None) is upstream.LINUX
     elif installed is None:
-        with pytest.raises(RequirementError, match="linux-source-6"):
+        with pytest.raises(RequirementError, match="linux-source-"):
             sources.of(None)
 
 

@@ -192,9 +192,12 @@ class Lab:
         for host, iface in ((path.initiator, path.initiator_iface), (path.target, path.target_iface)):
             # fio pauses between two workloads, and it is the steady state that theory tells of. And ARP
             # would ask again after 15 to 45 s: the one delay here that the kernel draws at random.
+            # By the shell: a minimal system has no sysctl(8).
             host.run(
-                ["sysctl", "-qw", "net.ipv4.tcp_slow_start_after_idle=0"]
-                + [f"net.ipv4.neigh.{iface}.base_reachable_time_ms={10**8}"]
+                [
+                    *("sh", "-c", 'cd /proc/sys/net/ipv4 && echo 0 >"$1" && echo "$3" >"$2"', "sh"),
+                    *("tcp_slow_start_after_idle", f"neigh/{iface}/base_reachable_time_ms", str(10**8)),
+                ]
             )
 
     def bring_up(self, framing: Framing, index: int) -> Up:

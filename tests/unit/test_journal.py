@@ -372,7 +372,7 @@ FOREIGN = {
     "text": b"hello",
     "bytes": b"\xff\xfe\x1b[2J",
     "bytes in a name": b'{"id":2,"entry":{"what":"\xff","steps":[]}}',
-    "no end of brackets": b'{"id":2,"x":' + b"[" * 100_000,
+    "brackets in brackets": b'{"id":2,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "a number beyond all": b'{"id":1e400}',
 }
 

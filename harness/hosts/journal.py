@@ -43,7 +43,7 @@ class Resource(Protocol):
 R = TypeVar("R", bound=Resource)
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
+class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     id: int
     entry: Entry | None = None
 

@@ -368,6 +368,7 @@ FOREIGN = {
     "another type": b'{"id": "one"}',
     "an entry of another version": b'{"id":2,"entry":{"version":9,"undo":"x"}}',
     "a crossing-out of another version": b'{"undone":1}',
+    "a field of another version": b'{"id":2,"x":1}',
     "something else": b"[1, 2]",
     "text": b"hello",
     "bytes": b"\xff\xfe\x1b[2J",

@@ -12,69 +12,14 @@ Of each cell it prints the median of each kernel, and its ratio to the first one
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-from harness.analysis.stats import summarise
-from harness.model import Status
-from harness.results.store import RunFolder
+from bench.in_turns import Figures, in_turns, mb_s, print_table, records
 
 WORDS = (
-    *("--link", "local", "--link", "wired:unshaped", "--link", "wired", "--size", "32M"),
-    *("--protect", "off", "--protect", "aes128gcm16", "--repeats", "1", "--retries", "0", "--no-probes"),
+    *("--link", "local", "--link", "wired:unshaped", "--link", "wired", "--profile", "READS"),
+    *("--protect", "off", "--protect", "aes128gcm16", "--size", "32M", "--repeats", "1", "--no-probes"),
 )
-JOBS = """\
-[global]
-ioengine=libaio
-direct=1
-rw=read
-
-[256k-depth1]
-bs=256k
-iodepth=1
-
-[256k-depth8]
-bs=256k
-iodepth=8
-
-[4k-depth1]
-bs=4k
-iodepth=1
-
-[4k-depth8]
-bs=4k
-iodepth=8
-"""
-
-Figures = dict[tuple[str, str], float]
-"""MB/s of each cell, by label of the column and workload."""
-
-
-def run(kernel: str, runtime: str) -> Figures:
-    """One run's figures; ends the program if a cell is not ok."""
-    with tempfile.TemporaryDirectory() as folder:
-        jobs, results = Path(folder, "reads.fio"), Path(folder, "results")
-        jobs.write_text(JOBS, encoding="utf-8")
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "harness", "run", *WORDS, "--lab-kernel", kernel),
-                *("--profile", str(jobs), "--runtime", runtime, "--results", str(results)),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        records = [record for made in results.iterdir() for record in RunFolder(made).load_records()]
-    if not records:
-        sys.exit(f"the run on {kernel} measured nothing")
-    figures: Figures = {}
-    for record in records:
-        if record.status is not Status.OK or record.read is None:
-            sys.exit(f"{kernel}: {record.column.label} {record.workload} is {record.status}: {record.reason}")
-        figures[record.column.label, record.workload] = record.read.bytes_per_s / 1e6
-    return figures
 
 
 def main() -> int:
@@ -83,21 +28,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runtime", default="1s")
     options = parser.parse_args()
-    found: dict[str, list[Figures]] = {kernel: [] for kernel in options.kernels}
-    for number in range(options.rounds):
-        # ABBA: whatever drifts hits all alike.
-        for kernel in options.kernels[:: 1 if number % 2 == 0 else -1]:
-            found[kernel].append(run(kernel, options.runtime))
-    first, *others = options.kernels
-    print(f"{'MB/s':38}", *(f"{kernel:>24}" for kernel in options.kernels))
-    for cell in sorted(found[first][0]):
-        theirs = {kernel: [figures[cell] for figures in found[kernel]] for kernel in options.kernels}
-        line = f"{cell[0]:26} {cell[1]:11} {summarise(theirs[first]).median:24.1f}"
-        for kernel in others:
-            ratio = summarise([one / base for one, base in zip(theirs[kernel], theirs[first], strict=True)])
-            line += f" {summarise(theirs[kernel]).median:6.1f}"
-            line += f" {ratio.median:5.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
-        print(line)
+
+    def measure(kernel: str) -> Figures:
+        return mb_s(records(kernel, [*WORDS, "--lab-kernel", kernel, "--runtime", options.runtime]))
+
+    print_table(options.kernels, in_turns(options.kernels, options.rounds, measure))
     return 0
 
 

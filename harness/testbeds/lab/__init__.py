@@ -92,6 +92,11 @@ class Kernel:
     options: tuple[str, ...] = ()
     sets_any_xstate: bool = False
 
+    @property
+    def has_virtual_time(self) -> bool:
+        """Its clock is its own: no timer of the machine's has to do with it."""
+        return any(option.startswith("time-travel=") for option in self.options)
+
 
 def debian_kernel() -> Kernel:
     """The kernel of the package user-mode-linux. RequirementError if it is not installed."""
@@ -331,9 +336,7 @@ def boot_apart(
     memory = {management.TARGET: _memory(storage_bytes), **dict.fromkeys(names, _memory(0))}
     core = {management.TARGET: target_core, **dict(zip(names, itertools.cycle(cores or [target_core])))}
     with contextlib.ExitStack() as stack:
-        workshop = stack.enter_context(
-            _workshop(journal, kernel or debian_kernel(), sum(memory.values()), are_joined=True)
-        )
+        workshop = stack.enter_context(_workshop(journal, kernel or debian_kernel(), sum(memory.values())))
         folders = {name: workshop.make_folder(name) for name in memory}
         client = folders[names[0]] / "ssh"
         management.make_client(client)
@@ -449,10 +452,8 @@ class _Workshop:
 
 
 @contextlib.contextmanager
-def _workshop(
-    journal: Journal, kernel: Kernel, memory_bytes: int, *, are_joined: bool = False
-) -> Iterator[_Workshop]:
-    """Prepare for kernels with ``memory_bytes`` together; kernels that are connected wait for each other."""
+def _workshop(journal: Journal, kernel: Kernel, memory_bytes: int) -> Iterator[_Workshop]:
+    """Prepare for kernels with ``memory_bytes`` together."""
     machine = NamespaceHost(name="machine")
     # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
     scratch, memory = (
@@ -462,7 +463,8 @@ def _workshop(
     with journal.hold(machine, scratch), journal.hold(machine, memory):
         folder = Path(scratch.path)
         environment: tuple[str, ...] = ()
-        shims = ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate) + ["idle.c"] * are_joined
+        shims = ["interrupts.c"] * (not kernel.has_virtual_time)
+        shims += ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate)
         if shims:
             library = folder / "shims.so"
             sources = [str(HERE / shim) for shim in shims]

@@ -1,0 +1,135 @@
+/* Does with timers and signals what a user-mode kernel does: `interrupts SCENARIO` prints what it saw. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static timer_t timer;
+static volatile sig_atomic_t fired, early;
+static volatile long long due_us;
+
+static long long now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000LL + now.tv_nsec / 1000;
+}
+
+static void handle(int signal, siginfo_t *info, void *context)
+{
+	(void)info, (void)context;
+	if (signal == SIGALRM) {
+		fired++;
+		early += now_us() < due_us;
+	}
+}
+
+static void set(long long after_us, long long interval_us)
+{
+	struct itimerspec given = {
+		.it_value = { after_us / 1000000, after_us % 1000000 * 1000 },
+		.it_interval = { interval_us / 1000000, interval_us % 1000000 * 1000 },
+	};
+
+	due_us = now_us() + after_us;
+	timer_settime(timer, 0, &given, NULL);
+}
+
+/* os_idle_sleep(), arch/um/os-Linux/time.c */
+static void idle(void)
+{
+	struct itimerspec left;
+	sigset_t alarm, old;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	sigprocmask(SIG_BLOCK, &alarm, &old);
+	timer_gettime(timer, &left);
+	if (left.it_value.tv_sec || left.it_value.tv_nsec)
+		sigsuspend(&old);
+	sigprocmask(SIG_UNBLOCK, &alarm, NULL);
+}
+
+/* userspace(), arch/um/os-Linux/skas/process.c: a process that runs for this time */
+static void run_process(long long for_us)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		usleep(for_us);
+		_exit(0);
+	}
+	while (waitpid(child, &status, WUNTRACED | __WALL) < 0)
+		;
+}
+
+int main(int count, char **words)
+{
+	const char *scenario = count > 1 ? words[1] : "";
+	struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO };
+	struct itimerspec left;
+	volatile long loops;
+	int during;
+
+	sigaction(SIGALRM, &action, NULL);
+	sigaction(SIGIO, &action, NULL);
+	timer_create(CLOCK_MONOTONIC, NULL, &timer);
+	run_process(0);
+	if (!strcmp(scenario, "idle")) {
+		for (int i = 0; i < 4; i++) {
+			long long waits_us[] = { 30, 99, 1000, 30000 };
+
+			set(waits_us[i], 0);
+			while (fired == i)
+				idle();
+		}
+		printf("fired %d early %d\n", fired, early);
+	} else if (!strcmp(scenario, "clock")) {
+		set(200, 0);
+		while (now_us() <= due_us + 50)
+			;
+		printf("fired %d early %d\n", fired, early);
+	} else if (!strcmp(scenario, "busy")) {
+		set(100, 0);
+		for (loops = 0; !fired && loops < 10000000000; loops++)
+			;
+		printf("fired %d early %d\n", fired, early);
+	} else if (!strcmp(scenario, "process")) {
+		run_process(1000); /* so the next one is expected to take long as well */
+		set(1000, 0);
+		run_process(300000);
+		during = fired && now_us() - due_us > 200000;
+		printf("fired %d early %d during %d\n", fired, early, during);
+	} else if (!strcmp(scenario, "off")) {
+		set(1000, 0);
+		set(0, 0);
+		timer_gettime(timer, &left);
+		usleep(20000);
+		printf("fired %d left %ld\n", fired, left.it_value.tv_nsec);
+	} else if (!strcmp(scenario, "left")) {
+		set(500000, 0);
+		timer_gettime(timer, &left);
+		printf("left %d\n", left.it_value.tv_nsec > 0 && left.it_value.tv_nsec <= 500000000);
+	} else if (!strcmp(scenario, "periodic")) {
+		set(1000, 1000);
+		for (loops = 0; fired < 3 && loops < 10000000000; loops++)
+			;
+		printf("fired %d\n", fired);
+		set(300, 0);
+		fired = early = 0;
+		while (!fired)
+			idle();
+		printf("fired %d early %d\n", fired, early);
+	} else if (!strcmp(scenario, "missed")) {
+		set(5000000, 0);
+		kill(getpid(), SIGIO);
+		idle();
+		printf("woke %d\n", now_us() < due_us);
+	}
+	return 0;
+}

@@ -1,0 +1,57 @@
+"""The library that has a user-mode kernel's timers (``testbeds/lab/interrupts.c``), without a kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.testbeds import lab
+
+DRIVER = Path(__file__).with_name("interrupts.c")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a program that sets timers and waits as the kernel does, and of the library."""
+    folder = tmp_path_factory.mktemp("interrupts")
+    library = ["-shared", "-fPIC", "-o", str(folder / "shims.so"), str(lab.HERE / "interrupts.c"), "-ldl"]
+    for words in (["-o", str(folder / "interrupts"), str(DRIVER), "-lrt"], library):
+        subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", *words], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("is_preloaded", [False, True], ids=["machine", "lab"])
+@pytest.mark.parametrize(
+    ("scenario", "seen"),
+    [
+        ("idle", "fired 4 early 0"),
+        ("busy", "fired 1 early 0"),
+        ("process", "fired 1 early 0 during 1"),
+        ("off", "fired 0 left 0"),
+        ("left", "left 1"),
+        ("periodic", "fired 3\nfired 1 early 0"),
+    ],
+)
+def test_timers_fire_once_and_not_early(built: Path, scenario: str, seen: str, is_preloaded: bool) -> None:
+    assert _seen(built, scenario, is_preloaded=is_preloaded) == seen
+
+
+def test_who_reads_the_clock_hears_of_a_timer_that_is_due(built: Path) -> None:
+    assert _seen(built, "clock", is_preloaded=True) == "fired 1 early 0"
+
+
+def test_an_interrupt_before_the_sleep_ends_it(built: Path) -> None:
+    """Without the library it is slept through."""
+    assert _seen(built, "missed", is_preloaded=True) == "woke 1"
+    assert _seen(built, "missed", is_preloaded=False) == "woke 0"
+
+
+def _seen(built: Path, scenario: str, *, is_preloaded: bool) -> str:
+    env = {**os.environ, "LD_PRELOAD": str(built / "shims.so")} if is_preloaded else None
+    argv = [str(built / "interrupts"), scenario]
+    return subprocess.run(
+        argv, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=60
+    ).stdout.strip()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from tabulate import SEPARATING_LINE, tabulate
 
+from harness.model import Status
 from harness.model.escape import as_json, for_csv, for_html, for_latex, for_markdown, printable
 from harness.table import TableFormat
 
@@ -42,6 +43,23 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         if self.word is None and self.value is not None:
             shown = " ".join(filter(None, (f"{self.value:.{field.decimals}f}", self.sign)))
         return shown if self.mark is None else f"{shown} [{self.mark}]"
+
+
+class Footnotes:
+    """The footnotes of a grid, each text once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def mark(self, text: str) -> int:
+        """The number of a footnote."""
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text) + 1
+
+    def without_figure(self, status: Status, reason: str | None) -> Entry:
+        """The cell of something that was not measured."""
+        return Entry(word=status.upper(), mark=self.mark(reason or "no reason was kept"))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

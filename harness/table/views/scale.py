@@ -27,7 +27,7 @@ from harness.model import (
 from harness.table import notes
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Direction, Setting
-from harness.table.views.grid import Entry, Field, Grid, Row
+from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
 from harness.table.views.tables import View, runs_note
 
 TITLE = "Initiators at once: what each further one costs"
@@ -90,14 +90,14 @@ def build(records: Sequence[Record]) -> Grid:
     Without any it has no rows.
     """
     found = _series(records)
-    marks: list[str] = []
+    footnotes = Footnotes()
     shown = [(series, counts) for series, counts in found.items() if max(counts) > 1]
     names = [_names(series) for series, _ in shown]
     differing = [n for n, column in enumerate(zip(*names, strict=True)) if n < 2 or len(set(column)) > 1]
     rows = [
         Row(labels=tuple(name[n] for n in differing), entries=entries)
         for name, (series, counts) in zip(names, shown, strict=True)
-        for entries in _entries(series, counts, found, marks)
+        for entries in _entries(series, counts, found, footnotes)
     ]
     return Grid(
         title=TITLE,
@@ -106,7 +106,7 @@ def build(records: Sequence[Record]) -> Grid:
         fields=FIELDS,
         rows=tuple(rows),
         common={label: names[0][n] for n, label in enumerate(LABELS) if names and n not in differing},
-        footnotes=tuple(marks),
+        footnotes=tuple(footnotes.texts),
         notes=(
             *NOTES,
             *runs_note([record for _, counts in shown for each in counts.values() for record in each]),
@@ -152,7 +152,7 @@ def _names(series: Series) -> tuple[str, ...]:
 
 
 def _entries(
-    series: Series, counts: Counts, found: dict[Series, Counts], marks: list[str]
+    series: Series, counts: Counts, found: dict[Series, Counts], footnotes: Footnotes
 ) -> Iterable[dict[str, Entry]]:
     direction = series.place.direction
     alone = _parts(counts.get(1, []), direction)
@@ -163,8 +163,8 @@ def _entries(
         entries = {INITIATORS.key: Entry(value=count)}
         parts = _parts(records, direction)
         if not parts:
-            reason = next((record.reason for record in records if record.reason), "no reason was kept")
-            entries[TOTAL.key] = Entry(word=records[0].status.upper(), mark=_mark(reason, marks))
+            reason = next((record.reason for record in records if record.reason), None)
+            entries[TOTAL.key] = footnotes.without_figure(records[0].status, reason)
             yield entries
             continue
         good = disturbance.counting(records)
@@ -172,7 +172,7 @@ def _entries(
         entries[TOTAL.key] = Entry(
             value=_total(parts) / MB,
             sign=DISTURBED_SIGN if disturbed else "",
-            mark=_mark(f"{DISTURBED_SIGN}: {disturbed}", marks) if disturbed else None,
+            mark=footnotes.mark(f"{DISTURBED_SIGN}: {disturbed}") if disturbed else None,
             disturbed=max((share for r in good if (share := disturbance.share(r)) is not None), default=None),
         )
         each = {
@@ -187,12 +187,6 @@ def _entries(
             each[ADDED_TOTAL] = _change(_total(parts), _total(off))
             each[ADDED_P99] = _change(each[P99_MEDIAN], _p99_us(off, statistics.median))
         yield entries | {field.key: Entry(value=value) for field, value in each.items() if value is not None}
-
-
-def _mark(text: str, marks: list[str]) -> int:
-    if text not in marks:
-        marks.append(text)
-    return marks.index(text) + 1
 
 
 def _parts(records: Iterable[Record], direction: Direction) -> list[Parts]:

@@ -36,7 +36,7 @@ from harness.results.probe_records import (
 )
 from harness.table.notes import DISTURBED_SIGN
 from harness.table.options import Choice
-from harness.table.views.grid import Entry, Field, Grid, Row
+from harness.table.views.grid import Entry, Field, Footnotes, Grid, Row
 
 MS_NS = 1e6
 US_NS = 1e3
@@ -211,21 +211,9 @@ TITLES = {
 }
 
 
-class _Footnotes:
-    """Reasons, each once, with their numbers."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def mark(self, text: str) -> int:
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text) + 1
-
-
 def build(view: View, records: Sequence[ProbeRecord], reference: PathReference | None = None) -> Grid:
     """The table of a view. Without a record that it could show, it has no rows."""
-    notes = _Footnotes()
+    notes = Footnotes()
     records = [record for record in records if not isinstance(record.probe, Cipher)]
     match view:
         case View.PPS:
@@ -288,7 +276,7 @@ def _labels(groups: dict[tuple[str, ...], list[ProbeRecord]]) -> tuple[str, ...]
 
 
 def _entry(
-    records: Iterable[ProbeRecord], value: Callable[[ProbeRecord], float | None], notes: _Footnotes
+    records: Iterable[ProbeRecord], value: Callable[[ProbeRecord], float | None], notes: Footnotes
 ) -> Entry | None:
     """The median of the records that count; else the status of the first, with its reason."""
     asked = list(records)
@@ -310,7 +298,7 @@ def _entry(
     if good:
         return Entry()
     first = chosen[0]
-    return Entry(word=first.status.upper(), mark=notes.mark(first.reason or "no reason was kept"))
+    return notes.without_figure(first.status, first.reason)
 
 
 def _marked_once(entries: dict[str, Entry]) -> dict[str, Entry]:
@@ -326,7 +314,7 @@ def _marked_once(entries: dict[str, Entry]) -> dict[str, Entry]:
 
 
 def _paths(
-    measures: Sequence[_Measure], records: Sequence[ProbeRecord], notes: _Footnotes
+    measures: Sequence[_Measure], records: Sequence[ProbeRecord], notes: Footnotes
 ) -> tuple[tuple[str, ...], tuple[Field, ...], list[Row]]:
     groups = _groups(records)
     rows = []
@@ -362,7 +350,7 @@ PPS_FIELDS = {
 
 
 def _packets(
-    records: Sequence[ProbeRecord], notes: _Footnotes
+    records: Sequence[ProbeRecord], notes: Footnotes
 ) -> tuple[tuple[str, ...], tuple[Field, ...], list[Row]]:
     groups = _groups(records)
     rows = []
@@ -413,7 +401,7 @@ LATENCY_FIELDS = [
 
 
 def _latencies(
-    records: Sequence[ProbeRecord], notes: _Footnotes
+    records: Sequence[ProbeRecord], notes: Footnotes
 ) -> tuple[tuple[str, ...], tuple[Field, ...], list[Row]]:
     groups = _groups(records)
     rows = []

@@ -158,7 +158,7 @@ def build(report: Report) -> bool:
 
 def _source(wanted: Recipe, work: Path, report: Report) -> Tarball:
     """Debian's source of exactly this release: as installed, or from where apt gets packages."""
-    version = ".".join(wanted.source_version.split(".")[:2])
+    version = "{}.{}".format(*sources.version_of(wanted.source_version))
     name = f"linux-source-{version}"
     installed = packages.installed_version([name])
     if installed is not None and _upstream(installed[1]) == wanted.source_version:
@@ -190,8 +190,9 @@ def _upstream(version: str) -> str:
 
 
 def _tarball(name: str, version: str, path: Path) -> Tarball:
-    major, minor = (int(part) for part in version.split(".")[:2])
-    return Tarball(title=f"{name} {version}", version=(major, minor), identity=version, path=path)
+    return Tarball(
+        title=f"{name} {version}", version=sources.version_of(version), identity=version, path=path
+    )
 
 
 def _build(wanted: Recipe, work: Path, log: Path, report: Report) -> Path:

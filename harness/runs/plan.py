@@ -112,11 +112,11 @@ def make_plan(request: Request) -> Plan:
     _require_hops_possible(request, links)
     lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
-    if lab_kernel is LabKernel.OWN and kernel.has_radios(other_kernel.release if other_kernel else None):
-        columns, links = _on_the_air(columns, links, request.wifi_security)
-    elif lab_kernel is LabKernel.OWN:
-        # Emulated, as on Debian's kernel.
-        links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
+    if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
+        if kernel.has_radios(other_kernel.release if other_kernel else None):
+            columns, links = _on_the_air(columns, links, request.wifi_security)
+        else:  # emulated, as on Debian's kernel
+            links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
     _require_possible(request, backing, workloads, columns)
     seed = _seed(request)
     _try_job_files(workloads, backing.size_bytes, runtime_s)

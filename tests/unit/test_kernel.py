@@ -413,7 +413,7 @@ def test_what_a_source_lacks_is_one_sentence() -> None:
     without = msgspec.structs.replace(built(RECIPE), lacks=("CONFIG_UML_NET=y",))
     told = kernel.lacking(without, dataclasses.replace(OTHER, version=(6, 1)))
     assert told.startswith("Linux 6.1.192-harness does not have CONFIG_NVME_TCP_TLS (TLS for NVMe/TCP came")
-    assert told.endswith(", CONFIG_UML_NET=y: what cannot do without is skipped")
+    assert told.endswith(", CONFIG_UML_NET=y: what cannot work without them is skipped")
     assert kernel.lacking(built(RECIPE), OTHER) == ""
 
 

@@ -210,8 +210,8 @@ def own_kernel(key: str = "") -> lab.Kernel:
 
 def has_radios(release: str | None = None) -> bool:
     """Whether the lab's own kernel, built or not, has 802.11: the default one, or one of another release."""
-    of = recipe().source_version if release is None else release
-    return sources.is_for(sources.RADIOS, sources.version_of(of))
+    version = sources.of(None).version if release is None else sources.version_of(release)
+    return sources.is_for(sources.RADIOS, version)
 
 
 def usual() -> LabKernel:
@@ -360,4 +360,4 @@ def lacking(built: Built, source: Source) -> str:
     known = [f"{what} ({why})" for what, why in sources.missed(source.version).items()]
     if not (words := [*known, *built.lacks]):
         return ""
-    return f"Linux {built.release} does not have {', '.join(words)}: what cannot do without is skipped"
+    return f"Linux {built.release} does not have {', '.join(words)}: what cannot work without them is skipped"

@@ -52,7 +52,7 @@ own."""
 RAW_IP = (12, 101)
 ETHERTYPE_ARP, ETHERTYPE_EAPOL = 0x0806, 0x888E
 VLAN_TAGS = (0x8100, 0x88A8)
-IPPROTO_TCP, IPPROTO_ICMPV6 = 6, 58
+IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6 = 6, 17, 58
 NEIGHBOUR_DISCOVERY = (*range(130, 138), 143)
 """Types of ICMPv6 by which hosts and routers find each other: RFC 2710, 3810 and 4861."""
 
@@ -80,14 +80,15 @@ class Seen:
 
     ``numbers`` are those of the sampled protected packets, by what numbers them (an SPI). ``cleartext``
     counts the portal's TCP segments. ``control`` counts what comes before any protection: IKE, ARP and the
-    like, including received ones. ``other`` is the rest. ``clear_bytes`` is the length of all frames that are
-    not protected.
+    like, including received ones. ``other`` is the rest, and ``first_other`` says what the first of them was.
+    ``clear_bytes`` is the length of all frames that are not protected.
     """
 
     numbers: dict[int, set[int]] = field(default_factory=dict)
     cleartext: int = 0
     control: int = 0
     other: int = 0
+    first_other: str = ""
     clear_bytes: int = 0
     fault: str | None = None
 
@@ -106,6 +107,7 @@ class Seen:
         self.cleartext += later.cleartext
         self.control += later.control
         self.other += later.other
+        self.first_other = self.first_other or later.first_other
         self.clear_bytes += later.clear_bytes
         self.fault = self.fault or later.fault
 
@@ -216,9 +218,11 @@ class Reader:
                 seen.control += 1
             else:
                 seen.other += 1
+                seen.first_other = seen.first_other or _named(kind, packet)
         except (struct.error, IndexError):
-            # Too short for what it claims to be: a frame that nothing accounts for.
+            # A frame that nothing accounts for.
             seen.other += 1
+            seen.first_other = seen.first_other or "too short for what it claims to be"
         seen.clear_bytes += length
 
     def _network(self, frame: bytes) -> tuple[int, bytes]:
@@ -246,6 +250,21 @@ class Reader:
             protocol, rest, _ = found
             return protocol == IPPROTO_ICMPV6 and rest[0] in NEIGHBOUR_DISCOVERY
         return kind in (ETHERTYPE_ARP, ETHERTYPE_EAPOL)
+
+
+def _named(kind: int, packet: bytes) -> str:
+    """What a frame is, for people: ``UDP 68 to 67 over IPv4``, ``EtherType 0x88cc``."""
+    found = of_ip(kind, packet)
+    if found is None:
+        return f"EtherType {kind:#06x}"
+    protocol, rest, offset = found
+    over = "IPv6" if kind == ETHERTYPE_IPV6 else "IPv4"
+    if offset or protocol not in (IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6):
+        return f"protocol {protocol} over {over}"
+    if protocol == IPPROTO_ICMPV6:
+        return f"ICMPv6 of type {rest[0]}"
+    name = "TCP" if protocol == IPPROTO_TCP else "UDP"
+    return "{} {} to {} over {}".format(name, *struct.unpack_from("!HH", rest), over)
 
 
 @dataclass(kw_only=True)

@@ -349,7 +349,10 @@ def _unprotected_frames(path: LinkPath, layer: Layer, near: End, far: End, proof
     if proof.cleartext_segments:
         yield f"{proof.cleartext_segments} cleartext segments of the portal were on the link"
     if proof.other_frames:
-        yield f"{proof.other_frames} frames on the link were neither {layer.title} nor IKE, ARP or the like"
+        what = f"neither {layer.title} nor IKE, ARP or the like"
+        first = next((end.seen.first_other for end in (near, far) if end.seen.first_other), "")
+        told = f" (the first was {first})" if first else ""
+        yield f"{proof.other_frames} frames on the link were {what}{told}"
     for end, peer in ((near, far), (far, near)):
         if _lacks_samples(end, peer):
             yield (

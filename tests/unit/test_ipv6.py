@@ -309,6 +309,21 @@ def test_frames_of_ipv6_are_told_apart(data: bytes, what: str) -> None:
     assert found.sampled == (what == "protected")
 
 
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (frame(58, bytes([128]) + bytes(23)), "ICMPv6 of type 128"),
+        (frame(6, tcp(40000, 22)), "TCP 40000 to 22 over IPv6"),
+        (frame(17, struct.pack("!HHHH", 5353, 5353, 28, 0) + bytes(20)), "UDP 5353 to 5353 over IPv6"),
+        (frame(132, bytes(20)), "protocol 132 over IPv6"),
+        (bytes(12) + b"\x88\xcc" + bytes(40), "EtherType 0x88cc"),
+        (bytes(12) + b"\x86\xdd" + bytes(3), "too short for what it claims to be"),
+    ],
+)
+def test_the_first_frame_that_does_not_belong_is_named(data: bytes, named: str) -> None:
+    assert seen(data, EspFrames.between(path())).first_other == named
+
+
 def test_the_other_familys_esp_is_not_the_columns() -> None:
     four = EspFrames(addresses=(bytes([198, 18, 3, 1]), bytes([198, 18, 3, 2])))
     assert seen(frame(50, ESP), four).other == 1

@@ -557,6 +557,13 @@ def test_so_does_whatever_else_is_neither_esp_nor_comes_before_it() -> None:
     assert proof.other_frames == 2
 
 
+def test_the_first_frame_that_does_not_belong_is_named() -> None:
+    _, reasons = Cell(seen=(Seen(), Seen(other=1, first_other="ICMPv6 of type 128", clear_bytes=86))).judge()
+    assert reasons == [
+        "1 frames on the link were neither ESP nor IKE, ARP or the like (the first was ICMPv6 of type 128)"
+    ]
+
+
 @pytest.mark.parametrize("guard", [protection(), None], ids=["protected", "plain"])
 def test_a_capture_that_cannot_be_relied_on_fails_the_cell(guard: EspLayer | None) -> None:
     fault = "the capture of what the target sent cannot be relied on: tcpdump has ended"

@@ -88,7 +88,7 @@ class Seen:
     cleartext: int = 0
     control: int = 0
     other: int = 0
-    first_other: str = ""
+    first_other: str = field(default="", compare=False)
     clear_bytes: int = 0
     fault: str | None = None
 

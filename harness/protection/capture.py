@@ -217,8 +217,8 @@ class Reader:
             elif self._is_control(kind, packet):
                 seen.control += 1
             else:
-                seen.other += 1
                 seen.first_other = seen.first_other or _named(kind, packet)
+                seen.other += 1
         except (struct.error, IndexError):
             # A frame that nothing accounts for.
             seen.other += 1

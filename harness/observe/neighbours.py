@@ -40,6 +40,10 @@ SLOT_BYTES = 4096
 INTERVAL_S = 0.1
 """Time between two samples of a lab, each of which takes less than a thousandth of a second of work."""
 
+IDLE_PART = 0.25
+"""The pace of a core that was idle for a larger part of the time is not measured: such a core is slow at first,
+by up to a quarter, because its caches are cold and its clock, or the hypervisor's, rests."""
+
 PATIENCE_S = 2.0
 """How long to wait for a sample. The process that takes it also has to get a processor."""
 
@@ -239,17 +243,27 @@ def looking(folder: Path, keeper: int | None = None) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class _Bound:
-    """What the programs that are bound to one processor have done by now."""
+    """What the programs that are bound to one processor have done by now, and the core's idle time at the last
+    look."""
 
     ran_ns: int = 0
     waited_ns: int = 0
+    looked_at_ns: int = 0
+    idle_ns: int = 0
+
+    def was_busy(self, at_ns: int, idle_ns: int) -> bool:
+        """Whether the core was hardly ever idle since the last look, which this one follows."""
+        busy = idle_ns - self.idle_ns <= IDLE_PART * (at_ns - self.looked_at_ns)
+        self.looked_at_ns, self.idle_ns = at_ns, idle_ns
+        return busy
 
 
 class Pace:
     """How fast a processor works, measured again and again: the processor time of a fixed piece of work. A
     busy second hyperthread of the core makes it longer.
 
-    The best pace is that of the fastest twentieth: the very best was luck.
+    The best pace is that of the fastest quarter: on some machines the clock of a core that nobody shares
+    goes up and down by a seventh, and then half of all paces are that much below the fastest.
     """
 
     def __init__(self) -> None:
@@ -262,7 +276,7 @@ class Pace:
     @property
     def best(self) -> float:
         """In pieces per nanosecond, like ``sum``; 0 if none was measured yet."""
-        return self._all[-1 - len(self._all) // 20] if self._all else 0.0
+        return self._all[-1 - len(self._all) // 4] if self._all else 0.0
 
     def take(self, processor: int) -> None:
         """Measure the pace of a processor, some 0.1 ms of work for it. OSError if it may not be used."""
@@ -311,7 +325,7 @@ class Sampler:
         idle = [looks.TICK_NS * (times[3] + times[4]) for times in ticks]
         stolen = [looks.TICK_NS * sum(times[7:8]) for times in ticks]
         cores = [
-            self._core(number, bound, idle, stolen)
+            self._core(at_ns, number, bound, idle, stolen)
             for number, bound in self._cores.items()
             if number < len(ticks)
         ]
@@ -358,15 +372,18 @@ class Sampler:
             return None
         return next(iter(allowed)) if len(allowed) == 1 else None
 
-    def _core(self, number: int, bound: _Bound, idle: Sequence[int], stolen: Sequence[int]) -> Core:
+    def _core(
+        self, at_ns: int, number: int, bound: _Bound, idle: Sequence[int], stolen: Sequence[int]
+    ) -> Core:
         if number not in self._siblings:
             self._siblings[number] = _hyperthreads(number)
         siblings = [n for n in self._siblings[number] if n < len(idle) and n not in self._cores]
         pace = Pace()
         if self._paces is not None:
             pace = self._paces.setdefault(number, pace)
-            with contextlib.suppress(OSError):
-                pace.take(number)
+            if bound.was_busy(at_ns, idle[number]):
+                with contextlib.suppress(OSError):
+                    pace.take(number)
         return Core(
             number=number,
             idle_ns=idle[number],

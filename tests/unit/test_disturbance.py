@@ -170,7 +170,15 @@ def test_paces_are_taken_on_a_virtual_machine_alone(
     while not (look := sampler.look()).cores:
         assert time.monotonic() < deadline
     (core,) = sampler.look().cores
-    assert (core.paces, core.best_pace > 0) == ((2, True) if is_virtual else (0, False)), look
+    assert (core.paces, core.best_pace > 0) == ((1, True) if is_virtual else (0, False)), look
+
+
+def test_a_core_that_rested_has_no_pace() -> None:
+    bound = neighbours._Bound()
+    assert not bound.was_busy(10 * S, 9 * S)
+    assert bound.was_busy(11 * S, 9 * S + S // 10)
+    assert not bound.was_busy(12 * S, 9 * S + 6 * S // 10), "idle for half of the second since"
+    assert bound.was_busy(13 * S, 9 * S + 8 * S // 10)
 
 
 def test_of_several_kernels_the_one_that_lost_most_counts() -> None:

@@ -94,8 +94,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int
 
 
-def between(first: Look, last: Look, hosts: Sequence[str]) -> Others | None:
-    """What other programs took between two samples of one machine; None if no time has passed."""
+def between(first: Look, last: Look, hosts: Sequence[str], busy: float = 1.0) -> Others | None:
+    """What other programs took between two samples of one machine; None if no time has passed.
+
+    ``busy`` is in which part of the time the run's own kernel was, 0 to 1. The rest of the time in which its
+    process ran, it waited for its next timer.
+    """
     wall_ns = last.at_ns - first.at_ns
     if wall_ns <= 0:
         return None
@@ -117,11 +121,11 @@ def between(first: Look, last: Look, hosts: Sequence[str]) -> Others | None:
         pressure=pressure,
     )
     was = {core.number: core for core in first.cores}
-    cores = [_on_core(was[core.number], core, use) for core in last.cores if core.number in was]
+    cores = [_on_core(was[core.number], core, use, busy) for core in last.cores if core.number in was]
     return max(cores, key=lambda core: core.taken or 0.0) if cores else _anywhere(use, last)
 
 
-def _on_core(first: Core, last: Core, use: Others) -> Others:
+def _on_core(first: Core, last: Core, use: Others, busy: float) -> Others:
     """For a run bound to a core: how long it waited, but no longer than other programs used the core."""
     wall_ns = use.wall_ns
     stolen_ns = last.stolen_ns - first.stolen_ns
@@ -140,7 +144,7 @@ def _on_core(first: Core, last: Core, use: Others) -> Others:
     # The loss to a shared core is known if its pace was measured; otherwise it is at most half of the core.
     shared_ns = HYPERTHREAD * (beside or 0.0) * wall_ns
     if slowed is not None:
-        shared_ns = slowed * (last.ran_ns - first.ran_ns)
+        shared_ns = slowed * min(last.ran_ns - first.ran_ns, busy * wall_ns)
     taken = (min(waited_ns + stolen_ns, others_ns + held_ns) + shared_ns) / wall_ns
     return msgspec.structs.replace(
         use,

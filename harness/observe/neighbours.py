@@ -41,8 +41,8 @@ INTERVAL_S = 0.1
 """Time between two samples of a lab, each of which takes less than a thousandth of a second of work."""
 
 IDLE_PART = 0.25
-"""The pace of a core that was idle for a larger part of the time is not measured: such a core is slow at first,
-by up to a quarter, because its caches are cold and its clock, or the hypervisor's, rests."""
+"""The pace of a core that was idle for a larger part of the time is not measured: such a core is slow at
+first, by up to a quarter, because its caches are cold and its clock, or the hypervisor's, rests."""
 
 PATIENCE_S = 2.0
 """How long to wait for a sample. The process that takes it also has to get a processor."""
@@ -61,10 +61,10 @@ class Watching(contextlib.AbstractContextManager["Watching"]):
     def end(self) -> None:
         """The watched interval has ended."""
 
-    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
         """What other programs took of each machine. ``measured_ns`` is how long the last part was that
-        counts."""
-        del measured_ns
+        counts, and ``busy`` in which part of the time the run's kernels were, 0 to 1."""
+        del measured_ns, busy
         return ()
 
 
@@ -130,8 +130,8 @@ class OnMachines(Watching):
     def end(self) -> None:
         self._looks.append([machine.look() for machine in self._machines])
 
-    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
-        del measured_ns  # there are only two samples
+    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+        del measured_ns, busy  # there are only two samples, and no pace
         if len(self._looks) < 2:
             return ()
         found = (
@@ -171,14 +171,14 @@ class FromOutside(Watching):
                 return
             time.sleep(INTERVAL_S / 5)
 
-    def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
+    def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
         if not self._looks:
             return ()
         last = self._looks[-1]
         # The part that counts ended somewhat before the last sample.
         begins_ns = last.at_ns - measured_ns - INTERVAL_S * 1e9 if measured_ns else self._looks[0].at_ns
         before = [look for look in self._looks if look.at_ns <= begins_ns]
-        use = disturbance.between(before[-1] if before else self._looks[0], last, self._hosts)
+        use = disturbance.between(before[-1] if before else self._looks[0], last, self._hosts, busy)
         return (use,) if use is not None else ()
 
     def _read(self) -> list[Look]:
@@ -243,8 +243,8 @@ def looking(folder: Path, keeper: int | None = None) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class _Bound:
-    """What the programs that are bound to one processor have done by now, and the core's idle time at the last
-    look."""
+    """What the programs that are bound to one processor have done by now, and how long it was idle by the
+    last look."""
 
     ran_ns: int = 0
     waited_ns: int = 0

@@ -596,7 +596,8 @@ class CellComposer:
         done.warnings += self._sources_of_randomness(cell, workload)
         done.reasons += complaints(self._kernel_messages(), self._troubles)
         record = measure.summarise(done, workload, record)
-        beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns))
+        busy = max((use.busy for use in counted.processors if use.busy is not None), default=1.0)
+        beside = msgspec.structs.replace(beside, others=watching.taken(record.fio_ns, busy=busy))
         record = msgspec.structs.replace(record, beside=beside if beside != Beside() else None)
         record = self._sane(record, up)
         return msgspec.structs.replace(

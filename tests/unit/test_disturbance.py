@@ -55,12 +55,12 @@ def after(seconds: float, core: dict[str, Any] | None = None, **changes: Any) ->
     )
 
 
-def in_lab(last: Look, **first: Any) -> Others:
+def in_lab(last: Look, busy: float = 1.0, **first: Any) -> Others:
     (core,) = last.cores
     begin = msgspec.structs.replace(
         ZERO, cores=(msgspec.structs.replace(CORE, siblings=core.siblings),), **first
     )
-    use = disturbance.between(begin, last, HOSTS)
+    use = disturbance.between(begin, last, HOSTS, busy)
     assert use is not None
     return use
 
@@ -125,6 +125,8 @@ def test_a_core_whose_pace_fell_short_of_its_best_lost_that_part_of_what_it_ran(
     use = in_lab(msgspec.structs.replace(last, cores=(paces,)))
     assert (use.slowed, use.taken) == pytest.approx((0.4, 0.2))
     assert use.beside == 1.0, "of which a half would be the most that it may be"
+    waiting = in_lab(msgspec.structs.replace(last, cores=(paces,)), busy=0.25)
+    assert waiting.taken == pytest.approx(0.1), "the rest of the time it waited awake"
     quick = msgspec.structs.replace(paces, pace_sum=2.1)
     assert in_lab(msgspec.structs.replace(last, cores=(quick,))).taken == 0.0
 

@@ -354,8 +354,8 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
     parts = iter([0.9, 0.9, 0.1, *[0.9] * 10_000])
 
     class Busy(Watching):
-        def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
-            del measured_ns
+        def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+            del measured_ns, busy
             return (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
 
     composer, told = composed(tmp_path, Busy)
@@ -373,8 +373,8 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     taken = iter([0.5, *[0.0] * 5, 0.6, *[0.0] * 100])
 
     class Spoilers(Watching):
-        def taken(self, measured_ns: int = 0) -> tuple[Others, ...]:
-            del measured_ns
+        def taken(self, measured_ns: int = 0, *, busy: float = 1.0) -> tuple[Others, ...]:
+            del measured_ns, busy
             return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
     monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)

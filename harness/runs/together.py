@@ -125,6 +125,7 @@ def run_together(clients: Sequence[Client], *, folder: Path, timeout_s: float) -
             for server in late:
                 server.daemon.close()
             heard.until(process, [], CUT_S)
+        heard.listen()  # its last words were on their way when it ended
     if process.returncode == NOT_FOUND:
         raise runner.missing("fio")
     output = fio.parse_client(log.read_text(encoding="utf-8", errors="replace"))
@@ -241,12 +242,13 @@ class _Heard:
         """
         end = time.monotonic() + deadline_s
         while process.poll() is None and time.monotonic() < end:
-            self._listen()
+            self.listen()
             begun = all(self.when(fio.BEGAN, name) or self.when(fio.GONE, name) for name in servers)
             time.sleep(MEASURING_POLL_S if begun else POLL_S)
-        self._listen()
+        self.listen()
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Hear what has been printed by now."""
         with self._log.open("rb") as file:
             file.seek(self._read_bytes)
             whole, newline, _ = file.read().rpartition(b"\n")

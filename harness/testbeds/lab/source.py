@@ -95,6 +95,11 @@ LIMITS = (
         why="until Linux 6.17 the tables of iptables-legacy were always there",
     ),
     Limit(
+        what="CONFIG_PROC_SYSCTL",
+        before=(7, 3),
+        why="since Linux 7.3 it is SYSCTL, which is always on",
+    ),
+    Limit(
         what=RADIOS,
         before=(7, 0),
         why="a disk's data arrives over Linux 7.2's simulated radios only with IPsec, so WiFi is emulated",

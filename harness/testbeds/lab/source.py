@@ -27,8 +27,9 @@ Version = tuple[int, int]
 
 FORMS = "Debian's package such as linux-source-6.12, a tarball, or the folder of a source tree"
 
-PACKAGES = ("linux-source-6.1", "linux-source-6.12", "linux-source-7.2")
-"""Each release of Debian has one of them. If several are installed, the first one counts."""
+PACKAGES = ("linux-source-6.1", "linux-source-6.12", "linux-source-7.2", "linux-source-7.3")
+"""Each release of Debian has one of them; testing has the last, or the one before it. If several are
+installed, the first one counts."""
 
 RADIOS = "CONFIG_MAC80211_HWSIM"
 IN_THE_LIBRARY = "since Linux 6.16 it is in lib/crypto, closed to user-mode Linux: portable code instead"

@@ -54,11 +54,13 @@ def bring_up(
     index: int,
     initiator_trunk: str,
     target_trunk: str,
+    frame_by_frame: bool = False,
 ) -> Iterator[LinkPath]:
     """Build the ``index``-th link of a run (0 to 255) and yield it, ready for traffic.
 
     ``tag`` is the run's short id; every name and address made here contains it or ``index``. The trunks are
-    the names of the two connected interfaces, each as its own host knows it.
+    the names of the two connected interfaces, each as its own host knows it. ``frame_by_frame`` is as for
+    ``links.netem``.
     """
     path = LinkPath(
         profile=profile,
@@ -78,4 +80,4 @@ def bring_up(
             (target, path.target_iface, target_trunk),
         ):
             stack.enter_context(journal.hold(host, Macvlan(iface, trunk, profile.mtu_bytes)))
-        yield stack.enter_context(links.ready(journal, path, tag=tag))
+        yield stack.enter_context(links.ready(journal, path, tag=tag, frame_by_frame=frame_by_frame))

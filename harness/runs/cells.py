@@ -235,7 +235,8 @@ class CellComposer:
             if not plan.virtual_time:  # there a second look would change the run
                 self._conditions = conditions.Watch(self.hosts.all)
             if plan.virtual_time:
-                self._fio_env = calibration.shim(target, self.private)
+                for host in {host.kernel: host for host in self.hosts.all}.values():
+                    self._fio_env = calibration.shim(host, self.private)
             elif plan.testbed is TestbedKind.LAB and not plan.kernels_apart:
                 self._fio = lean.fio(self.private)
             if plan.probes or not plan.virtual_time:

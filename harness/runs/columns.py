@@ -270,6 +270,7 @@ class Columns:
                 index=index,
                 initiator_trunk="vec0",
                 target_trunk=f"vec{number}",
+                frame_by_frame=plan.virtual_time,
             )
         if profile.hops is not None:
             folders = paths.Folders(private=self.private / f"path-{index}", logs=logs)

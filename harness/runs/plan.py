@@ -113,7 +113,8 @@ def make_plan(request: Request) -> Plan:
     lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
-        if kernel.has_radios(other_kernel.release if other_kernel else None):
+        release = other_kernel.release if other_kernel else None
+        if request.kernels is not Kernels.APART and kernel.has_radios(release):
             columns, links = _on_the_air(columns, links, request.wifi_security)
         else:  # emulated, as on Debian's kernel
             links = {name: msgspec.structs.replace(link, radio=None) for name, link in links.items()}
@@ -313,14 +314,6 @@ def _lab_kernel(
             what = needing[0] if needing else "--lab-kernel"
             raise UsageError(f"{what} is for the lab, but the testbed is {kind}", hint="leave one out")
         return None
-    apart = request.kernels is Kernels.APART
-    has_radio = any(link.radio is not None for link in links.values())
-    together = [word for word in needing if has_radio or word != named]
-    if apart and together:
-        raise UsageError(
-            f"{together[0]} needs one kernel for all, found --kernels apart",
-            hint="each kernel has a clock, radios and disks of its own: leave one out",
-        )
     if request.lab_kernel == KernelChoice.DEBIAN and needing:
         raise UsageError(
             f"{needing[0]} needs the lab's own kernel, found --lab-kernel debian",
@@ -331,17 +324,16 @@ def _lab_kernel(
             kernel.own_kernel()
         return LabKernel.OWN
     # Debian's has neither 802.11 nor WireGuard nor NVMe/TCP: there radios are emulated, and such columns are
-    # skipped.
-    wants_own = has_radio or any(
+    # skipped. Kernels apart share no air.
+    has_radio = any(link.radio is not None for link in links.values())
+    wants_own = (has_radio and request.kernels is not Kernels.APART) or any(
         WIREGUARD in column.protection or column.transport == NVME_TCP for column in columns
     )
-    if request.lab_kernel == KernelChoice.AUTO and wants_own and not (apart and has_radio):
+    if request.lab_kernel == KernelChoice.AUTO and wants_own:
         with contextlib.suppress(RequirementError):
             kernel.own_kernel()
             return LabKernel.OWN
-    if request.lab_kernel == KernelChoice.AUTO and not (apart and has_radio):
-        return kernel.usual()
-    return LabKernel.DEBIAN
+    return kernel.usual() if request.lab_kernel == KernelChoice.AUTO else LabKernel.DEBIAN
 
 
 def _other_kernel(request: Request) -> OtherKernel | None:

@@ -14,7 +14,18 @@ import pytest
 
 from harness.cli.console import print_plan
 from harness.hosts.journal import Journal
-from harness.model import Cell, Ciphers, Column, LabKernel, LinkProfile, OtherKernel, Plan, Security, Workload
+from harness.model import (
+    Cell,
+    Ciphers,
+    Clock,
+    Column,
+    LabKernel,
+    LinkProfile,
+    OtherKernel,
+    Plan,
+    Security,
+    Workload,
+)
 from harness.model.errors import RequirementError, TestbedError, UsageError
 from harness.network import links
 from harness.results.events import CellStarted, Event, writer
@@ -151,8 +162,6 @@ def test_what_needs_the_kernel_says_how_to_get_it(request_: Request) -> None:
     ("request_", "said"),
     [
         (Request(virtual_time=True, lab_kernel=KernelChoice.DEBIAN), "found --lab-kernel debian"),
-        (Request(disk="ram", kernels=Kernels.APART), "--kernels apart"),
-        (Request(links=("wifi",), lab_kernel=KernelChoice.OWN, kernels=Kernels.APART), "--kernels apart"),
         (Request(virtual_time=True, testbed="host"), "the testbed is host"),
         (Request(lab_kernel=KernelChoice.DEBIAN, testbed="host"), "--lab-kernel is for the lab"),
         (Request(cipher_driver=Ciphers.PORTABLE, testbed="host"), "--cipher-driver portable is for the lab"),
@@ -164,6 +173,14 @@ def test_what_does_not_go_together_is_refused(request_: Request, said: str) -> N
     with pytest.raises(UsageError) as refused:
         make_plan(request_)
     assert said in refused.value.message and refused.value.hint
+
+
+@pytest.mark.usefixtures("built")
+def test_kernels_apart_share_a_time_and_no_air() -> None:
+    made = make_plan(Request(links=("wifi",), virtual_time=True, kernels=Kernels.APART))
+    assert (made.lab_kernel, made.clock, made.kernels_apart) == (LabKernel.OWN, Clock.VIRTUAL, True)
+    assert not made.has_radio(made.links["wifi"])
+    assert made.links["wifi"].title == "WiFi 802.11n"
 
 
 @pytest.mark.parametrize("built", [True, False])

@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -31,7 +30,8 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model.errors import RequirementError, TestbedError
 from harness.parse.files import Room
-from harness.testbeds.lab import management
+from harness.testbeds.lab import management, wiring
+from harness.testbeds.lab.wiring import NONE, Wires
 
 KERNEL = "linux.uml"
 MODULES = Path("/usr/lib/uml/modules")
@@ -331,6 +331,8 @@ def boot_apart(
     """
     management.require_ssh()
     target_core, *cores = sorted(os.sched_getaffinity(0), reverse=True)
+    if kernel is not None and kernel.has_virtual_time:
+        cores = [target_core]  # one of them runs at a time
     names = [management.initiator_name(number) for number in range(1, initiators + 1)]
     peers = [management.TARGET, *names[1:]]
     memory = {management.TARGET: _memory(storage_bytes), **dict.fromkeys(names, _memory(0))}
@@ -345,10 +347,15 @@ def boot_apart(
             _write_settings(folders[peer], workshop.kernel, management.serve(folder, client))
         management.introduce(client, servers)
         _write_settings(folders[names[0]], workshop.kernel, command, results=results, peers=peers)
-        _write_network(folders[management.TARGET], management.target_network(initiators))
-        for number, name in enumerate(names, 1):
-            _write_network(folders[name], management.initiator_network(number))
-        wires = stack.enter_context(_trunks(names))
+        wires = stack.enter_context(
+            wiring.in_one_time(names, mtu_bytes, core=target_core, console=console)
+            if workshop.kernel.has_virtual_time
+            else wiring.in_real_time(names, mtu_bytes)
+        )
+        networks = [management.target_network(initiators)]
+        networks += [management.initiator_network(number) for number in range(1, initiators + 1)]
+        for name, network in zip((management.TARGET, *names), networks, strict=True):
+            (folders[name] / "network").write_text(wires[name].naming + network, encoding="utf-8")
         kernels = {}
         for name in (*peers, names[0]):
             log = console if name == names[0] else console.with_name(f"{console.stem}-{name}.log")
@@ -359,23 +366,11 @@ def boot_apart(
                     memory_bytes=memory[name],
                     core=core[name],
                     results=results if name == names[0] else None,
-                    trunks=[end.fileno() for end in wires[name]],
-                    mtu_bytes=mtu_bytes,
+                    wires=wires[name],
                 )
             )
+            wires[name].hand_over()
         yield _await_peers(kernels, names[0])
-
-
-@contextlib.contextmanager
-def _trunks(initiators: Sequence[str]) -> Iterator[dict[str, list[socket.socket]]]:
-    """A wire from the target to each initiator; yields the ends that each kernel has, by its name."""
-    with contextlib.ExitStack() as stack:
-        # Kept open here as well: a kernel whose peer hangs up does nothing any more except notice that.
-        trunks = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in initiators]
-        for end in itertools.chain(*trunks):
-            stack.enter_context(end)
-        wires = {name: [trunk[1]] for name, trunk in zip(initiators, trunks, strict=True)}
-        yield {**wires, management.TARGET: [trunk[0] for trunk in trunks]}
 
 
 def _memory(storage_bytes: int) -> int:
@@ -421,13 +416,10 @@ class _Workshop:
         memory_bytes: int,
         core: int,
         results: Path | None,
-        trunks: Sequence[int] = (),
-        mtu_bytes: int = 0,
+        wires: Wires = NONE,
     ) -> Iterator[Lab]:
-        """Boot the kernel whose settings are in ``folder``, with its network interfaces on sockets
-        ``trunks``."""
+        """Boot the kernel whose settings are in ``folder``."""
         writable = [folder, self.memory_folder, *([] if results is None else [results.resolve()])]
-        wire = f"transport=fd,depth=128,mtu={mtu_bytes}"
         begin = console.stat().st_size if console.exists() else 0
         argv = [
             *sandbox(writable),
@@ -438,8 +430,8 @@ class _Workshop:
             str(self.kernel.binary),
             f"mem={memory_bytes // MIB}M",
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "loglevel=1"),
-            *(f"uml_dir={folder}/", "umid=lab", *self.kernel.options),
-            *(f"{management.trunk_name(vec)}:{wire},fd={fd}" for vec, fd in enumerate(trunks)),
+            *(f"uml_dir={folder}/", "umid=lab", *(wires.clocked(self.kernel.options))),
+            *wires.words,
             # Under a mapped root user, the setuid bit of mount(8) would give it to nobody, unless no
             # privileges can be gained at all.
             *("con=null", "con0=null,fd:1", "init=/usr/bin/setpriv", "--", "--no-new-privs"),
@@ -447,7 +439,7 @@ class _Workshop:
         ]
         env = {"TMPDIR": str(self.memory_folder)}
         # The console must be a pipe: the kernel cannot poll a regular file.
-        with runner.piped(argv, output=console, env=env, pass_fds=trunks) as process:
+        with runner.piped(argv, output=console, env=env, pass_fds=wires.fds) as process:
             yield Lab(process=process, console=console, begin=begin)
 
 
@@ -501,7 +493,3 @@ def _write_settings(
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items())
     # File names are bytes, and may be any.
     (folder / "settings").write_text(text, encoding="utf-8", errors="surrogateescape")
-
-
-def _write_network(folder: Path, batch: str) -> None:
-    (folder / "network").write_text(batch, encoding="utf-8")

@@ -1,0 +1,162 @@
+"""Kernels that share one time, as far as their clocks go (arch/um/kernel/time.c)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from harness.testbeds.lab.calendar import MESSAGE, NEVER_NS, Operation
+from harness.testbeds.lab.timekeeper import KernelGoneError, Timekeeper, Wiring
+
+DEADLINE_S = 10
+
+
+@dataclass
+class Kernel:
+    """The other end of a clock."""
+
+    clock: socket.socket
+    sent: int = 0
+
+    def send(self, operation: Operation, time_ns: int = 0) -> None:
+        self.sent += 1
+        self.clock.sendall(MESSAGE.pack(operation, self.sent, time_ns))
+
+    def ask(self, operation: Operation, time_ns: int = 0) -> int:
+        """What the calendar answers: a time."""
+        self.send(operation, time_ns)
+        answer, number, now_ns = self.hear()
+        assert (answer, number) == (Operation.ACK, self.sent)
+        return now_ns
+
+    def hear(self) -> tuple[int, int, int]:
+        operation, number, time_ns = MESSAGE.unpack(self.clock.recv(MESSAGE.size, socket.MSG_WAITALL))
+        return operation, number, time_ns
+
+    def obey(self) -> tuple[int, int]:
+        """The next order, which is acknowledged."""
+        operation, number, time_ns = self.hear()
+        self.clock.sendall(MESSAGE.pack(Operation.ACK, number, 0))
+        return operation, time_ns
+
+    def wait_until(self, time_ns: int) -> None:
+        self.ask(Operation.REQUEST, time_ns)
+        self.ask(Operation.WAIT)
+
+    def hears_nothing(self) -> bool:
+        self.clock.settimeout(0.1)
+        try:
+            self.clock.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return True
+        finally:
+            self.clock.settimeout(DEADLINE_S)
+        return False
+
+
+@contextlib.contextmanager
+def kept(count: int) -> Iterator[tuple[list[Kernel], list[BaseException]]]:
+    """So many kernels, and why their timekeeper ended, once it has."""
+    pairs = [socket.socketpair() for _ in range(count)]
+    ends: list[BaseException] = []
+    keeper = Timekeeper(
+        Wiring(
+            names=tuple(map(str, range(count))),
+            clock_fds=tuple(far.detach() for _, far in pairs),
+            trunks=(),
+        )
+    )
+
+    def serve() -> None:
+        try:
+            keeper.serve()
+        except Exception as end:
+            ends.append(end)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    kernels = [Kernel(near) for near, _ in pairs]
+    for kernel in kernels:
+        kernel.clock.settimeout(DEADLINE_S)
+    try:
+        yield kernels, ends
+    finally:
+        for kernel in kernels:
+            kernel.clock.close()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def begin(kernels: list[Kernel]) -> None:
+    for kernel in kernels:
+        kernel.send(Operation.START)
+
+
+def test_kernels_boot_one_after_the_other() -> None:
+    with kept(2) as ((first, second), _):
+        begin([first, second])
+        assert first.hear()[0] == Operation.ACK
+        assert second.hears_nothing()
+        first.wait_until(500)
+        assert second.hear()[0] == Operation.ACK
+
+
+def test_time_goes_on_to_the_earliest_wish() -> None:
+    with kept(2) as ((first, second), _):
+        begin([first, second])
+        first.hear()
+        first.wait_until(500)
+        second.hear()
+        second.wait_until(300)
+        assert second.obey() == (Operation.FREE_UNTIL, 500)  # it had the turn before, too
+        assert second.obey() == (Operation.RUN, 300)
+        assert second.ask(Operation.GET) == 300
+        assert first.hears_nothing()
+        second.wait_until(700)
+        assert first.obey() == (Operation.RUN, 500)
+
+
+def test_what_a_kernel_says_of_its_time_is_everybodys() -> None:
+    with kept(2) as ((first, second), _):
+        begin([first, second])
+        first.hear()
+        first.wait_until(500)
+        second.hear()
+        second.wait_until(300)
+        second.obey()
+        second.obey()
+        second.ask(Operation.UPDATE, 450)
+        assert first.ask(Operation.GET) == 450
+
+
+def test_the_end_of_a_kernel_is_told_by_its_number() -> None:
+    with kept(2) as ((first, second), ends):
+        begin([first, second])
+        first.hear()
+        first.wait_until(500)
+        second.clock.close()
+    assert isinstance(ends[0], KernelGoneError)
+    assert ends[0].number == 1
+
+
+def test_kernels_that_all_wait_for_ever_are_an_error() -> None:
+    with kept(1) as ((only,), ends):
+        begin([only])
+        only.hear()
+        only.wait_until(NEVER_NS)
+    assert "none of them for a time" in str(ends[0])
+
+
+@pytest.mark.parametrize("garbage", [b"x", b""])
+def test_half_a_message_is_the_end(garbage: bytes) -> None:
+    with kept(1) as ((only,), ends):
+        begin([only])
+        only.hear()
+        only.clock.sendall(garbage)
+        only.clock.close()
+    assert isinstance(ends[0], KernelGoneError)

@@ -1,0 +1,246 @@
+"""The far side of a virtio interface, with a driver that lays out its queues as Linux does."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness.testbeds.lab import vhost
+from harness.testbeds.lab.vhost import RECEIVE, TRANSMIT, Port, ProtocolError, Request
+
+BEGIN = 0x40000
+SIZE = 1 << 20
+OFFSET = 0x1000
+QUEUE_BYTES = 0x4000
+BUFFERS = 0x20000
+MAC = bytes.fromhex("525400000102")
+HEADER = bytes(vhost.NET_HEADER_BYTES)
+NEXT, INDIRECT = 1, 4
+
+
+@dataclass
+class Driver:
+    """Memory that it shares, and its ends of the two channels. Addresses are from ``BEGIN`` on."""
+
+    socket: socket.socket
+    port: Port
+    fd: int
+    size: int = 8
+    sent: list[bytes] = field(default_factory=list)
+    made: dict[int, int] = field(default_factory=lambda: {RECEIVE: 0, TRANSMIT: 0})
+
+    def ask(
+        self, request: Request, payload: bytes = b"", fds: tuple[int, ...] = (), reply: bool = True
+    ) -> bytes:
+        flags = vhost.VERSION | (vhost.NEED_REPLY if reply else 0)
+        data = vhost.HEADER.pack(request, flags, len(payload)) + payload
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.socket.sendmsg([data], rights)
+        answer = self.port.handle()
+        if answer is None:
+            return b""
+        kind, flags, size = vhost.HEADER.unpack_from(answer)
+        assert (kind, flags, size) == (request, vhost.VERSION | vhost.REPLY, len(answer) - vhost.HEADER.size)
+        return answer[vhost.HEADER.size :]
+
+    def write(self, address: int, data: bytes) -> None:
+        os.pwrite(self.fd, data, address - BEGIN + OFFSET)
+
+    def read(self, address: int, size: int) -> bytes:
+        return os.pread(self.fd, size, address - BEGIN + OFFSET)
+
+    def descriptors(self, queue: int) -> int:
+        return BEGIN + queue * QUEUE_BYTES
+
+    def available(self, queue: int) -> int:
+        return self.descriptors(queue) + 0x1000
+
+    def used(self, queue: int) -> int:
+        return self.descriptors(queue) + 0x2000
+
+    def set_up(self) -> None:
+        for queue in (RECEIVE, TRANSMIT):
+            self.ask(Request.SET_VRING_NUM, vhost.STATE.pack(queue, self.size))
+            self.ask(Request.SET_VRING_BASE, vhost.STATE.pack(queue, 0))
+            places = (self.descriptors(queue), self.used(queue), self.available(queue), 0)
+            self.ask(Request.SET_VRING_ADDR, vhost.ADDRESSES.pack(queue, 0, *places))
+            self.ask(Request.SET_VRING_ENABLE, vhost.STATE.pack(queue, 1))
+
+    def describe(
+        self, queue: int, number: int, address: int, size: int, flags: int = 0, following: int = 0
+    ) -> None:
+        place = self.descriptors(queue) + number * vhost.DESCRIPTOR.size
+        self.write(place, vhost.DESCRIPTOR.pack(address, size, flags, following))
+
+    def offer(self, queue: int, head: int) -> None:
+        made = self.made[queue]
+        self.write(self.available(queue) + 4 + 2 * (made % self.size), struct.pack("<H", head))
+        self.made[queue] = made + 1
+        self.write(self.available(queue) + 2, struct.pack("<H", (made + 1) & 0xFFFF))
+
+    def want_interrupts(self, queue: int, *, wanted: bool) -> None:
+        self.write(self.available(queue), struct.pack("<H", 0 if wanted else vhost.NO_INTERRUPT))
+
+    def kick(self) -> None:
+        assert self.ask(Request.VRING_KICK, vhost.STATE.pack(TRANSMIT, 0)) == vhost.NUMBER.pack(0)
+
+    def returned(self, queue: int) -> list[tuple[int, int]]:
+        """Buffers that came back, and how much was written into each."""
+        (count,) = struct.unpack("<H", self.read(self.used(queue) + 2, 2))
+        slots = self.read(self.used(queue) + 4, 8 * self.size)
+        entries = list(struct.iter_unpack("<II", slots))
+        return [entries[number % self.size] for number in range(max(0, count - self.size), count)]
+
+    def offer_room(self, count: int, size: int) -> list[int]:
+        """Receive buffers; returns their addresses."""
+        addresses = [BUFFERS + BEGIN + number * 0x1000 for number in range(count)]
+        for number, address in enumerate(addresses):
+            self.describe(RECEIVE, number, address, size, flags=2)
+            self.offer(RECEIVE, number)
+        return addresses
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    with contextlib.ExitStack() as stack:
+        here, there = socket.socketpair()
+        stack.enter_context(here)
+        fd = os.memfd_create("memory")
+        stack.callback(os.close, fd)
+        os.ftruncate(fd, OFFSET + SIZE)
+        sent: list[bytes] = []
+        port = Port(there, MAC, sent.append)
+        stack.callback(port.close)
+        made = Driver(here, port, fd, sent=sent)
+        region = struct.pack("=II", 1, 0) + vhost.REGION.pack(BEGIN, SIZE, BEGIN, OFFSET)
+        made.ask(Request.SET_MEM_TABLE, region, (os.dup(fd),))
+        made.set_up()
+        yield made
+
+
+def test_what_is_offered_is_what_the_kernel_needs_for_one_time(driver: Driver) -> None:
+    (protocol,) = vhost.NUMBER.unpack(driver.ask(Request.GET_PROTOCOL_FEATURES, reply=False))
+    assert protocol == 1 << 3 | 1 << 5 | 1 << 9 | 1 << 14
+    (features,) = vhost.NUMBER.unpack(driver.ask(Request.GET_FEATURES, reply=False))
+    assert features & (1 << 32 | 1 << 30)
+    assert not features & 1 << 29  # VIRTIO_RING_F_EVENT_IDX
+
+
+def test_the_configuration_begins_with_the_mac_address(driver: Driver) -> None:
+    answer = driver.ask(Request.GET_CONFIG, vhost.CONFIG.pack(0, 6, 0) + bytes(6), reply=False)
+    assert answer == vhost.CONFIG.pack(0, 6, 0) + MAC
+
+
+def test_a_message_without_need_of_an_answer_gets_none(driver: Driver) -> None:
+    assert driver.ask(Request.SET_OWNER, reply=False) == b""
+    assert driver.ask(Request.SET_OWNER) == vhost.NUMBER.pack(0)
+
+
+def test_a_frame_in_several_parts_is_sent_whole(driver: Driver) -> None:
+    for number, part in enumerate((HEADER, b"ether", b"net")):
+        address = BUFFERS + BEGIN + number * 0x100
+        driver.write(address, part)
+        driver.describe(TRANSMIT, number, address, len(part), NEXT if number < 2 else 0, number + 1)
+    driver.offer(TRANSMIT, 0)
+    driver.kick()
+    assert driver.sent == [HEADER + b"ethernet"]
+    assert driver.returned(TRANSMIT) == [(0, 0)]
+
+
+def test_a_frame_in_a_table_of_its_own(driver: Driver) -> None:
+    table, first, second = (BUFFERS + BEGIN + place for place in (0, 0x100, 0x200))
+    driver.write(first, HEADER)
+    driver.write(second, b"frame")
+    entries = vhost.DESCRIPTOR.pack(first, len(HEADER), NEXT, 1) + vhost.DESCRIPTOR.pack(second, 5, 0, 0)
+    driver.write(table, entries)
+    driver.describe(TRANSMIT, 3, table, len(entries), INDIRECT)
+    driver.offer(TRANSMIT, 3)
+    driver.kick()
+    assert driver.sent == [HEADER + b"frame"]
+    assert driver.returned(TRANSMIT) == [(3, 0)]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_sender_hears_of_taken_frames_only_if_it_wants_to(driver: Driver, wanted: bool) -> None:
+    driver.write(BUFFERS + BEGIN, HEADER + b"x")
+    driver.describe(TRANSMIT, 0, BUFFERS + BEGIN, len(HEADER) + 1)
+    driver.offer(TRANSMIT, 0)
+    driver.want_interrupts(TRANSMIT, wanted=wanted)
+    driver.kick()
+    calls = list(driver.port.calls())
+    assert len(calls) == wanted
+    assert driver.sent
+    assert not driver.port.has_news
+
+
+def test_a_frame_is_received_and_the_kernel_called_once(driver: Driver) -> None:
+    addresses = driver.offer_room(2, 0x800)
+    driver.port.receive(HEADER + b"one")
+    driver.port.receive(HEADER + b"two")
+    (call,) = driver.port.calls()
+    assert vhost.HEADER.unpack_from(call) == (vhost.CALL, vhost.VERSION | vhost.NEED_REPLY, 8)
+    assert vhost.STATE.unpack_from(call, vhost.HEADER.size) == (RECEIVE, 0)
+    assert [driver.read(address, 15) for address in addresses] == [
+        HEADER[:10] + b"\x01\x00" + word for word in (b"one", b"two")
+    ]
+    assert driver.returned(RECEIVE) == [(0, 15), (1, 15)]
+
+
+def test_a_long_frame_fills_several_buffers_and_says_how_many(driver: Driver) -> None:
+    addresses = driver.offer_room(3, 100)
+    frame = HEADER + bytes(range(240))
+    driver.port.receive(frame)
+    got = b"".join(driver.read(address, 100) for address in addresses)[: len(frame)]
+    assert got == HEADER[:10] + b"\x03\x00" + frame[12:]
+    assert driver.returned(RECEIVE) == [(0, 100), (1, 100), (2, 52)]
+
+
+def test_frames_wait_for_buffers_in_their_order(driver: Driver) -> None:
+    driver.offer_room(1, 100)
+    driver.port.receive(HEADER + bytes(150))
+    driver.port.receive(HEADER + b"short")
+    assert driver.returned(RECEIVE) == []
+    assert driver.port.has_news
+    driver.describe(RECEIVE, 1, BEGIN + BUFFERS + 0x1000, 100, flags=2)
+    driver.offer(RECEIVE, 1)
+    driver.port.fill()
+    assert driver.returned(RECEIVE) == [(0, 100), (1, 62)]
+    assert list(driver.port.calls())
+    assert driver.port.has_news  # the short one
+    assert driver.port.dropped == 0
+
+
+def test_an_interface_that_is_down_receives_nothing(driver: Driver) -> None:
+    driver.ask(Request.SET_VRING_ENABLE, vhost.STATE.pack(RECEIVE, 0))
+    driver.offer_room(1, 100)
+    driver.port.receive(HEADER + b"x")
+    assert (driver.port.dropped, driver.port.has_news) == (1, False)
+
+
+def test_addresses_beside_the_shared_memory_are_refused(driver: Driver) -> None:
+    driver.describe(TRANSMIT, 0, BEGIN + SIZE - 4, 8)
+    driver.offer(TRANSMIT, 0)
+    driver.socket.sendall(
+        vhost.HEADER.pack(Request.VRING_KICK, vhost.VERSION, 8) + vhost.STATE.pack(TRANSMIT, 0)
+    )
+    with pytest.raises(ProtocolError, match="expected an address in the shared memory, found 0x13fffc"):
+        driver.port.handle()
+
+
+def test_an_unknown_message_is_refused(driver: Driver) -> None:
+    driver.socket.sendall(vhost.HEADER.pack(99, vhost.VERSION, 0))
+    with pytest.raises(ProtocolError, match="found number 99"):
+        driver.port.handle()
+
+
+def test_a_kernel_that_is_gone(driver: Driver) -> None:
+    driver.socket.close()
+    with pytest.raises(EOFError):
+        driver.port.handle()

@@ -75,6 +75,7 @@ def test_as_many_bytes_are_on_their_links(apart: Measured, together: Measured) -
     assert all(found[key] for key in found if not key.startswith("local"))
 
 
+@pytest.mark.long
 def test_two_initiators_at_once_share_the_time(apart: Measured, tmp_path: Path) -> None:
     words = ("--link", "wired", "--ipsec", "off", "--workload", "rand-read-4k", "--lab-initiators", "2")
     two = measure(tmp_path, *SHORT, *APART, *words, deadline_s=DEADLINE_S)

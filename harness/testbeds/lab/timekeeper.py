@@ -53,6 +53,10 @@ class KernelGoneError(Exception):
         self.number = number
 
 
+class StandstillError(Exception):
+    """No kernel will ever run again."""
+
+
 @dataclass(kw_only=True)
 class Kernel:
     """The clock of a kernel, and its interfaces."""
@@ -149,7 +153,7 @@ class Timekeeper:
     def _let_next_run(self) -> None:
         number = self._calendar.next()
         if number is None:
-            raise RuntimeError("all kernels wait, and none of them for a time")
+            raise StandstillError("all kernels wait, and none of them for a time")
         kernel, now_ns = self._kernels[number], self._calendar.now_ns
         goes_on = number == self._running
         self._running = number
@@ -222,3 +226,5 @@ def main() -> None:
         if gone.number:
             sys.exit(f"the kernel of {wiring.names[gone.number]} ended, so time ends for all")
         signal.pause()
+    except (vhost.ProtocolError, StandstillError) as error:
+        sys.exit(f"the kernels' virtual time cannot go on: {error}")

@@ -142,10 +142,6 @@ class Queue:
         self._used = 0
         self._descriptors = self._available = self._returned = 0
 
-    @property
-    def is_set_up(self) -> bool:
-        return bool(self._returned)
-
     def place(self, descriptors: int, returned: int, available: int) -> None:
         self._descriptors, self._returned, self._available = descriptors, returned, available
 

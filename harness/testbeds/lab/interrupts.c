@@ -22,6 +22,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -48,6 +49,7 @@ static volatile sig_atomic_t has_come; /* a signal, since sigsuspend() last retu
 static void (*handlers[NSIG])(int, siginfo_t *, void *);
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
+static int (*real_poll)(struct pollfd *, nfds_t, int);
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
 static int (*real_timer_create)(clockid_t, struct sigevent *, timer_t *);
 static int (*real_timer_gettime)(timer_t, struct itimerspec *);
@@ -237,6 +239,35 @@ static void sleep_until_signal(const sigset_t *mask)
 		syscall(SYS_rt_sigsuspend, mask, KERNEL_SIGSET_BYTES);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+/*
+ * The idle kernel of Linux 7.2 and 7.3 (os_idle_sleep()): with SIGALRM blocked it waits for a descriptor from which that
+ * signal can be read. A signal for the kernel's timer that send() sends is there as well.
+ */
+int poll(struct pollfd *files, nfds_t count, int timeout_ms)
+{
+	int found = 0;
+
+	if (!kernel_thread || !due_ns || count != 1 || timeout_ms >= 0)
+		return REAL(poll)(files, count, timeout_ms);
+	if (due_ns - now_ns() > SPIN_NS)
+		arm_by(due_ns - SPIN_NS);
+	else
+		while (!has_come && !found && due_ns) {
+			if (now_ns() >= due_ns)
+				send();
+			found = REAL(poll)(files, count, 0);
+			sched_yield();
+		}
+	if (has_come) {
+		errno = EINTR;
+		found = -1;
+	} else if (!found) {
+		found = REAL(poll)(files, count, timeout_ms);
+	}
+	has_come = 0;
+	return found;
 }
 
 int sigsuspend(const sigset_t *mask)

@@ -226,5 +226,5 @@ def main() -> None:
         if gone.number:
             sys.exit(f"the kernel of {wiring.names[gone.number]} ended, so time ends for all")
         signal.pause()
-    except (vhost.ProtocolError, StandstillError) as error:
+    except (vhost.ProtocolError, StandstillError, ConnectionError) as error:
         sys.exit(f"the kernels' virtual time cannot go on: {error}")

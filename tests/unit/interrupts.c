@@ -1,8 +1,10 @@
 /* Does with timers and signals what a user-mode kernel does: `interrupts SCENARIO` prints what it saw. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +56,24 @@ static void idle(void)
 	sigprocmask(SIG_UNBLOCK, &alarm, NULL);
 }
 
+/* The same since Linux 7.2 */
+static void idle_in_poll(void)
+{
+	static int alarms = -1;
+	struct pollfd file = { .events = POLLIN };
+	sigset_t alarm;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	if (alarms < 0)
+		alarms = signalfd(-1, &alarm, SFD_CLOEXEC);
+	file.fd = alarms;
+	sigprocmask(SIG_BLOCK, &alarm, NULL);
+	if (!fired)
+		poll(&file, 1, -1);
+	sigprocmask(SIG_UNBLOCK, &alarm, NULL);
+}
+
 /* userspace(), arch/um/os-Linux/skas/process.c: a process that runs for this time */
 static void run_process(long long for_us)
 {
@@ -89,6 +109,18 @@ int main(int count, char **words)
 				idle();
 		}
 		printf("fired %d early %d\n", fired, early);
+	} else if (!strcmp(scenario, "poll")) {
+		int total = 0, prompt = 0;
+
+		for (int i = 0; i < 40; i++) {
+			fired = 0;
+			set(i % 2 ? 60 : 400, 0);
+			while (!fired)
+				idle_in_poll();
+			total += fired;
+			prompt += now_us() < due_us + 700;
+		}
+		printf("fired %d early %d prompt %d\n", total, early, prompt > 4);
 	} else if (!strcmp(scenario, "clock")) {
 		set(200, 0);
 		while (now_us() <= due_us + 50)

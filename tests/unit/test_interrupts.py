@@ -28,6 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("scenario", "seen"),
     [
         ("idle", "fired 4 early 0"),
+        ("poll", "fired 40 early 0 prompt 1"),
         ("busy", "fired 1 early 0"),
         ("process", "fired 1 early 0 during 1"),
         ("off", "fired 0 left 0"),

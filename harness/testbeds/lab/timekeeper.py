@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -135,7 +135,7 @@ class Timekeeper:
                 calendar.wish(number, time_ns)
             elif operation == Operation.UPDATE:
                 calendar.update(time_ns)
-            kernel.clock.sendall(MESSAGE.pack(Operation.ACK, message, calendar.now_ns))
+            self._send(number, MESSAGE.pack(Operation.ACK, message, calendar.now_ns))
             if operation == Operation.WAIT:
                 kernel.free_until_ns = 0
                 self._tell(number)
@@ -150,6 +150,12 @@ class Timekeeper:
             raise KernelGoneError(number)
         return list(MESSAGE.iter_unpack(data))
 
+    def _send(self, number: int, data: bytes, files: Sequence[int] = ()) -> None:
+        try:
+            socket.send_fds(self._kernels[number].clock, [data], files)
+        except ConnectionError:
+            raise KernelGoneError(number) from None
+
     def _let_next_run(self) -> None:
         number = self._calendar.next()
         if number is None:
@@ -158,10 +164,10 @@ class Timekeeper:
         goes_on = number == self._running
         self._running = number
         if kernel.start is not None:
-            answer = MESSAGE.pack(Operation.ACK, kernel.start, now_ns)
             with Path(os.devnull).open("rb") as nothing:
                 # Since Linux 6.12 a kernel expects two files with it, and does without what they may hold.
-                socket.send_fds(kernel.clock, [answer], [nothing.fileno()] * 2)
+                files = [nothing.fileno()] * 2
+                self._send(number, MESSAGE.pack(Operation.ACK, kernel.start, now_ns), files)
             kernel.start = None
             return
         orders = b""
@@ -169,7 +175,7 @@ class Timekeeper:
         if goes_on and (until_ns := self._limit_ns(number)) > now_ns:
             kernel.free_until_ns = until_ns
             orders = kernel.order(Operation.FREE_UNTIL, until_ns)
-        kernel.clock.sendall(orders + kernel.order(Operation.RUN, now_ns))
+        self._send(number, orders + kernel.order(Operation.RUN, now_ns))
 
     def _limit_ns(self, number: int) -> int:
         """Until when a kernel may set its clock by itself."""
@@ -186,7 +192,7 @@ class Timekeeper:
         kernel = self._kernels[number]
         if (until_ns := self._limit_ns(number)) < kernel.free_until_ns:
             kernel.free_until_ns = until_ns
-            kernel.clock.sendall(kernel.order(Operation.FREE_UNTIL, until_ns))
+            self._send(number, kernel.order(Operation.FREE_UNTIL, until_ns))
             while kernel.unheard:  # before it goes on
                 self._hear(number)
         if answer is not None:

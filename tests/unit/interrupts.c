@@ -30,6 +30,20 @@ static void handle(int signal, siginfo_t *info, void *context)
 	}
 }
 
+/* How long this thread has waited for a processor that others had, proc_pid_schedstat(5). */
+static long long waited_us(void)
+{
+	long long ran_ns, waited_ns = 0;
+	FILE *file = fopen("/proc/thread-self/schedstat", "r");
+
+	if (file) {
+		if (fscanf(file, "%lld %lld", &ran_ns, &waited_ns) != 2)
+			waited_ns = 0;
+		fclose(file);
+	}
+	return waited_ns / 1000;
+}
+
 static void set(long long after_us, long long interval_us)
 {
 	struct itimerspec given = {
@@ -110,15 +124,19 @@ int main(int count, char **words)
 		}
 		printf("fired %d early %d\n", fired, early);
 	} else if (!strcmp(scenario, "poll")) {
+		long long late_us, others_us;
 		int total = 0, prompt = 0;
 
 		for (int i = 0; i < 40; i++) {
 			fired = 0;
+			others_us = waited_us();
 			set(i % 2 ? 60 : 400, 0);
 			while (!fired)
 				idle_in_poll();
+			late_us = now_us() - due_us;
 			total += fired;
-			prompt += now_us() < due_us + 700;
+			/* Other programs may have had the processor when it was due. */
+			prompt += late_us - (waited_us() - others_us) < 700;
 		}
 		printf("fired %d early %d prompt %d\n", total, early, prompt > 4);
 	} else if (!strcmp(scenario, "clock")) {

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lab
 PLACES = """\
 set -e
 mount --bind "$1" /mnt
-mount --bind /tmp /tmp
+mount --rbind /tmp /tmp
 mount -o remount,bind,ro /tmp
 if touch /tmp/x 2>/dev/null; then exit 9; fi
 export TMPDIR=/mnt
@@ -24,7 +24,8 @@ rmdir /mnt/gone
 "$2" doctor
 exec "$2" lab exec -- echo it works
 """
-"""For sh(1) in a mount namespace of its own. Arguments: a folder, the command."""
+"""For sh(1) in a mount namespace of its own. Arguments: a folder, the command. What is mounted below /tmp, as
+a clone of the project that lies there, comes along: the kernel would not let it be uncovered."""
 
 
 def test_a_read_only_tmp_and_a_removed_working_directory(tmp_path: Path) -> None:

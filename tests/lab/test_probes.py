@@ -165,8 +165,9 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
         kernel.ends == ("initiator", "target") and kernel.driver == ciphers.agreed["aes128gcm16"]["drivers"]
     )
     for operation in (kernel.encrypt, kernel.decrypt):
-        # Portable AES-GCM takes 7 to 13 ns for each byte here, the widest vectors 0.2 or less.
-        assert 0.02 < operation.each_byte_ns < 500
+        # Portable AES-GCM takes 7 to 13 ns for each byte here, the widest vectors 0.2 or less: a packet takes
+        # some 300 ns, and a busy machine may hide the part of it that grows with its bytes.
+        assert operation.long_ns > 0 and operation.each_byte_ns < 500
 
 
 def test_no_probes_means_none(tmp_path: Path) -> None:

@@ -239,6 +239,7 @@ class CellComposer:
                     self._fio_env = calibration.shim(host, self.private)
             elif plan.testbed is TestbedKind.LAB and not plan.kernels_apart:
                 self._fio = lean.fio(self.private)
+                self._fio_env = dict(self._fio.env)
             if plan.probes or not plan.virtual_time:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:

@@ -7,6 +7,7 @@
 #   NAME      the kernel's host name
 #   COMMAND   what to run, as one shell line
 #   PEERS     kernels that must answer over ssh before that, or empty
+#   EARLY     a library for fio (early.c), or empty
 # The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh; and `exchange`, a
 # folder for messages, which the lab may write to.
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
@@ -66,7 +67,7 @@ if [ -e "$STATE/network" ]; then
     if [ -e "$STATE/ssh" ]; then ln -s "$STATE/ssh" $root/run/home/.ssh; fi
 fi
 
-export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND PEERS
+export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 HARNESS_EARLY="$EARLY" COMMAND PEERS
 exec chroot $root /bin/sh -c '
 cd /
 for peer in $PEERS; do

@@ -8,6 +8,8 @@ with it: configuration, node records and secrets never reach a disk.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -15,12 +17,12 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
+from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, signals
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
 from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, TestbedKind
-from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
+from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
@@ -32,7 +34,6 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
 from harness.storage import transports
-from harness.testbeds import doctor
 from harness.testbeds.heartbeat import beating
 
 TMPFS = (str(PRIVATE), "/run/netns")
@@ -50,7 +51,14 @@ def mount_private(*more: str) -> None:
     theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
     records = (place for place in theirs if Path(place).is_dir())
     for place in (*TMPFS, *records, *more):
-        runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
+        _mount_tmpfs(place)
+
+
+def _mount_tmpfs(place: str) -> None:
+    """As mount(8) does; to start that takes its time in the lab. CommandFailed if it cannot be mounted."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"mode=0700") != 0:
+        raise CommandFailed(f"no tmpfs could be mounted over {place}: {os.strerror(ctypes.get_errno())}")
 
 
 @contextlib.contextmanager
@@ -94,6 +102,8 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             for what in failed:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
             if not plan.kernels_apart:
+                from harness.testbeds import doctor  # here, because its import takes its time in the lab
+
                 protected = any(column.protection for column in plan.columns)
                 doctor.require(host, role, protected=protected, carried_by=plan.transports)
             return host
@@ -126,13 +136,20 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
 
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
-    wanted = modules.of(plan)
+    wanted, of_transports = modules.of(plan), modules.of_transports(plan)
     loaded = _Loaded()
+    together: dict[object, tuple[Host, list[str]]] = {}
+    for host in taking_part.all:
+        role = _role(host, taking_part)
+        names = [*wanted[role], *(name for needs in of_transports.values() for name in needs[role])]
+        together.setdefault(host.kernel, (host, []))[1].extend(names)
+    for host, names in together.values():
+        loaded.missing(host, names)
     for host in taking_part.all:
         if missing := loaded.missing(host, wanted[_role(host, taking_part)]):
             raise _lacking(host, missing, "", plan)
     unavailable: dict[str, RequirementError] = {}
-    for name, needs in modules.of_transports(plan).items():
+    for name, needs in of_transports.items():
         for host in taking_part.all:
             if missing := loaded.missing(host, needs[_role(host, taking_part)]):
                 unavailable.setdefault(name, _lacking(host, missing, f" for {TRANSPORTS[name]}", plan))

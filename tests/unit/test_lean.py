@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -180,6 +181,31 @@ def test_only_the_first_tenth_of_a_second_of_the_main_thread_is_cut(tmp_path: Pa
     env = {**os.environ, "LD_PRELOAD": str(tmp_path / "early.so")}
     done = subprocess.run([sys.executable, "-c", SLEEPS], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["job True", "other True", "first True then True"]
+
+
+SHARES = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+size = 5 * 4096 + 7
+made = libc.shmget(0, size, 0o1600)
+for flags, said in ((0, "it"), (0o10000, "read")):  # SHM_RDONLY
+    at = libc.shmat(made, None, flags)
+    if not flags:
+        assert ctypes.string_at(at, size) == bytes(size)
+        ctypes.memset(at, 7, size)
+    print(said, ctypes.string_at(at, size) == bytes([7]) * size)
+libc.shmctl(made, 0, None)
+libc.shmdt(ctypes.c_void_p(at))
+print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
+"""
+
+
+def test_shared_memory_is_what_it_was(tmp_path: Path) -> None:
+    _build(tmp_path / "early.so")
+    env = {**os.environ, "LD_PRELOAD": str(tmp_path / "early.so")}
+    done = subprocess.run([sys.executable, "-c", SHARES], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["it True", "read True", f"True {errno.EINVAL}"]
 
 
 def _build(library: Path) -> None:

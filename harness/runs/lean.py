@@ -7,7 +7,7 @@ is 490. Code and data of the copy are those of the original. Only its list of li
 only those define is marked as not necessary (``STB_WEAK``).
 
 Where the lab has made a library for it (``testbeds/lab/early.c``), fio also waits a tenth of a second less
-before its jobs begin, and gets the memory for their state at once.
+before its jobs begin and after they end, and gets the memory for their state at once.
 
 Source: elf(5), and ``elf_get_dynamic_info()`` and ``_dl_check_map_versions()`` of glibc's ``elf/``.
 """

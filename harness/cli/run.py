@@ -201,7 +201,7 @@ def _changed_ns(folder: RunFolder) -> tuple[int, ...]:
     return tuple(file.stat().st_mtime_ns for file in sorted(files))
 
 
-def _answer(folder: RunFolder, later: Later[_Written]) -> str:
+def _answer(folder: RunFolder, later: Later[_Written] | None = None) -> str:
     """Print what each column costs, and write the run's report; returns where it is, or why there is none.
 
     What was measured counts, whatever goes wrong here. A record that did not outlast its column, because of
@@ -209,7 +209,7 @@ def _answer(folder: RunFolder, later: Later[_Written]) -> str:
     """
     file = folder.path / "report.html"
     try:
-        found = later.result()
+        found = later.result() if later is not None else None
         written = found[0] if found and found[0].changed_ns == _changed_ns(folder) else _written(folder)
     except HarnessError as error:
         return f"none ({error.message})"

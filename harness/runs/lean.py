@@ -106,7 +106,7 @@ def _read(data: bytearray) -> _Program:
     return _Program(data, tuple(segments), dynamic)
 
 
-def without_libraries(program: bytes, dispensable: re.Pattern[str] = DISPENSABLE) -> bytes:
+def without_libraries(program: bytes, dispensable: re.Pattern[str] = DISPENSABLE) -> bytearray:
     """The program without the libraries whose names match. NotUnderstood if it is of another kind."""
     try:
         return _without(_read(bytearray(program)), dispensable)
@@ -114,7 +114,7 @@ def without_libraries(program: bytes, dispensable: re.Pattern[str] = DISPENSABLE
         raise NotUnderstood(str(error)) from error
 
 
-def _without(elf: _Program, dispensable: re.Pattern[str]) -> bytes:
+def _without(elf: _Program, dispensable: re.Pattern[str]) -> bytearray:
     data = elf.data
     values = {tag: value for _, tag, value in elf.entries()}
     if not values.keys() >= {DT_STRTAB, DT_SYMTAB, DT_GNU_HASH, DT_VERSYM, DT_VERNEED, DT_VERNEEDNUM}:
@@ -135,7 +135,7 @@ def _without(elf: _Program, dispensable: re.Pattern[str]) -> bytes:
             data[symbol + 4] = STB_WEAK << 4 | info & 0xF
         if struct.unpack_from("<H", data, version)[0] in gone:
             struct.pack_into("<H", data, version, VER_NDX_GLOBAL)
-    return bytes(data)
+    return data
 
 
 def _drop_versions(

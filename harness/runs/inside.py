@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.analysis import disturbance
 from harness.analysis.schedule import Schedule
-from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, signals
+from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remote, runner, signals
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
@@ -41,20 +41,26 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, the one that shells use."""
 
 
-def mount_private(*more: str) -> None:
+def mount_private(*more: str, virtual_time: bool = False) -> None:
     """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders.
 
     Only this process and its children see it.
     """
+    mount = _let_mount if virtual_time else _mount
     for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
     theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
     records = (place for place in theirs if Path(place).is_dir())
     for place in (*TMPFS, *records, *more):
-        _mount_tmpfs(place)
+        mount(place)
 
 
-def _mount_tmpfs(place: str) -> None:
+def _let_mount(place: str) -> None:
+    """By mount(8). The wait for its end takes a moment of virtual time, and all that follows begins later."""
+    runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
+
+
+def _mount(place: str) -> None:
     """As mount(8) does; to start that takes its time in the lab. CommandFailed if it cannot be mounted."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"mode=0700") != 0:
@@ -138,13 +144,14 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
     """
     wanted, of_transports = modules.of(plan), modules.of_transports(plan)
     loaded = _Loaded()
-    together: dict[object, tuple[Host, list[str]]] = {}
-    for host in taking_part.all:
-        role = _role(host, taking_part)
-        names = [*wanted[role], *(name for needs in of_transports.values() for name in needs[role])]
-        together.setdefault(host.kernel, (host, []))[1].extend(names)
-    for host, names in together.values():
-        loaded.missing(host, names)
+    if not plan.virtual_time:  # there it would change when all that follows begins
+        together: dict[object, tuple[Host, list[str]]] = {}
+        for host in taking_part.all:
+            role = _role(host, taking_part)
+            names = [*wanted[role], *(name for needs in of_transports.values() for name in needs[role])]
+            together.setdefault(host.kernel, (host, []))[1].extend(names)
+        for host, names in together.values():
+            loaded.missing(host, names)
     for host in taking_part.all:
         if missing := loaded.missing(host, wanted[_role(host, taking_part)]):
             raise _lacking(host, missing, "", plan)
@@ -194,7 +201,8 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
-        mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
+        more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
+        mount_private(*more, virtual_time=plan.virtual_time)
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:

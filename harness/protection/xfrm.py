@@ -67,15 +67,9 @@ class OfThePortal(msgspec.Struct, frozen=True):
 
     def undo(self) -> tuple[Step, ...]:
         delete = [("xfrm", "policy", "delete", *policy) for policy in reversed(self._policies())]
-        return (undoing(*delete, absent=("No such file or directory",)),)
-
-
-def undoing(*commands: Sequence[str], absent: tuple[str, ...] = ()) -> Step:
-    """Several commands of ip(8) in one program, each whatever becomes of the others.
-
-    Those that filter (``deleteall``) must filter by the same words: ip keeps filters from one to the next.
-    """
-    return Step(("ip", "-force", "-batch", "-"), input=_lines(commands), absent=absent)
+        # The second is deleted though the first may not be there.
+        both = ("ip", "-force", "-batch", "-")
+        return (Step(both, input=_lines(delete), absent=("No such file or directory",)),)
 
 
 def _lines(commands: Iterable[Sequence[str]]) -> str:

@@ -77,20 +77,24 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
         """Nothing to do: charon makes them."""
 
     def undo(self) -> tuple[Step, ...]:
-        # By this run's priority and reqid: charon chooses selectors and SPIs, and other policies are others'.
-        marks = ("priority", str(xfrm.POLICY_PRIORITY + self.index)), ("reqid", str(REQID + self.index))
-        made: list[tuple[str, ...]] = []
+        steps: list[Step] = []
         for source, destination in ((self.local, self.remote), (self.remote, self.local)):
             policies = ("src", addresses.alone(source), "dst", addresses.alone(destination))
             states = ("src", source, "dst", destination, "proto", "esp")
-            made.append(("xfrm", "policy", "deleteall", *policies, *marks[0]))
-            made.append(("xfrm", "state", "deleteall", *states, *marks[1]))
-        steps = (xfrm.undoing(*made),)
+            # By this run's priority and reqid: charon chooses selectors and SPIs, and other policies are
+            # others'. Not in one batch, in which ip(8) keeps the filters of the first such line.
+            steps += [
+                Step(
+                    ("ip", "xfrm", "policy", "deleteall", *policies)
+                    + ("priority", str(xfrm.POLICY_PRIORITY + self.index))
+                ),
+                Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
+            ]
         # The kernel removes larval states that may be another's (net.core.xfrm_acq_expires, 30 s).
-        if self.is_shared:
-            return steps
-        larval = ("sh", "-c", DELETE_LARVAL, "sh", self.local, self.remote)
-        return (*steps, Step(larval, absent=("No such process",)))
+        if not self.is_shared:
+            larval = ("sh", "-c", DELETE_LARVAL, "sh", self.local, self.remote)
+            steps.append(Step(larval, absent=("No such process",)))
+        return tuple(steps)
 
 
 @dataclass(frozen=True, kw_only=True)

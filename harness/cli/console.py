@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -21,6 +21,7 @@ from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.model.units import format_duration, format_size
 from harness.parse.files import Room
+from harness.results.events import TAKING_DOWN, Event
 from harness.results.store import RunFolder
 from harness.runs import duration
 from harness.testbeds import testbed
@@ -166,14 +167,18 @@ def carry_out(
     cells: int,
     cell_estimate_s: float,
     column_estimate_s: float = 0.0,
+    when_measured: Callable[[], object] = lambda: None,
 ) -> Outcome:
-    """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on."""
+    """Run a plan in its testbed to its end, and show its progress. HarnessError if it cannot go on.
+
+    ``when_measured`` is called when all that remains is to take everything down.
+    """
     journal = Journal(state / f"journal-{made.run_id}.jsonl", lasting=lasting_folder())
     try:
         # Closing it ends the testbed, before the end is reported.
         with contextlib.closing(testbed.events(made, folder.path.resolve(), journal, state)) as events:
             outcome = follow(
-                events,
+                _noticed(events, when_measured),
                 cells=cells,
                 left=Left(cell_estimate_s, column_estimate_s, len(made.columns)),
                 console=err(),
@@ -195,6 +200,13 @@ def carry_out(
         error.exit_code = outcome.failure.exit_code
         raise error
     return outcome
+
+
+def _noticed(events: Iterable[Event], when_measured: Callable[[], object]) -> Iterator[Event]:
+    for event in events:
+        yield event
+        if event == TAKING_DOWN:
+            when_measured()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -71,16 +72,16 @@ def explain_command(
     if shape is explain.ExplainFormat.JSON:
         sys.stdout.write(explain.as_json(results.explained).decode() + "\n")
     elif summary:
-        print_answers(results)
+        print_answers(results.answers)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         sys.stdout.write(explain.text(results.explained, width) + "\n")
 
 
-def print_answers(results: report.Results) -> None:
+def print_answers(found: Sequence[explain.Answer]) -> None:
     """What each column costs, and why; to standard error if nothing can be compared."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
-    if found := results.answers:
+    if found:
         sys.stdout.write(answer.in_words(found, width) + "\n")
     else:
         tell("nothing to compare: add --link local, or protected columns with --protect off beside them")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -25,11 +28,13 @@ from harness.cli.explained import print_answers
 from harness.cli.progress import process_started_s
 from harness.cli.results import print_table
 from harness.cli.streams import say, tell
+from harness.explain import Answer
 from harness.hosts import NamespaceHost
 from harness.model import BackingKind, Plan, TestbedKind
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.units import check_name, format_duration
 from harness.parse.files import shown_path
+from harness.report.aside import Later
 from harness.results import planned
 from harness.results.store import RunFolder, write_out
 from harness.runs import duration, plan
@@ -148,17 +153,20 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
         tell("nothing is left to measure")
         return 0
     tell_start(made, folder, f"{'about ' if made.stop else ''}{cells} cells")
-    outcome = carry_out(
-        made,
-        folder,
-        state,
-        started_s,
-        cells=cells,
-        cell_estimate_s=duration.mean_cell_s(made),
-        column_estimate_s=duration.mean_column_s(made),
-    )
-    print_table([folder.path], Options(), TableFormat.PLAIN)
-    page = _answer(folder)
+    # Another processor writes while everything is taken down.
+    with contextlib.closing(Later(lambda: _written(folder))) as written:
+        outcome = carry_out(
+            made,
+            folder,
+            state,
+            started_s,
+            cells=cells,
+            cell_estimate_s=duration.mean_cell_s(made),
+            column_estimate_s=duration.mean_column_s(made),
+            when_measured=written.begin,
+        )
+        print_table([folder.path], Options(), TableFormat.PLAIN)
+        page = _answer(folder, written)
     for line in outcome.summary():
         tell(line)
     if outcome.disturbed and made.retries:
@@ -170,22 +178,46 @@ def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
     return outcome.exit_code
 
 
-def _answer(folder: RunFolder) -> str:
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """What is written of a run, and when what it is written from had changed last."""
+
+    changed_ns: tuple[int, ...]
+    answers: Sequence[Answer]
+    page: str
+
+
+def _written(folder: RunFolder) -> _Written:
+    """The answers and the report of a run. HarnessError if it has no results."""
+    changed_ns = _changed_ns(folder)
+    results = report.load([folder.path])
+    page = report.render(results)
+    return _Written(changed_ns=changed_ns, answers=results.answers, page=page)
+
+
+def _changed_ns(folder: RunFolder) -> tuple[int, ...]:
+    """When the run's facts and each of its records changed last."""
+    files = (*folder.path.glob("*.json"), *folder.path.glob("*/*.json"))
+    return tuple(file.stat().st_mtime_ns for file in sorted(files))
+
+
+def _answer(folder: RunFolder, later: Later[_Written] | None = None) -> str:
     """Print what each column costs, and write the run's report; returns where it is, or why there is none.
 
-    What was measured counts, whatever goes wrong here.
+    What was measured counts, whatever goes wrong here. A record that did not outlast its column, because of
+    what was seen when that was taken down, makes what was written before void.
     """
     file = folder.path / "report.html"
     try:
-        results = report.load([folder.path])
-        page = report.render(results)
+        found = later.result() if later is not None else None
+        written = found[0] if found and found[0].changed_ns == _changed_ns(folder) else _written(folder)
     except HarnessError as error:
         return f"none ({error.message})"
     sys.stdout.write("\n")
-    print_answers(results)
+    print_answers(written.answers)
     sys.stdout.flush()
     try:
-        write_out(file, page.encode())
+        write_out(file, written.page.encode())
     except OSError as error:
         return f"none ({error.strerror}); harness report {shlex.quote(str(folder.path))} -o FILE makes one"
     return shown_path(file)

@@ -34,7 +34,7 @@ BESIDE_S = 1
 def server(probed: ProbedPath) -> Iterator[int]:
     """Run an iperf3 server at the target while the context lasts; yields its port."""
     path = probed.path
-    for host in (path.initiator, path.target):
+    for host in {host.kernel: host for host in (path.initiator, path.target)}.values():
         require(host, "iperf3")
     port = PORT + path.index
     probed.raw.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -45,12 +45,16 @@ class Answers(Generic[R]):
         """Ask it to report now."""
         self.daemon.signal(signal.SIGUSR1)
 
+    def begin(self) -> None:
+        """Wait until it has started: it gives its first answer unasked."""
+        self._answer(self.REPORT, within_s=START_DEADLINE_S, interval_s=0.01)
+
     def report(self) -> R:
         """The answer to ``ask``. CommandFailed if the program has ended, or does not answer."""
         found: R = self._answer(self.REPORT)
         return found
 
-    def _answer(self, kind: type[T]) -> T:
+    def _answer(self, kind: type[T], within_s: float | None = None, interval_s: float = 0.002) -> T:
         """The next answer. CommandFailed if the program has ended, or does not answer."""
         line = b""
 
@@ -62,7 +66,7 @@ class Answers(Generic[R]):
             return line.endswith(b"\n") or self.daemon.ended()
 
         what = f"the {self.name} to report what its {self.SUBJECT} carried"
-        await_condition(has_come, deadline_s=ANSWER_DEADLINE_S, what=what, interval_s=0.002)
+        await_condition(has_come, deadline_s=within_s or ANSWER_DEADLINE_S, what=what, interval_s=interval_s)
         if not line.endswith(b"\n"):
             raise CommandFailed(
                 f"expected the {self.name}'s {self.PROGRAM} until the column ends, "
@@ -79,6 +83,12 @@ class BothEnds(Generic[R]):
     initiator: Answers[R]
     target: Answers[R]
 
+    def begin(self) -> Self:
+        """Wait until both have started."""
+        self.initiator.begin()
+        self.target.begin()
+        return self
+
     def look(self) -> tuple[R, R]:
         """What both ends have counted by now, the initiator's first; asked at the same time."""
         self.initiator.ask()
@@ -92,7 +102,7 @@ def started(
 ) -> Iterator[tuple[Daemon, Path]]:
     """Run a program of that source on a host until the context ends; its answers stay in ``folder``.
 
-    Yields when the first answer is there, which it gives unasked.
+    Nobody has waited for its first answer yet (``BothEnds.begin``): the other end's may start meanwhile.
     """
     number = next(n for n in itertools.count(1) if not (folder / f"{stem}-{n}.jsonl").exists())
     file = folder / f"{stem}-{number}.jsonl"
@@ -100,7 +110,7 @@ def started(
         [programs.PYTHON, "-I", "-S", "-c", source, *words],
         log=file.with_suffix(".log"),
         output=file,
-        ready=lambda: file.exists() and file.read_bytes().endswith(b"\n"),
+        ready=lambda: True,
         deadline_s=START_DEADLINE_S,
     ) as daemon:
         yield daemon, file

@@ -13,7 +13,6 @@ each look is complete: it ends when every frame that had passed until then is in
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import re
 import signal
@@ -65,7 +64,7 @@ primes. IPv6's header has no such field: there it is the sum of TCP's two number
 of either end."""
 
 LISTENING = b": listening on "
-LOOK_DEADLINE_S = 10.0
+LOOK_DEADLINE_S = START_DEADLINE_S = 10.0
 POLL_S = 0.002
 ASK_AGAIN_S = 0.05
 
@@ -394,6 +393,20 @@ def _is_listening(file: Path) -> bool:
     return LISTENING in said and file.stat().st_size >= PCAP_HEADER_BYTES
 
 
+def _begun(reader: Reader, host: Host, file: Path, daemon: Daemon) -> Reader:
+    """A reader for the file of a tcpdump, once that has begun. CommandFailed if it does not."""
+    runner.await_condition(
+        lambda: daemon.ended() or _is_listening(file),
+        deadline_s=START_DEADLINE_S,
+        what=f"tcpdump on the {host.name} to begin",
+    )
+    if daemon.ended():
+        said = runner.tail(file.with_suffix(".log"))
+        raise CommandFailed(f"tcpdump on the {host.name} ended while it started: {said}")
+    with file.open("rb") as stream:
+        return reader.of_file(stream.read(PCAP_HEADER_BYTES))
+
+
 @contextlib.contextmanager
 def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) -> Iterator[Capture]:
     """Watch both ends of a path while the context lasts; the files stay as raw output.
@@ -410,7 +423,7 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
     )
     reader = Reader(frames=frames, port=path.port)
     with contextlib.ExitStack() as stack:
-        taps = []
+        running: list[tuple[End, Host, Path, Daemon]] = []
         for end, host, iface in ends:
             file = folder / f"{end}-{number}.pcap"
             wanted = expression(path, end, frames, protected=protected, one_in=one_in)
@@ -420,13 +433,17 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
                     + ["-s", str(SNAP_BYTES), "-w", "-", wanted],
                     log=file.with_suffix(".log"),
                     output=file,
-                    ready=functools.partial(_is_listening, file),
-                    deadline_s=10,
+                    ready=lambda: True,
+                    deadline_s=START_DEADLINE_S,
                 )
             )
-            with file.open("rb") as stream:
-                header = stream.read(PCAP_HEADER_BYTES)
-            taps.append(Tap(end=end, file=file, daemon=daemon, reader=reader.of_file(header)))
-            taps[-1].settle()
+            running.append((end, host, file, daemon))
+        # Only now: each takes a while to start, and of that most is waiting.
+        taps = [
+            Tap(end=end, file=file, daemon=daemon, reader=_begun(reader, host, file, daemon))
+            for end, host, file, daemon in running
+        ]
+        for tap in taps:
+            tap.settle()
         near, far = taps
         yield Capture(taps=(near, far), one_in=one_in)

@@ -259,7 +259,7 @@ def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Itera
             stack.enter_context(_watcher(host, kind, iface, under, below.ip, folder))
             for (_, host, iface, _, _), (_, _, under, _, _) in zip(ends(path), ends(below), strict=True)
         )
-        yield Watchers(initiator=near, target=far)
+        yield Watchers(initiator=near, target=far).begin()
 
 
 @contextlib.contextmanager
@@ -270,6 +270,4 @@ def _watcher(
     request = msgspec.json.encode(words).decode()
     source = programs.source(__package__, "overlay")
     with started(host, source, ("watch", request), folder, f"{kind}-{host.name}") as (daemon, file):
-        watcher = Watcher(name=host.name, daemon=daemon, file=file)
-        watcher.report()  # it sends the first one unasked
-        yield watcher
+        yield Watcher(name=host.name, daemon=daemon, file=file)

@@ -123,7 +123,7 @@ def witnesses(path: LinkPath, folder: Path) -> Iterator[Witnesses]:
             target=stack.enter_context(
                 _witness(path.target, folder, path.target_iface, path, (far, path.port, near, CLOSED_PORT))
             ),
-        )
+        ).begin()
 
 
 @contextlib.contextmanager
@@ -133,6 +133,4 @@ def _witness(
     words = map(str, (iface, REQID + path.index, *knocks))
     source = programs.source(__package__, "witness")
     with started(host, source, tuple(words), folder, f"witness-{host.name}") as (daemon, file):
-        witness = Witness(name=host.name, daemon=daemon, file=file)
-        witness.report()  # it sends the first one unasked
-        yield witness
+        yield Witness(name=host.name, daemon=daemon, file=file)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,14 +61,19 @@ class OfThePortal(msgspec.Struct, frozen=True):
         )
 
     def acquire(self, host: Host) -> None:
-        for policy in self._policies():
-            host.run(
-                ["ip", "xfrm", "policy", "add", *policy]
-                + ["action", self.ACTION, "priority", str(self.PRIORITY)]
-            )
+        how = ("action", self.ACTION, "priority", str(self.PRIORITY))
+        add = [("xfrm", "policy", "add", *policy, *how) for policy in self._policies()]
+        host.run(["ip", "-batch", "-"], input=_lines(add))
 
     def undo(self) -> tuple[Step, ...]:
-        return tuple(_delete_policy(policy) for policy in reversed(self._policies()))
+        delete = [("xfrm", "policy", "delete", *policy) for policy in reversed(self._policies())]
+        # The second is deleted though the first may not be there.
+        both = ("ip", "-force", "-batch", "-")
+        return (Step(both, input=_lines(delete), absent=("No such file or directory",)),)
+
+
+def _lines(commands: Iterable[Sequence[str]]) -> str:
+    return "".join(f"{' '.join(words)}\n" for words in commands)
 
 
 class Barrier(OfThePortal, frozen=True):
@@ -83,10 +89,6 @@ class Clearance(OfThePortal, frozen=True):
 
     ACTION = "allow"
     PRIORITY = CLEARANCE_PRIORITY
-
-
-def _delete_policy(selector: tuple[str, ...]) -> Step:
-    return Step(("ip", "xfrm", "policy", "delete", *selector), absent=("No such file or directory",))
 
 
 @dataclass(frozen=True, kw_only=True)

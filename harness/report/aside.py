@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from multiprocessing.connection import Connection
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 Found = TypeVar("Found")
 
@@ -19,33 +20,70 @@ def aside(work: Callable[[], Found]) -> Callable[[], Found]:
     With one processor, with threads (which a copy does not have), and if the copy fails, the work is done
     here, when its result is asked for; then its errors are raised there.
     """
-    if len(os.sched_getaffinity(0)) < 2 or threading.active_count() > 1:
-        return work
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    helper = context.Process(target=_send, args=(work, sender), daemon=True)
-    try:
-        helper.start()
-    except OSError:
-        return work
-    sender.close()
+    later = Later(work)
+    later.begin()
 
     def result() -> Found:
-        try:
-            return cast(Found, receiver.recv())
-        except EOFError:
-            return work()
-        finally:
-            receiver.close()
-            helper.join()
+        found = later.result()
+        return work() if found is None else found[0]
 
     return result
 
 
-def _send(work: Callable[[], Found], sender: Connection) -> None:
+class Later(Generic[Found]):
+    """``work`` in a copy of this process, made while it has no threads; it begins when it is told."""
+
+    def __init__(self, work: Callable[[], Found]) -> None:
+        self._here: Connection | None = None
+        if len(os.sched_getaffinity(0)) < 2 or threading.active_count() > 1 or current_process().daemon:
+            return
+        context = get_context("fork")
+        here, there = context.Pipe()
+        self._helper = context.Process(target=_wait, args=(work, here, there), daemon=True)
+        try:
+            self._helper.start()
+        except OSError:
+            here.close()
+        else:
+            self._here = here
+        there.close()
+
+    def begin(self) -> None:
+        """Let the work begin; nothing happens if there is no copy."""
+        if self._here is not None:
+            with contextlib.suppress(OSError):
+                self._here.send(None)
+
+    def result(self) -> tuple[Found] | None:
+        """What the copy found, once; None if there is none, or if its work failed. It must have begun."""
+        here, self._here = self._here, None
+        if here is None:
+            return None
+        try:
+            return (cast(Found, here.recv()),)
+        except (EOFError, OSError):
+            return None
+        finally:
+            here.close()
+            self._helper.join()
+
+    def close(self) -> None:
+        """End the copy, whatever it does."""
+        if self._here is not None:
+            self._here.close()
+            self._here = None
+            self._helper.kill()
+            self._helper.join()
+
+
+def _wait(work: Callable[[], object], here: Connection, there: Connection) -> None:
+    here.close()  # the other one's end, so that this one sees when that ends
     # An interrupt is the other one's to handle, and so is an error.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        sender.send(work())
+        there.recv()
+        there.send(work())
     except Exception:
         os._exit(1)

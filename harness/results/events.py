@@ -22,6 +22,10 @@ class Phase(msgspec.Struct, frozen=True, tag_field="event", tag="phase"):
     text: str
 
 
+TAKING_DOWN = Phase("taking everything down")
+"""All that was to be measured is."""
+
+
 class CellStarted(msgspec.Struct, frozen=True, tag_field="event", tag="cell-started"):
     key: str
     number: int

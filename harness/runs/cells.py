@@ -55,7 +55,7 @@ from harness.parse.jobfile import (
 )
 from harness.probes import echo
 from harness.results import overtime
-from harness.results.events import CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
+from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, CellWithdrawn, Emit, Phase, ago_s
 from harness.results.machine import MACHINE, TOOLS
 from harness.results.store import RunFolder
 from harness.runs import calibration, lean, leftovers, measure
@@ -194,7 +194,7 @@ class CellComposer:
                 )
                 if self._lost is not None:
                     raise self._lost
-            self.emit(Phase("taking everything down"))
+            self.emit(TAKING_DOWN)
 
     def record(self, cell: Cell, order: int) -> Record:
         """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
@@ -239,6 +239,7 @@ class CellComposer:
                     self._fio_env = calibration.shim(host, self.private)
             elif plan.testbed is TestbedKind.LAB and not plan.kernels_apart:
                 self._fio = lean.fio(self.private)
+                self._fio_env = dict(self._fio.env)
             if plan.probes or not plan.virtual_time:
                 self._observer = self.hosts.observer(self.emit, energy=plan.probes)
             if plan.probes:

@@ -11,17 +11,17 @@ from harness.model import ISCSI, LINK_LOCAL, Column, LabKernel, Plan, Workload
 from harness.parse.jobfile import wall_estimate_s
 from harness.probes import cipher, throughput
 
-START_S = 5.0
+START_S = 4.0
 """Until the first column: the lab's boot, the disk."""
 
-LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.33, 0.34, 0.54
+LOCAL_CELL_S, CELL_S, WIFI_CELL_S = 0.18, 0.24, 0.44
 """Around the measurement of one cell, by its column: fio's start, counters, the proof, the record."""
 
-COLUMN_S = {ISCSI: 0.8}
+COLUMN_S = {ISCSI: 0.7}
 OTHER_COLUMN_S = 0.5
 """To bring up a column, by its transport: link, target, login."""
 
-PROTECTION_S = 0.9
+PROTECTION_S = 0.8
 """More for one with protection: charon or keys, the barrier, the capture's bait."""
 
 WIFI_COLUMN_S = 1.0

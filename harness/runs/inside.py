@@ -8,6 +8,8 @@ with it: configuration, node records and secrets never reach a disk.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
 from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, TestbedKind
-from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
+from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
@@ -32,7 +34,6 @@ from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
 from harness.runs.prober import Prober, questions
 from harness.storage import transports
-from harness.testbeds import doctor
 from harness.testbeds.heartbeat import beating
 
 TMPFS = (str(PRIVATE), "/run/netns")
@@ -40,17 +41,30 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, the one that shells use."""
 
 
-def mount_private(*more: str) -> None:
+def mount_private(*more: str, virtual_time: bool = False) -> None:
     """Mount a tmpfs over each of ``TMPFS``, ``more``, and the transports' existing folders.
 
     Only this process and its children see it.
     """
+    mount = _let_mount if virtual_time else _mount
     for place in (*TMPFS, *more):
         Path(place).mkdir(parents=True, exist_ok=True)
     theirs = dict.fromkeys(place for role in ENDS for place in transports.private_folders(role))
     records = (place for place in theirs if Path(place).is_dir())
     for place in (*TMPFS, *records, *more):
-        runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
+        mount(place)
+
+
+def _let_mount(place: str) -> None:
+    """By mount(8). The wait for its end takes a moment of virtual time, and all that follows begins later."""
+    runner.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", place])
+
+
+def _mount(place: str) -> None:
+    """As mount(8) does; to start that takes its time in the lab. CommandFailed if it cannot be mounted."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"mode=0700") != 0:
+        raise CommandFailed(f"no tmpfs could be mounted over {place}: {os.strerror(ctypes.get_errno())}")
 
 
 @contextlib.contextmanager
@@ -94,6 +108,8 @@ def hosts(plan: Plan, folder: RunFolder, emit: Emit) -> Iterator[Hosts]:
             for what in failed:
                 emit(Phase(f"could not be removed on the {name}: {what}"))
             if not plan.kernels_apart:
+                from harness.testbeds import doctor  # here, because its import takes its time in the lab
+
                 protected = any(column.protection for column in plan.columns)
                 doctor.require(host, role, protected=protected, carried_by=plan.transports)
             return host
@@ -126,13 +142,21 @@ def prepare(plan: Plan, taking_part: Hosts) -> dict[str, RequirementError]:
 
     RequirementError names every module that a kernel lacks, if every column needs one of them.
     """
-    wanted = modules.of(plan)
+    wanted, of_transports = modules.of(plan), modules.of_transports(plan)
     loaded = _Loaded()
+    if not plan.virtual_time:  # there it would change when all that follows begins
+        together: dict[object, tuple[Host, list[str]]] = {}
+        for host in taking_part.all:
+            role = _role(host, taking_part)
+            names = [*wanted[role], *(name for needs in of_transports.values() for name in needs[role])]
+            together.setdefault(host.kernel, (host, []))[1].extend(names)
+        for host, names in together.values():
+            loaded.missing(host, names)
     for host in taking_part.all:
         if missing := loaded.missing(host, wanted[_role(host, taking_part)]):
             raise _lacking(host, missing, "", plan)
     unavailable: dict[str, RequirementError] = {}
-    for name, needs in modules.of_transports(plan).items():
+    for name, needs in of_transports.items():
         for host in taking_part.all:
             if missing := loaded.missing(host, needs[_role(host, taking_part)]):
                 unavailable.setdefault(name, _lacking(host, missing, f" for {TRANSPORTS[name]}", plan))
@@ -177,7 +201,8 @@ def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
-        mount_private(*([str(pppoe.CONFIGURATION)] if speaks_pppoe else []))
+        more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []
+        mount_private(*more, virtual_time=plan.virtual_time)
     emit(Phase("reaching the hosts"))
     heart = beating(folder.path) if plan.virtual_time else contextlib.nullcontext()
     with heart, hosts(plan, folder, emit) as taking_part:

@@ -18,7 +18,7 @@ from harness.observe import counters, environment, neighbours
 from harness.probes import judged
 from harness.probes.tools import ProbedPath
 from harness.results import probe_store
-from harness.results.events import CellEnded, CellStarted, Emit, Phase, ago_s
+from harness.results.events import TAKING_DOWN, CellEnded, CellStarted, Emit, ago_s
 from harness.results.probe_records import ProbeRecord, probe_key
 from harness.results.store import RunFolder
 from harness.runs import leftovers
@@ -90,7 +90,7 @@ class Prober:
                         disturbance.told(record),
                     )
                 )
-            self.emit(Phase("taking everything down"))
+            self.emit(TAKING_DOWN)
 
     def _make(self, question: Question, order: int, columns: contextlib.ExitStack) -> ProbeRecord:
         record = judged.blank(self.plan, question.column, question.probe, repeat=question.repeat, order=order)

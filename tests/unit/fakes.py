@@ -30,6 +30,7 @@ from harness.protection.ipsec.charon import Charon
 from harness.protection.ipsec.layer import EspFrames
 from harness.protection.witness import Association, Knock, Report, Witness
 from harness.runs import leftovers
+from harness.storage.iscsi import initiator
 
 Answer = tuple[int, str, str]
 """Exit status, standard output, standard error."""
@@ -343,11 +344,34 @@ class World:
             if command.argv[0] == "daemon":
                 raise CommandFailed(f"`{shlex.join(command.argv[1:])}` ended while it started")
             return 1, "", "it was made to fail"
-        answer = next((a for start, a in self.answers if command.argv[: len(start)] == start), None)
-        answer = answer or self._act(host.netns, command.argv, command.input or "")
+        answer = self._answer(host, command)
         if due and command.argv[0] not in ("write", "daemon"):
             raise CommandFailed(f"`{shlex.join(command.argv)}` did not end within {timeout_s:g} s")
         return answer
+
+    def _answer(self, host: FakeHost, command: Command) -> Answer:
+        if command.argv[-2:] == ("-batch", "-") and command.argv[0] == "ip":
+            return self._batch(host, command)
+        answer = next((a for start, a in self.answers if command.argv[: len(start)] == start), None)
+        return answer or self._act(host.netns, command.argv, command.input or "")
+
+    def _batch(self, host: FakeHost, batch: Command) -> Answer:
+        """Carry out each line as a command of its own, up to the first that fails, or all with ``-force``."""
+        status, said = 0, ""
+        for line in (batch.input or "").splitlines():
+            command = Command(host.name, ("ip", *line.split()))
+            self.commands.append(command)
+            broken = (1, "", "it was made to fail")
+            failed, _, why = broken if self.broken(command) else self._answer(host, command)
+            status, said = failed or status, said + why
+            if failed and "-force" not in batch.argv:
+                break
+        return status, "", said
+
+    @property
+    def said(self) -> list[str]:
+        """All commands; of a batch its lines."""
+        return [" ".join(command.argv) for command in self.commands if "-batch" not in command.argv]
 
     def _act(self, netns: str | None, argv: tuple[str, ...], text: str) -> Answer:
         match argv:
@@ -404,13 +428,12 @@ class World:
                 )
             case ["/usr/bin/python3", "-I", "-S", "-c", program] if program in NVME:
                 return self._nvme(json.loads(text))
-            case ["unshare", "--mount", "sh", "-c", _, "sh", *asked] if "iscsi_host" in argv[4]:
-                return self._act(netns, tuple(asked), text)
-            case ["iscsiadm", "--mode", "iface", "--interface", _, *words]:
-                if words[:4] == ["--op", "update", "--name", "iface.initiatorname"]:
-                    self.initiator = words[-1]
+            case ["unshare", "--mount", "sh", "-euc", _, "sh", _, "iface.initiatorname", name, *_]:
+                self.initiator = name
             case ["iscsiadm", "--mode", "node", "--targetname", iqn, "--portal", _, "--interface", _, *words]:
                 return self._iscsiadm(iqn, words)
+            case ["ls", initiator.SESSIONS]:
+                return 0, "".join(f"session{n}\n" for n, _ in enumerate(self.sessions, 1)), ""
             case ["sh", "-c", script, "sh", word] if "iscsi_session" in script and script != leftovers.SCRIPT:
                 return self._sysfs(word)
             case ["fio", *_]:
@@ -525,12 +548,7 @@ class World:
         return self._remove_if_there(f"node {iqn}", DONE)
 
     def _sysfs(self, word: str) -> Answer:
-        """Both questions after a session: its name by its target, its disk by its name."""
-        if word.startswith("iqn."):
-            if f"session {word}" not in self.things:
-                return NO
-            last = len(self.sessions) - self.sessions[::-1].index(word)
-            return 0, f"/sys/class/iscsi_session/session{last}/targetname\n", ""
+        """A session's disk by its name."""
         return 0, f"/sys/class/iscsi_session/{word}/device/target0:0:0/0:0:0:0/block/sda\n", ""
 
     def _fio(self, job: str) -> Answer:
@@ -569,6 +587,11 @@ class World:
             ends = [name.replace("i", "t") for name in links]
             moved = f"{self.moved_bytes} {MOST_SPARSE * self.samples}{' 0' * 6}"
             return "".join(f"{name}: {moved} {moved}\n" for name in (*links, *ends))
+        if path.startswith(initiator.SESSIONS) and path.endswith("/targetname"):
+            number = int(re.findall(r"session(\d+)/", path)[0])
+            iqn = self.sessions[number - 1]
+            is_up = f"session {iqn}" in self.things and iqn not in self.sessions[number:]
+            return f"{iqn}\n" if is_up else ""
         if path == "/proc/crypto":
             return "name         : rfc4106(gcm(aes))\ndriver       : rfc4106-gcm-aesni\npriority     : 400\n"
         if "/nvme" in path:

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from harness.report.aside import aside
+from harness.hosts.runner import await_condition
+from harness.report.aside import Later, aside
 
 # A process of its own: that of the tests may have threads.
 CODE = """
@@ -52,3 +54,58 @@ def test_a_process_with_threads_does_the_work_itself() -> None:
 def test_one_processor_does_the_work_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     assert aside(os.getpid)() == os.getpid()
+
+
+LATER = """
+import os, sys, time
+from pathlib import Path
+from harness.report.aside import Later
+os.sched_getaffinity = lambda _: {0, 1}
+said = Path(sys.argv[1])
+
+def work():
+    return said.read_text()
+
+later, dropped = Later(work), Later(work)
+said.write_text("written since")
+later.begin()
+print(later.result(), later.result())
+helper = dropped._helper
+dropped.close()
+print(helper.is_alive())
+failing = Later(lambda: 1 / 0)
+failing.begin()
+print(failing.result())
+unused = Later(work)
+print(unused._helper.pid)
+sys.stdout.flush()
+os._exit(0)  # as if killed
+"""
+
+
+def test_work_begins_when_it_is_told_and_its_copy_does_not_outlive_this_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LATER, str(tmp_path / "said")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    *said, unused = done.stdout.splitlines()
+    assert said == ["('written since',) None", "False", "None"]
+    assert done.stderr == ""
+    await_condition(lambda: not Path("/proc", unused).exists(), deadline_s=5, what="the copy's end")
+
+
+def test_with_threads_there_is_nothing_later() -> None:
+    ready = threading.Event()
+    waiting = threading.Thread(target=ready.wait)
+    waiting.start()
+    try:
+        later = Later(os.getpid)
+        later.begin()
+        assert later.result() is None
+        later.close()
+    finally:
+        ready.set()
+        waiting.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from dataclasses import dataclass
@@ -19,37 +18,49 @@ from tests.unit.fakes import Command, World
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
 SESSION = IscsiSession("iqn.x:y", "198.18.0.2", 3264, OURS, bound_to="eth0")
-ALONE = ("unshare", "--mount", "sh", "-c", initiator.ALONE, "sh")
-IFACE = "iscsiadm --mode iface --interface harness-198.18.0.2-3264"
-
-
-def said(world: World) -> list[str]:
-    return [" ".join(command.argv).removeprefix(f"{' '.join(ALONE)} ") for command in world.commands]
+IFACE = "--mode iface --interface harness-198.18.0.2-3264"
 
 
 # The session's name
 
 
-def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in() -> None:
+def make_iface(tmp_path: Path, *, status: int = 0) -> tuple[int, list[str], World]:
+    """What iscsiadm is told of the session's iface record, if it answers so that it is to be made."""
     world = World()
     SESSION.acquire(world.host("initiator"))
-    node = "iscsiadm --mode node --targetname iqn.x:y --portal 198.18.0.2:3264"
-    assert said(world) == [
+    iscsiadm = f'echo "$*" >> {tmp_path}/said\ncase "$*" in *new) exit {status};; esac\n'
+    for name, text in (("mount", "exit 1\n"), ("iscsiadm", iscsiadm)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}", encoding="ascii")
+        (tmp_path / name).chmod(0o755)
+    unshare, mount, *argv = world.commands[0].argv
+    assert (unshare, mount) == ("unshare", "--mount")
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, check=False, env=path)
+    return done.returncode, (tmp_path / "said").read_text(encoding="ascii").splitlines(), world
+
+
+def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(tmp_path: Path) -> None:
+    status, said, world = make_iface(tmp_path)
+    assert status == 0
+    assert said == [
         f"{IFACE} --op new",
         f"{IFACE} --op update --name iface.initiatorname --value {OURS}",
         f"{IFACE} --op update --name iface.net_ifacename --value eth0",
+    ]
+    node = "iscsiadm --mode node --targetname iqn.x:y --portal 198.18.0.2:3264"
+    assert world.said[1:] == [
         f"{node} --interface harness-198.18.0.2-3264 --op new",
         f"{node} --interface harness-198.18.0.2-3264 --login",
     ]
 
 
 @pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
-def test_a_record_that_is_left_of_an_earlier_cell_is_taken(status: int, is_taken: bool) -> None:
-    new = (*ALONE, *IFACE.split(), "--op", "new")
-    world = World(answers=[(new, (status, "", "iscsiadm: Could not create new interface"))])
-    with contextlib.nullcontext() if is_taken else pytest.raises(CommandFailed, match="Could not create"):
-        SESSION.acquire(world.host("initiator"))
-    assert (said(world)[-1].split()[-1] == "--login") is is_taken
+def test_a_record_that_is_left_of_an_earlier_cell_is_taken(
+    tmp_path: Path, status: int, is_taken: bool
+) -> None:
+    ended, said, _ = make_iface(tmp_path, status=status)
+    assert (ended == 0) is is_taken
+    assert len(said) == (3 if is_taken else 1)
 
 
 @pytest.mark.parametrize("name", ["iqn.1993-08.org.debian:01:abc", ""])

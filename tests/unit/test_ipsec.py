@@ -206,37 +206,38 @@ def test_the_barrier_blocks_the_portal_in_both_directions(
     barrier.acquire(world.host(end))
     there = f"src {NEAR}/32 dst {FAR}/32 proto 6 dport 3260 dir {to_portal}"
     back = f"src {FAR}/32 dst {NEAR}/32 proto 6 sport 3260 dir {from_portal}"
-    assert [" ".join(command.argv) for command in world.commands] == [
+    assert world.said == [
         f"ip xfrm policy add {there} action block priority {xfrm.BARRIER_PRIORITY}",
         f"ip xfrm policy add {back} action block priority {xfrm.BARRIER_PRIORITY}",
     ]
     assert len(world.left) == 2
     assert carry_out(barrier.undo(), world.host(end).run) == []
     assert world.left == set()
-    deleted = {" ".join(command.argv) for command in world.commands[2:]}
-    assert deleted == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
+    assert {*world.said[2:]} == {f"ip xfrm policy delete {there}", f"ip xfrm policy delete {back}"}
 
 
 def test_a_barrier_names_the_port_of_its_path() -> None:
     """Beside it an SSH connection between the same two addresses goes on."""
     world = World()
     Barrier("initiator", NEAR, FAR, 3276).acquire(world.host("initiator"))
-    said = [" ".join(command.argv) for command in world.commands]
-    assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in said] == [True, True]
-    assert all(" proto 6 " in line and f"{NEAR}/32" in line and f"{FAR}/32" in line for line in said)
+    assert ["dport 3276 dir out" in line or "sport 3276 dir in" in line for line in world.said] == [
+        True,
+        True,
+    ]
+    assert all(" proto 6 " in line and f"{NEAR}/32" in line and f"{FAR}/32" in line for line in world.said)
 
 
 def test_a_barrier_that_is_not_there_is_undone_silently() -> None:
     world = World()
     assert carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run) == []
-    assert len(world.commands) == 2
+    assert len(world.said) == 2
 
 
 def test_a_barrier_that_stays_is_a_problem() -> None:
     world = World(broken=lambda command: "delete" in command.argv)
-    problems = carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run)
-    assert len(problems) == 2, "the second was tried, too"
-    assert all("it was made to fail" in problem for problem in problems)
+    (problem,) = carry_out(Barrier("target", NEAR, FAR, 3260).undo(), world.host("target").run)
+    assert "it was made to fail" in problem
+    assert len(world.said) == 2, "the second was tried, too"
 
 
 def test_what_a_killed_charon_left_is_removed_and_nothing_else() -> None:
@@ -423,8 +424,7 @@ def test_a_clearance_comes_before_every_policy_of_the_users_own_and_is_for_the_p
     world = World()
     clearance = Clearance("target", NEAR, FAR, 3276)
     clearance.acquire(world.host("target"))
-    said = [" ".join(command.argv) for command in world.commands]
-    assert said == [
+    assert world.said == [
         f"ip xfrm policy add src {NEAR}/32 dst {FAR}/32 proto 6 dport 3276 dir in "
         f"action allow priority {xfrm.CLEARANCE_PRIORITY}",
         f"ip xfrm policy add src {FAR}/32 dst {NEAR}/32 proto 6 sport 3276 dir out "

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from harness.parse import jobfile
 from harness.runs import lean
+from harness.testbeds import lab
 
 GONE = re.compile(r"libgone\.so\b")
 
@@ -136,3 +140,86 @@ def test_the_machine_s_fio_starts_with_fewer_libraries_and_has_the_engines_of_jo
     assert said[0] == said[1]
     listed = subprocess.run([made, "--enghelp"], capture_output=True, text=True, check=True).stdout.split()
     assert {*jobfile._ENGINES} <= {*listed}
+
+
+def test_the_labs_library_is_in_front_of_fio_s_if_fio_starts_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_fio(tmp_path / "bin", "echo 'cs: reliable_tsc: yes'")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
+    early = tmp_path / "early.so"
+    monkeypatch.setenv(lean.EARLY, str(early))
+    # ld.so(8) says that it is not there, and goes on.
+    assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=True)
+    _build(early)
+    assert lean.fio(tmp_path) == lean.Fio(has_tested_clock=True, env={"LD_PRELOAD": str(early)})
+
+
+SLEEPS = """
+import ctypes, threading, time
+usleep = ctypes.CDLL(None).usleep
+
+def slept(us):
+    began = time.monotonic()
+    usleep(us)
+    return time.monotonic() - began
+
+def in_a_job():
+    print("job", slept(100_000) >= 0.1)
+
+job = threading.Thread(target=in_a_job)
+job.start()
+job.join()
+print("other", slept(99_999) >= 0.099)
+pieces = [slept(100_000) for _ in range(51)]
+slept(10_000)  # the job above has ended
+whole = slept(10_000)
+threading.Thread(target=time.sleep, args=(0.002,)).start()
+until_it_ends, after_that, again = [slept(10_000) for _ in range(3)]
+print("beside", whole >= 0.01, until_it_ends < 0.01, after_that < 0.01, again >= 0.01)
+print("first", min(pieces[:50]) < 0.05 and sum(pieces[:50]) >= 0.1, "then", pieces[50] >= 0.1)
+"""
+
+
+def test_what_fio_s_main_thread_sleeps_before_and_after_jobs_is_cut(tmp_path: Path) -> None:
+    _build(tmp_path / "early.so")
+    env = {**os.environ, "LD_PRELOAD": str(tmp_path / "early.so")}
+    done = subprocess.run([sys.executable, "-c", SLEEPS], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "job True",
+        "other True",
+        "beside True True True True",
+        "first True then True",
+    ]
+
+
+SHARES = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+size = 5 * 4096 + 7
+made = libc.shmget(0, size, 0o1600)
+for flags, said in ((0, "it"), (0o10000, "read")):  # SHM_RDONLY
+    at = libc.shmat(made, None, flags)
+    if not flags:
+        assert ctypes.string_at(at, size) == bytes(size)
+        ctypes.memset(at, 7, size)
+    print(said, ctypes.string_at(at, size) == bytes([7]) * size)
+libc.shmctl(made, 0, None)
+libc.shmdt(ctypes.c_void_p(at))
+print(libc.shmat(-1, None, 0) == 2**64 - 1, ctypes.get_errno())
+"""
+
+
+def test_shared_memory_is_what_it_was(tmp_path: Path) -> None:
+    _build(tmp_path / "early.so")
+    env = {**os.environ, "LD_PRELOAD": str(tmp_path / "early.so")}
+    done = subprocess.run([sys.executable, "-c", SHARES], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["it True", "read True", f"True {errno.EINVAL}"]
+
+
+def _build(library: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    cc = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*cc, "-o", library, lab.HERE / "early.c"], check=True)

@@ -125,8 +125,8 @@ def test_a_radio_is_found_by_its_address_and_moved() -> None:
         ]
     )
     wifi.place_radio(world.host("initiator"), 3, "htt1", "harness-t-1")
-    asked, _, _, renamed, _, moved = [command.argv for command in world.commands]
     cleared = world.commands[1].input or ""
+    asked, *_, renamed, _, moved = [command.argv for command in world.commands]
     assert cleared == "link set dev wlan3 down\naddress flush dev wlan3\n", "a column before may have used it"
     assert asked[-1] == "02:00:00:00:03:00"
     assert renamed == ("ip", "link", "set", "dev", "wlan3", "name", "htt1")

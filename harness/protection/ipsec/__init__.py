@@ -42,18 +42,22 @@ IKE_DEADLINE_S = 15
 DELETE_LARVAL = """
 states=$(ip xfrm state list nokeys)
 case $states in *' reqid 0 '*) ;; *) exit 0 ;; esac
-printf '%s\\n' "$states" | awk -v source="$1" -v destination="$2" '
-    function tell() { if (spi != "") print spi; spi = "" }
-    $1 == "src" { tell(); between = $2 == source && $4 == destination }
+printf '%s\\n' "$states" | awk -v near="$1" -v far="$2" '
+    function tell() { if (spi != "") print ends, spi; spi = "" }
+    $1 == "src" {
+        tell()
+        between = $2 == near && $4 == far || $2 == far && $4 == near
+        ends = $2 " " $4
+    }
     between && $1 == "proto" && $2 == "esp" && $6 == 0 { spi = $4 }
     $1 ~ /^(aead|enc|auth|auth-trunc|comp)$/ { spi = "" }
     END { tell() }
-' | while read -r spi; do
-    ip xfrm state delete src "$1" dst "$2" proto esp spi "$spi" || exit
+' | while read -r source destination spi; do
+    ip xfrm state delete src "$source" dst "$destination" proto esp spi "$spi" || exit
 done
 """
 """A charon that was killed while it negotiated leaves the SPIs that it had reserved (XFRM_MSG_ALLOCSPI):
-states without a reqid and without an algorithm. Arguments: source and destination."""
+states without a reqid and without an algorithm. Arguments: the two addresses."""
 
 
 class SecurityAssociations(msgspec.Struct, frozen=True):
@@ -78,7 +82,7 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
             policies = ("src", addresses.alone(source), "dst", addresses.alone(destination))
             states = ("src", source, "dst", destination, "proto", "esp")
             # By this run's priority and reqid: charon chooses selectors and SPIs, and other policies are
-            # others'.
+            # others'. Not in one batch, in which ip(8) keeps the filters of the first such line.
             steps += [
                 Step(
                     ("ip", "xfrm", "policy", "deleteall", *policies)
@@ -86,10 +90,10 @@ class SecurityAssociations(msgspec.Struct, frozen=True):
                 ),
                 Step(("ip", "xfrm", "state", "deleteall", *states, "reqid", str(REQID + self.index))),
             ]
-            # The kernel removes larval states that may be another's (net.core.xfrm_acq_expires, 30 s).
-            if not self.is_shared:
-                larval = ("sh", "-c", DELETE_LARVAL, "sh", source, destination)
-                steps.append(Step(larval, absent=("No such process",)))
+        # The kernel removes larval states that may be another's (net.core.xfrm_acq_expires, 30 s).
+        if not self.is_shared:
+            larval = ("sh", "-c", DELETE_LARVAL, "sh", self.local, self.remote)
+            steps.append(Step(larval, absent=("No such process",)))
         return tuple(steps)
 
 

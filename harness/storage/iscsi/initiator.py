@@ -40,6 +40,7 @@ TROUBLES: tuple[Trouble, ...] = (
 )
 
 CONFIGURATION = Path("/etc/iscsi/iscsid.conf")
+SESSIONS = "/sys/class/iscsi_session"
 SETTLE_DEADLINE_S = 10.0
 LOGIN_S = 8
 """How long iscsid waits for the portal."""
@@ -190,14 +191,11 @@ class IscsiSession(msgspec.Struct, frozen=True):
         return host.run([*argv, "--interface", self._interface, *words], timeout_s=40, check=check)
 
     def acquire(self, host: Host) -> None:
-        alone = ["unshare", "--mount", "sh", "-c", ALONE, "sh"]
-        iface = [*alone, "iscsiadm", "--mode", "iface", "--interface", self._interface]
-        made = host.run([*iface, "--op", "new"], check=False)
-        if made.status != EXISTS:  # left if an earlier cell's session could not be ended in time
-            made.require_success()
-        host.run([*iface, "--op", "update", "--name", "iface.initiatorname", "--value", self.initiator_iqn])
+        names = {"iface.initiatorname": self.initiator_iqn}
         if self.bound_to:
-            host.run([*iface, "--op", "update", "--name", "iface.net_ifacename", "--value", self.bound_to])
+            names["iface.net_ifacename"] = self.bound_to
+        words = [word for name_and_value in names.items() for word in name_and_value]
+        host.run(["unshare", "--mount", "sh", "-euc", MAKE_IFACE, "sh", self._interface, *words])
         self._node(host, "--op", "new")
         for name, value in self.parameters.items():
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
@@ -218,24 +216,30 @@ class IscsiSession(msgspec.Struct, frozen=True):
         return (Step(program, input=msgspec.json.encode(request).decode()),)
 
 
-ALONE = """
+MAKE_IFACE = f"""
 for class in iscsi_host iscsi_session; do
-    mount -t tmpfs none "/sys/class/$class" 2>/dev/null
+    mount -t tmpfs none "/sys/class/$class" 2>/dev/null || true
 done
-exec "$@"
+interface=$1
+shift
+iscsiadm --mode iface --interface "$interface" --op new || test $? = {EXISTS}
+while test $# != 0; do
+    iscsiadm --mode iface --interface "$interface" --op update --name "$1" --value "$2"
+    shift 2
+done
 """
-"""For sh(1), in a mount namespace of its own; what follows is a command of iscsiadm(8) about an iface record,
-which has nothing to do with sessions. It would read all that the kernel says of each one's host, in case that
-is an adapter with records of its own (iface_setup_host_bindings() in open-iscsi's usr/iface.c): in the lab,
-with 32 sessions, that took 2.2 s instead of 0.3."""
+"""For sh(1), in a mount namespace of its own: makes an iface record, which has nothing to do with sessions.
+iscsiadm(8) would read all that the kernel says of each one's host, in case that is an adapter with records of
+its own (iface_setup_host_bindings() in open-iscsi's usr/iface.c): in the lab, with 32 sessions, that took
+2.2 s instead of 0.3. The record exists if an earlier cell's session could not be ended in time. Arguments:
+its name, then names and values of what it says."""
 
 
 def find_session(host: Host, iqn: str) -> str | None:
     """The kernel's name (``session3``) of the session to ``iqn``, or None."""
-    script = 'grep -lFx -- "$1" /sys/class/iscsi_session/*/targetname'
-    done = host.run(["sh", "-c", script, "sh", iqn], check=False)
-    names = [line.split("/")[-2] for line in done.stdout.splitlines()]
-    return names[0] if names else None
+    names = host.list_folder(SESSIONS)
+    targets = host.read_files([f"{SESSIONS}/{name}/targetname" for name in names])
+    return next((name for name, said in zip(names, targets, strict=True) if said.strip() == iqn), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +260,7 @@ class RemoteDisk:
         """
         state, disk_serial, here = self.host.read_files(
             [
-                f"/sys/class/iscsi_session/{self.session}/state",
+                f"{SESSIONS}/{self.session}/state",
                 f"{self.sysfs}/device/vpd_pg80",
                 f"{self.sysfs}/size",
             ]
@@ -284,7 +288,7 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
     name = find_session(host, session.iqn)
     if name is None:
         raise CommandFailed(f"iscsiadm logged in to {session.iqn}, but the kernel has no such session")
-    (said,) = host.read_files([f"/sys/class/iscsi_session/{name}/initiatorname"])
+    (said,) = host.read_files([f"{SESSIONS}/{name}/initiatorname"])
     if said.strip() != session.initiator_iqn:
         raise CommandFailed(
             f"expected {name} to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
@@ -315,7 +319,7 @@ def negotiated(disk: RemoteDisk) -> dict[str, str]:
     """What the two ends negotiated (RFC 7143, section 13), read back from sysfs, and the disk's queue."""
     number = disk.session.removeprefix("session")
     names = {
-        **{name: f"/sys/class/iscsi_session/{disk.session}/{name}" for name in SESSION_PARAMETERS},
+        **{name: f"{SESSIONS}/{disk.session}/{name}" for name in SESSION_PARAMETERS},
         **{
             name: f"/sys/class/iscsi_connection/connection{number}:0/{name}" for name in CONNECTION_PARAMETERS
         },

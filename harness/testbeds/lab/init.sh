@@ -7,6 +7,7 @@
 #   NAME      the kernel's host name
 #   COMMAND   what to run, as one shell line
 #   PEERS     kernels that must answer over ssh before that, or empty
+#   EARLY     a library for fio (early.c), or empty
 # The folder may hold `network`, a batch for ip(8), and with it `ssh`, which becomes root's ~/.ssh; and `exchange`, a
 # folder for messages, which the lab may write to.
 # The root file system is the machine's own, read-only through hostfs. An overlay with a tmpfs on top makes
@@ -31,13 +32,16 @@ root=/mnt/root
 mount -n --move /proc $root/proc
 mount -n --move /sys $root/sys
 mount -n --bind /dev $root/dev
-mkdir -p $root/dev/shm $root/lib/modules
+# Each program takes its time here, so the shell does what it can by itself.
+if ! [ -d $root/dev/shm ] || ! [ -d $root/lib/modules ]; then mkdir -p $root/dev/shm $root/lib/modules; fi
 mount -n -t tmpfs tmpfs $root/dev/shm
 mount -n -t tmpfs -o mode=755 tmpfs $root/run
-mkdir -p $root/run/results $root/run/lock $root/run/home
-# LIO keeps persistent reservations in the first of these that exists, and refuses them without `pr`.
-if [ -d $root/etc/target ]; then mkdir -p $root/etc/target/pr; fi
-mkdir -p $root/var/target/pr
+# LIO keeps persistent reservations in the first of etc/target and var/target that exists, and refuses them without
+# `pr`.
+reservations=$root/var/target/pr
+if [ -d $root/etc/target ]; then reservations="$reservations $root/etc/target/pr"; fi
+# shellcheck disable=SC2086 # two folders
+mkdir -p $root/run/results $root/run/lock $root/run/home $reservations
 if [ -n "$RESULTS" ]; then
     # Through a symbolic link without blanks or commas, which mount options cannot contain. By mount(2): libmount 2.39
     # and later would use fsconfig(2), where hostfs since Linux 6.11 takes no folder without a keyword, and
@@ -50,7 +54,7 @@ if [ -d "$STATE/exchange" ]; then
     LIBMOUNT_FORCE_MOUNT2=always mount -n -t hostfs none $root/run/exchange -o "$STATE/exchange"
 fi
 mount -n --bind "$MODULES" $root/lib/modules
-hostname "$NAME" 2>/dev/null || true
+echo "$NAME" > $root/proc/sys/kernel/hostname
 
 if [ -e "$STATE/network" ]; then
     ip -batch "$STATE/network"
@@ -66,7 +70,7 @@ if [ -e "$STATE/network" ]; then
     if [ -e "$STATE/ssh" ]; then ln -s "$STATE/ssh" $root/run/home/.ssh; fi
 fi
 
-export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 COMMAND PEERS
+export HOME=/run/home PYTHONDONTWRITEBYTECODE=1 HARNESS_EARLY="$EARLY" COMMAND PEERS
 exec chroot $root /bin/sh -c '
 cd /
 for peer in $PEERS; do

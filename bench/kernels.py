@@ -4,8 +4,7 @@
     python bench/kernels.py debian own KEY KEY:seccomp=on KEY:seccomp=on:ncpus=2 [--rounds 5] [--runtime 1s]
 
 ``debian`` is Debian's kernel, ``own`` the lab's, a KEY one that ``harness kernel build --source`` has built.
-After a colon come words for its command line. With ``ncpus=2`` it has both processors of the machine, and
-the machine's timers: the lab's own are for one processor (interrupts.c).
+After a colon come words for its command line. With ``ncpus=2`` it has both processors of the machine.
 
 Each round boots each of them once, in alternating order, and measures reads of 256K and 4K, one and eight at
 a time: from the local disk, over an unshaped link and over gigabit Ethernet, without IPsec and with AES-GCM.
@@ -33,7 +32,6 @@ def run_with(words: list[str], argv: list[str]) -> None:
     """`harness ARGV` with a lab whose kernel has these words on its command line."""
     from harness.cli import main as cli
     from harness.hosts import runner
-    from harness.testbeds import lab
 
     piped = runner.piped
 
@@ -47,8 +45,6 @@ def run_with(words: list[str], argv: list[str]) -> None:
             yield process
 
     is_smp = any(word.startswith("ncpus=") for word in words)
-    if is_smp:
-        lab.Kernel.has_virtual_time = property(lambda _: True)  # type: ignore[method-assign, assignment]
     runner.piped = boot  # type: ignore[assignment]
     sys.argv = ["harness", *argv]
     cli()

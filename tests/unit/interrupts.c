@@ -1,17 +1,20 @@
 /* Does with timers and signals what a user-mode kernel does: `interrupts SCENARIO` prints what it saw. */
 #define _GNU_SOURCE
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 static timer_t timer;
 static volatile sig_atomic_t fired, early;
-static volatile long long due_us;
+static volatile long long due_us, late_us;
 
 static long long now_us(void)
 {
@@ -26,7 +29,8 @@ static void handle(int signal, siginfo_t *info, void *context)
 	(void)info, (void)context;
 	if (signal == SIGALRM) {
 		fired++;
-		early += now_us() < due_us;
+		late_us = now_us() - due_us;
+		early += late_us < 0;
 	}
 }
 
@@ -102,6 +106,26 @@ static void run_process(long long for_us)
 		;
 }
 
+/* wait_stub_done_seccomp(), arch/um/os-Linux/skas/process.c */
+static void run_process_by_futex(long long for_us)
+{
+	static volatile int *runs;
+
+	if (!runs)
+		runs = mmap(NULL, sizeof(*runs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	*runs = 1;
+	if (fork() == 0) {
+		usleep(for_us);
+		*runs = 0;
+		syscall(SYS_futex, runs, FUTEX_WAKE, 1, NULL, NULL, 0);
+		_exit(0);
+	}
+	while (*runs)
+		syscall(SYS_futex, runs, FUTEX_WAIT, 1, NULL, NULL, 0);
+	while (wait(NULL) < 0)
+		;
+}
+
 int main(int count, char **words)
 {
 	const char *scenario = count > 1 ? words[1] : "";
@@ -124,7 +148,7 @@ int main(int count, char **words)
 		}
 		printf("fired %d early %d\n", fired, early);
 	} else if (!strcmp(scenario, "poll")) {
-		long long late_us, others_us;
+		long long others_us;
 		int total = 0, prompt = 0;
 
 		for (int i = 0; i < 40; i++) {
@@ -133,7 +157,6 @@ int main(int count, char **words)
 			set(i % 2 ? 60 : 400, 0);
 			while (!fired)
 				idle_in_poll();
-			late_us = now_us() - due_us;
 			total += fired;
 			/* Other programs may have had the processor when it was due. */
 			prompt += late_us - (waited_us() - others_us) < 700;
@@ -155,6 +178,20 @@ int main(int count, char **words)
 		run_process(300000);
 		during = fired && now_us() - due_us > 200000;
 		printf("fired %d early %d during %d\n", fired, early, during);
+	} else if (!strcmp(scenario, "futex")) {
+		long long others_us;
+		int total = 0, prompt = 0;
+
+		run_process_by_futex(1000); /* so the next one is expected to take long as well */
+		for (int i = 0; i < 40; i++) {
+			fired = 0;
+			others_us = waited_us();
+			set(3000, 0);
+			run_process_by_futex(10000);
+			total += fired;
+			prompt += late_us - (waited_us() - others_us) < 700;
+		}
+		printf("fired %d early %d prompt %d\n", total, early, prompt > 4);
 	} else if (!strcmp(scenario, "off")) {
 		set(1000, 0);
 		set(0, 0);

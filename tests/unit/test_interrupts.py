@@ -31,6 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("poll", "fired 40 early 0 prompt 1"),
         ("busy", "fired 1 early 0"),
         ("process", "fired 1 early 0 during 1"),
+        ("futex", "fired 40 early 0 prompt 1"),
         ("off", "fired 0 left 0"),
         ("left", "left 1"),
         ("periodic", "fired 3\nfired 1 early 0"),

@@ -293,10 +293,11 @@ def await_disk(host: Host, session: IscsiSession, *, serial: str) -> RemoteDisk:
         raise CommandFailed(
             f"expected {name} to be {session.initiator_iqn}'s, found {said.strip() or 'no name'}"
         )
-    # The name ends in :0 for LUN 0. An unmatched pattern stays as it is, hence the test.
+    # The name ends in :0 for LUN 0. An unmatched pattern stays as it is, hence the test. The kernel makes
+    # `queue` after all that is read of a disk here (device_add_disk()).
     script = (
         'for disk in /sys/class/iscsi_session/"$1"/device/target*/*:0/block/*; do '
-        'test -e "$disk/size" && echo "$disk"; done'
+        'test -e "$disk/queue" && echo "$disk"; done'
     )
     end = time.monotonic() + SETTLE_DEADLINE_S
     while True:

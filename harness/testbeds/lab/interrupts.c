@@ -17,14 +17,16 @@
  * the next one, up to a tick of 10 ms. Later kernels look again with signals blocked. Here sigsuspend() returns
  * at once if a signal has come since it last returned, so that the idle loop looks once more.
  *
- * All of it is for the thread that made the timer, the kernel's own. timer_create(2), signal(7).
+ * All of it is for the threads that made a timer, the kernel's own. timer_create(2), signal(7).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -32,20 +34,24 @@
 #include <unistd.h>
 
 #define KERNEL_SIGSET_BYTES 8
+#define SYSCALL_ARGUMENTS 6
 #define NS_PER_S 1000000000LL
 
 #define SPIN_NS 100000LL /* more than a signal of the machine's is late, 99 times of 100 */
 #define LONG_NS 30000LL
 #define BACKSTOP_NS 1000000LL
 
-static __thread pid_t kernel_thread; /* in that thread its number, in all others 0 */
-static timer_t machine_timer;
-static volatile long long due_ns; /* CLOCK_MONOTONIC of the kernel's timer; 0: it is not set */
-static volatile long long armed_ns; /* CLOCK_MONOTONIC of the machine's timer; 0: it is not set */
-static volatile sig_atomic_t is_periodic; /* the kernel has the machine's timer itself, as while it starts */
-static volatile sig_atomic_t waits_for_processes; /* it runs its processes in a way that is seen here */
-static volatile sig_atomic_t is_sent; /* a signal for the kernel's timer is on its way */
-static volatile sig_atomic_t has_come; /* a signal, since sigsuspend() last returned */
+/* Each of the kernel's processors is a thread with a timer of its own. No signal's handler may have to allocate these. */
+#define OF_PROCESSOR static __thread __attribute__((tls_model("initial-exec")))
+
+OF_PROCESSOR pid_t kernel_thread; /* in such a thread its number, in all others 0 */
+OF_PROCESSOR timer_t machine_timer;
+OF_PROCESSOR volatile long long due_ns; /* CLOCK_MONOTONIC of the kernel's timer; 0: it is not set */
+OF_PROCESSOR volatile long long armed_ns; /* CLOCK_MONOTONIC of the machine's timer; 0: it is not set */
+OF_PROCESSOR volatile sig_atomic_t is_periodic; /* the kernel has the machine's timer itself, as while it starts */
+OF_PROCESSOR volatile sig_atomic_t waits_for_processes; /* it runs its processes in a way that is seen here */
+OF_PROCESSOR volatile sig_atomic_t is_sent; /* a signal for the kernel's timer is on its way */
+OF_PROCESSOR volatile sig_atomic_t has_come; /* a signal, since sigsuspend() last returned */
 static void (*handlers[NSIG])(int, siginfo_t *, void *);
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
@@ -54,6 +60,7 @@ static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
 static int (*real_timer_create)(clockid_t, struct sigevent *, timer_t *);
 static int (*real_timer_gettime)(timer_t, struct itimerspec *);
 static int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
+static long (*real_syscall)(long, ...);
 static pid_t (*real_waitpid)(pid_t, int *, int);
 
 static void *find(const char *name, void **found)
@@ -97,7 +104,7 @@ static void arm_by(long long at_ns)
 static void send(void)
 {
 	is_sent = 1;
-	syscall(SYS_tgkill, getpid(), kernel_thread, SIGALRM);
+	REAL(syscall)(SYS_tgkill, getpid(), kernel_thread, SIGALRM);
 }
 
 /* Whether the kernel's timer is due; it is not set any more then. */
@@ -150,7 +157,7 @@ int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
 
 	if (status == 0) {
 		machine_timer = *timer;
-		kernel_thread = syscall(SYS_gettid);
+		kernel_thread = REAL(syscall)(SYS_gettid);
 	}
 	return status;
 }
@@ -196,23 +203,54 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 }
 
 /*
- * The kernel waits so for a process of its own that it lets run (userspace(), arch/um/os-Linux/skas/process.c).
- * Most of them soon ask the kernel for something, and setting the machine's timer for each would take longer.
+ * The kernel waits for a process of its own that it lets run (userspace(), arch/um/os-Linux/skas/process.c). Most of
+ * them soon ask the kernel for something, and setting the machine's timer for each would take longer.
  */
+OF_PROCESSOR int is_long;
+
+static long long begin_process(void)
+{
+	waits_for_processes = 1;
+	if (due_ns && is_long)
+		arm_by(due_ns);
+	return now_ns();
+}
+
+static void end_process(long long began_ns)
+{
+	is_long = now_ns() - began_ns > LONG_NS;
+}
+
 pid_t waitpid(pid_t process, int *status, int options)
 {
-	static int is_long;
 	long long began_ns;
 	pid_t found;
 
 	if (!kernel_thread || !(options & WUNTRACED))
 		return REAL(waitpid)(process, status, options);
-	waits_for_processes = 1;
-	if (due_ns && is_long)
-		arm_by(due_ns);
-	began_ns = now_ns();
+	began_ns = begin_process();
 	found = REAL(waitpid)(process, status, options);
-	is_long = now_ns() - began_ns > LONG_NS;
+	end_process(began_ns);
+	return found;
+}
+
+/* With `seccomp=on` (Linux 6.16 and later) the kernel waits for a process by a futex (wait_stub_done_seccomp()). */
+long syscall(long number, ...)
+{
+	long given[SYSCALL_ARGUMENTS], found;
+	long long began_ns;
+	int is_process;
+	va_list list;
+
+	va_start(list, number);
+	for (int i = 0; i < SYSCALL_ARGUMENTS; i++)
+		given[i] = va_arg(list, long);
+	va_end(list);
+	is_process = kernel_thread && number == SYS_futex && (int)given[1] == FUTEX_WAIT;
+	began_ns = is_process ? begin_process() : 0;
+	found = REAL(syscall)(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+	if (is_process)
+		end_process(began_ns);
 	return found;
 }
 
@@ -236,7 +274,7 @@ static void sleep_until_signal(const sigset_t *mask)
 	if (!has_come) {
 		if (kernel_thread && due_ns)
 			arm_by(due_ns - SPIN_NS);
-		syscall(SYS_rt_sigsuspend, mask, KERNEL_SIGSET_BYTES);
+		REAL(syscall)(SYS_rt_sigsuspend, mask, KERNEL_SIGSET_BYTES);
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);
 }

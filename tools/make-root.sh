@@ -39,5 +39,14 @@ esac
 
 mkdir -p "$(dirname "$folder")"
 trap 'rm -rf --one-file-system "$folder"' EXIT
-mmdebstrap --quiet "$@" "$suite" "$folder" "deb $debian $suite main" ${more:+"$more"} >&2
+status=0
+mmdebstrap --quiet "$@" "$suite" "$folder" "deb $debian $suite main" ${more:+"$more"} >&2 || status=$?
+if [ "$status" -ne 0 ]; then
+    # Quiet, mmdebstrap keeps to itself what apt said.
+    case "$more $*" in
+    deb* | *Check-Valid-Until*) ;;
+    *) echo "If this mirror's lists of $suite are past their date, try-on.sh --stale takes them all the same." >&2 ;;
+    esac
+    exit "$status"
+fi
 trap - EXIT

@@ -6,6 +6,7 @@ packages.txt says who needs each package. The other lists add to it, each for it
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +41,11 @@ class Package:
 
     @property
     def name(self) -> str:
-        """The one to install."""
+        """The one to install: the first of apt's lists; without lists that of releases/ for this release."""
         if len(self.names) == 1 or shutil.which("apt-cache") is None:
             return self.names[0]
-        return next((name for name in self.names if _is_offered(name)), self.names[0])
+        offered = next((name for name in self.names if _is_offered(name)), None)
+        return offered or _named_in_releases(self.names) or self.names[0]
 
     @property
     def word(self) -> str:
@@ -87,7 +89,19 @@ def are_offered(names: Sequence[str]) -> bool:
     """Whether this release of Debian has any of these packages. True if apt has no lists yet: it may."""
     if shutil.which("apt-cache") is None:
         return False
-    return any(map(_is_offered, names)) or not _is_offered("libc6-dev")
+    return any(map(_is_offered, names)) or not _has_lists()
+
+
+def _has_lists() -> bool:
+    """Whether apt knows what this release has. In the image of a container it mostly does not."""
+    return _is_offered("libc6-dev")
+
+
+def _named_in_releases(names: Sequence[str]) -> str | None:
+    """The first of ``names`` that the kernel of this release is made of."""
+    release = releases.release_here()
+    words = re.split(r"[ ;,()]+", release.kernel) if release is not None else ()
+    return next((name for name in names if name in words), None)
 
 
 def _is_offered(name: str) -> bool:
@@ -141,7 +155,11 @@ def install_command(packages: Sequence[Package]) -> str:
     system = releases.here()
     if system is None and shutil.which("apt-get") is not None:
         system = releases.named(["debian"])
-    return command(system, packages, is_root=os.geteuid() == 0)
+    is_root = os.geteuid() == 0
+    install = command(system, packages, is_root=is_root)
+    if system is not None and system.manager == "apt-get" and shutil.which("apt-cache") and not _has_lists():
+        return f"{'' if is_root else 'sudo '}apt-get update && {install}"
+    return install
 
 
 def command(system: Distribution | None, packages: Sequence[Package], *, is_root: bool) -> str:

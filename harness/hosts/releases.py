@@ -77,8 +77,21 @@ def named(families: Sequence[str]) -> Distribution | None:
 
 def here() -> Distribution | None:
     """That of this machine; None if it is not known."""
-    try:
-        words = platform.freedesktop_os_release()
-    except OSError:
-        return None
+    words = _os_release()
     return named([words.get("ID", ""), *words.get("ID_LIKE", "").split()])
+
+
+def release_here() -> Release | None:
+    """The release that this machine has; None if it is not known."""
+    words = _os_release()
+    system = here()
+    if system is None or words.get("ID") not in system.ids:
+        return None
+    return system.release([words.get("VERSION_ID", ""), words.get("VERSION_CODENAME", "")])
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}

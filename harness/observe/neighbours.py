@@ -252,8 +252,8 @@ class _Bound:
     idle_ns: int = 0
 
     def was_busy(self, at_ns: int, idle_ns: int) -> bool:
-        """Whether the core was hardly ever idle since the last look, which this one follows."""
-        busy = idle_ns - self.idle_ns <= IDLE_PART * (at_ns - self.looked_at_ns)
+        """Whether the core was hardly ever idle since the last look; the first one follows none."""
+        busy = self.looked_at_ns > 0 and idle_ns - self.idle_ns <= IDLE_PART * (at_ns - self.looked_at_ns)
         self.looked_at_ns, self.idle_ns = at_ns, idle_ns
         return busy
 

@@ -14,7 +14,8 @@ FOLDER = Path(__file__).parents[1] / "data" / "virtual"
 def folder() -> Path:
     """That of this system, which may not exist yet.
 
-    A version of Linux has a TCP of its own, and one of fio its own order of random blocks.
+    A version of Linux has a TCP of its own, and one of fio its own order of random blocks. That of fio also
+    tells Debian's releases apart, and with them tc(8): Debian 12's makes 49.984 us of a delay of 50 us.
     """
     major, minor = source.version_of(kernel.recipe().source_version)
     fio = shutil.which("fio")

@@ -175,6 +175,12 @@ def test_paces_are_taken_on_a_virtual_machine_alone(
     assert (core.paces, core.best_pace > 0) == ((1, True) if is_virtual else (0, False)), look
 
 
+def test_what_a_core_did_before_the_first_look_is_not_known() -> None:
+    bound = neighbours._Bound()
+    assert not bound.was_busy(10 * S, 0)
+    assert bound.was_busy(11 * S, 0)
+
+
 def test_a_core_that_rested_has_no_pace() -> None:
     bound = neighbours._Bound()
     assert not bound.was_busy(10 * S, 9 * S)

@@ -20,6 +20,8 @@ made = "mount -t tmpfs tmpfs /run && ip netns add there && ip -n there link set 
 subprocess.run(made, shell=True, check=True)
 here, there = NamespaceHost("here"), NamespaceHost("there", "there")
 counters = "/proc/sys/net/ipv4/ip_forward"
+# A new namespace has it from the first, where Docker's daemon turns it on.
+subprocess.run(["sh", "-c", f"echo 0 > {counters}"], check=True)
 subprocess.run(["nsenter", "--net=/run/netns/there", "sh", "-c", f"echo 1 > {counters}"], check=True)
 assert there.read_files([counters, "/proc/no such file"]) == ["1\\n", ""]
 assert here.read_files([counters]) == ["0\\n"]

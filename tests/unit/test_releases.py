@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ LISTS = sorted(PROJECT.glob("packages*.txt"))
 DEBIAN, UBUNTU, FEDORA, ARCH = (releases.named([word]) for word in ("debian", "ubuntu", "fedora", "arch"))
 OS_RELEASE = {
     "debian": 'PRETTY_NAME="Debian GNU/Linux forky/sid"\nID=debian\nVERSION_CODENAME=forky\n',
+    "trixie": 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\n',
     "mint": 'PRETTY_NAME="Linux Mint 22"\nID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="22"\n',
     "ubuntu": 'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n',
     "fedora": 'PRETTY_NAME="Fedora Linux 43"\nID=fedora\nVERSION_ID=43\n',
@@ -122,7 +124,22 @@ def test_one_command_installs_all(name: str, command: str, monkeypatch: pytest.M
     on(name, monkeypatch)
     wanted = {"fio", "iproute2"} | ({"python3-rtslib-fb"} if name == "arch" else set())
     found = [package for package in requirements.packages() if package.name in wanted]
+    monkeypatch.setattr(packages, "_has_lists", lambda: True)
     assert packages.install_command(found) == command
+
+
+@pytest.mark.parametrize(("name", "source"), [("trixie", "6.12"), ("debian", "7.2"), ("mint", "6.1")])
+def test_without_lists_of_apt_the_command_fetches_them_first(
+    name: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(name, monkeypatch)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: "/usr/bin/apt-cache")
+    monkeypatch.setattr(runner, "run", lambda *_, **__: SimpleNamespace(stdout="", status=0))
+    found = Package(names=tuple(sources.PACKAGES), shown_by="-", purpose="the kernel")
+    assert found.name == f"linux-source-{source}"
+    fetched = Package(names=("bc",), shown_by="bc", purpose="the kernel")
+    command = "sudo apt-get update && sudo apt-get install --no-install-recommends bc"
+    assert packages.install_command([fetched]) == command
 
 
 def test_a_package_without_a_program_is_asked_of_the_package_manager(monkeypatch: pytest.MonkeyPatch) -> None:

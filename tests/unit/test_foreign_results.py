@@ -244,8 +244,8 @@ def test_the_plan_of_a_resumed_run_says_what_is_left_of_it(tmp_path: Path) -> No
     )
     done = harness("run", "--resume", "./theirs", "--plan", cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == [
-        "cells:     2 columns x 8 workloads x 2 repeats = 32, about 54 s",
-        "left:      26, about 46 s",
+        "cells:     2 columns x 8 workloads x 2 repeats = 32, about 49 s",
+        "left:      26, about 42 s",
     ]
     assert max(map(len, done.stdout.splitlines())) <= 80
 

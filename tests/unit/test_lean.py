@@ -174,9 +174,12 @@ print("other", slept(99_999) >= 0.099)
 pieces = [slept(100_000) for _ in range(51)]
 slept(10_000)  # the job above has ended
 whole = slept(10_000)
-threading.Thread(target=time.sleep, args=(0.002,)).start()
-until_it_ends, after_that, again = [slept(10_000) for _ in range(3)]
-print("beside", whole >= 0.01, until_it_ends < 0.01, after_that < 0.01, again >= 0.01)
+rounds = []
+for _ in range(20):  # other programs may have the processor in some
+    threading.Thread(target=time.sleep, args=(0.002,)).start()
+    rounds.append([slept(10_000) for _ in range(3)])
+until_it_ends, after_that, again = zip(*rounds)
+print("beside", whole >= 0.01, min(until_it_ends) < 0.01, min(after_that) < 0.01, max(again) >= 0.01)
 print("first", min(pieces[:50]) < 0.05 and sum(pieces[:50]) >= 0.1, "then", pieces[50] >= 0.1)
 """
 

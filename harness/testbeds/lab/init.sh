@@ -66,6 +66,9 @@ if [ -e "$STATE/network" ]; then
     sed -i 's|^root:.*|root:x:0:0:root:/run/home:/bin/sh|' $root/etc/passwd
     rm -f $root/etc/shadow
     echo 'root:*:::::::' > $root/etc/shadow
+    # In the lab of a user without root, the machine's files for ssh(1) are nobody's, and it refuses those that
+    # another includes (20-systemd-ssh-proxy.conf of Debian 13).
+    rm -rf $root/etc/ssh/ssh_config.d
     mkdir $root/run/sshd
     if [ -e "$STATE/ssh" ]; then ln -s "$STATE/ssh" $root/run/home/.ssh; fi
 fi

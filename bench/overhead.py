@@ -46,7 +46,7 @@ STEPS = (
     "harness.runs.cells:CellComposer._measure",
     "harness.runs.columns:Columns.bring_up",
     "harness.runs.columns:Columns._close",
-    "harness.runs.alongside:Alongside.before",
+    "harness.runs.alongside:Alongside.after",
     "harness.runs.measure:over_lanes",
     "harness.runs.measure:on_disk",
     "harness.observe.environment:describe",

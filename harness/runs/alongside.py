@@ -27,8 +27,8 @@ class Alongside:
         self.watch = watch
         self._made: set[str] = set()
 
-    def before(self, cell: Cell, lane: Lane) -> None:
-        """Make the probes that are due before a cell: TCP once for its column, and the cipher in each of the
+    def after(self, cell: Cell, lane: Lane) -> None:
+        """Make the probes that are due with a cell: TCP once for its column, and the cipher in each of the
         first rounds. Raises HostLost only."""
         # This TCP probe is short; that of `harness probe` takes its time.
         self._once(cell, lane, Tcp(duration_s=throughput.BESIDE_S), 1)

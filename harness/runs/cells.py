@@ -458,14 +458,13 @@ class CellComposer:
         )
         try:
             up = self.column(column)
-            if self._alongside is not None and up.lanes:
-                self._alongside.before(cell, up.lanes[0])
             self._kernel_messages()
             if up.lanes:
                 first = up.lanes[0]
                 record = msgspec.structs.replace(record, session=first.session, agreed=first.up.agreed)
             self._recheck_device(up, workload)
             record = self._measure(cell, workload, up, record)
+            self._probe(cell, up, record)
         except RequirementError as error:
             record = msgspec.structs.replace(record, status=Status.SKIPPED, reason=str(error))
         except CellInvalid as error:
@@ -479,6 +478,15 @@ class CellComposer:
             self._newest.pop(column, None)
             self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
+
+    def _probe(self, cell: Cell, up: ColumnUp, record: Record) -> None:
+        """Make the probes that are due with a cell, after it: so the first cell of a run begins sooner."""
+        if self._alongside is None or not up.lanes or record.status is not Status.OK:
+            return
+        try:
+            self._alongside.after(cell, up.lanes[0])
+        except HostLost as error:  # the cell has been measured before
+            self._lost = error
 
     def _over_time(self, host: Host, log: Path, raw: Path) -> tuple[str, ...]:
         """Keep fio's bandwidth log from its host, and return the doubts that it raises."""

@@ -11,10 +11,9 @@ without protection show the noise: there is nothing to encrypt.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from bench.in_turns import Figures, in_turns, mb_s, print_table, records
+from bench.in_turns import Figures, argument_parser, in_turns, mb_s, print_table, records
 from harness.model import Ciphers
 
 WORDS = (
@@ -25,10 +24,7 @@ WORDS = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--runtime", default="1s")
-    options = parser.parse_args()
+    options = argument_parser(__doc__).parse_args()
 
     def measure(ciphers: str) -> Figures:
         words = [*WORDS, "--cipher-driver", ciphers, "--runtime", options.runtime]

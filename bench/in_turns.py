@@ -6,6 +6,7 @@ each way, in alternating order, and what is printed is the median of the rounds'
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,14 @@ Cell = tuple[str, str]
 
 Figures = dict[Cell, float]
 """MB/s of each cell."""
+
+
+def argument_parser(doc: str | None, *, rounds: int = 5) -> argparse.ArgumentParser:
+    """The options that all these scripts have; ``doc`` is the script's own, and ``rounds`` the default."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    made.add_argument("--rounds", type=int, default=rounds)
+    made.add_argument("--runtime", default="1s")
+    return made
 
 
 def records(name: str, words: Sequence[str], harness: Sequence[str] = HARNESS) -> list[Record]:
@@ -60,6 +69,12 @@ def records(name: str, words: Sequence[str], harness: Sequence[str] = HARNESS) -
 def mb_s(made: Sequence[Record]) -> Figures:
     """The figures of reads."""
     return {(one.column.label, one.workload): one.read.bytes_per_s / 1e6 for one in made if one.read}
+
+
+def round_trip_us(made: list[Record], link: str) -> float:
+    """What a round trip over an emulated link takes beyond its profile, in us; the least counts."""
+    found = [one.beside.emulation_round_trip_ns for one in made if one.beside and one.link == link]
+    return min(ns for ns in found if ns is not None) / 1e3
 
 
 def in_turns(

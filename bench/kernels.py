@@ -13,14 +13,13 @@ Of each cell it prints the median of each kernel, and its ratio to the first one
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bench.in_turns import HARNESS, Figures, in_turns, mb_s, print_table, records
+from bench.in_turns import HARNESS, Figures, argument_parser, in_turns, mb_s, print_table, records
 
 WORDS = (
     *("--link", "local", "--link", "wired:unshaped", "--link", "wired", "--profile", "READS"),
@@ -51,10 +50,8 @@ def run_with(words: list[str], argv: list[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("kernels", nargs="+")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--runtime", default="1s")
     options = parser.parse_args()
 
     def measure(name: str) -> Figures:

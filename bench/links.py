@@ -12,10 +12,9 @@ trip takes in real time beyond the link's profile (``emulation_round_trip_ns``).
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from bench.in_turns import Figures, mb_s, ratio, records
+from bench.in_turns import Figures, argument_parser, mb_s, ratio, records, round_trip_us
 from harness.analysis.stats import summarise
 
 WORDS = (
@@ -25,10 +24,8 @@ WORDS = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argument_parser(__doc__, rounds=3)
     parser.add_argument("--link", action="append")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--runtime", default="1s")
     options = parser.parse_args()
     links: list[str] = options.link or ["wired", "wifi"]
     words = [*WORDS, *(word for link in links for word in ("--link", link))]
@@ -39,8 +36,7 @@ def main() -> int:
         made = records("real time", [*words, "--runtime", options.runtime])
         found.append(mb_s(made))
         for link, all_us in beyond_us.items():
-            ns = {one.beside.emulation_round_trip_ns for one in made if one.beside and one.link == link}
-            all_us.append(min(each for each in ns if each is not None) / 1e3)
+            all_us.append(round_trip_us(made, link))
     print(f"{'MB/s':24} {'virtual':>9} {'real':>9} {'ratio':>7}")
     for cell, figure in sorted(exact.items()):
         measured = [figures[cell] for figures in found]

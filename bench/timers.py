@@ -12,14 +12,22 @@ of 256K, eight at a time: to the goodput of iperf3, and with AES-GCM to without.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.in_turns import Figures, in_turns, mb_s, print_table, ratio, records
+from bench.in_turns import (
+    Figures,
+    argument_parser,
+    in_turns,
+    mb_s,
+    print_table,
+    ratio,
+    records,
+    round_trip_us,
+)
 from harness.analysis.stats import summarise
 from harness.results.probe_records import TcpFigures
 from harness.results.probe_store import load
@@ -74,10 +82,8 @@ def goodput_mb_s(harness: list[str], kernel: str) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--kernel", default="own")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--runtime", default="1s")
     options = parser.parse_args()
 
     def measure(timers: str) -> Round:
@@ -86,10 +92,9 @@ def main() -> int:
             harness = [sys.executable, __file__, "--traced"]
         words = [*WORDS, "--lab-kernel", options.kernel, "--runtime", options.runtime]
         made = records(f"timers that are {timers}", words, harness)
-        found = [one.beside.emulation_round_trip_ns for one in made if one.beside and one.link == LINK]
         return Round(
             figures=mb_s(made),
-            round_trip_us=min(ns for ns in found if ns is not None) / 1e3,
+            round_trip_us=round_trip_us(made, LINK),
             goodput_mb_s=goodput_mb_s(harness, options.kernel),
         )
 

@@ -63,13 +63,22 @@ def of_ip(
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What was carried one way: packets as they were on the link, bytes as the protection counts them."""
+    """What was carried one way: packets as they were on the link, bytes as the protection counts them.
+
+    ``repeated_headers`` is how many of the packets have TCP and IP headers that ``bytes`` does not count:
+    with segmentation offload a protection counts those of a super-packet once.
+    """
 
     packets: int = 0
     bytes: int = 0
+    repeated_headers: int = 0
 
     def grown(self, later: Carried) -> Carried:
-        return Carried(packets=later.packets - self.packets, bytes=later.bytes - self.bytes)
+        return Carried(
+            packets=later.packets - self.packets,
+            bytes=later.bytes - self.bytes,
+            repeated_headers=later.repeated_headers - self.repeated_headers,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

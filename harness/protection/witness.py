@@ -74,10 +74,14 @@ class Knock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sent(states: Iterable[Association], source: str) -> Carried:
-    """By their sender. With segmentation offload a state counts 64 KiB as one packet; sequence numbers do
-    not."""
+    """By their sender. With segmentation offload (``esp4_offload``, or a NIC's) a state counts 64 KiB as one
+    packet, with one header; sequence numbers do not (esp_xmit in net/ipv4/esp4_offload.c)."""
     ours = [state for state in states if state.source == source]
-    return Carried(packets=sum(state.sequence for state in ours), bytes=sum(state.bytes for state in ours))
+    return Carried(
+        packets=sum(state.sequence for state in ours),
+        bytes=sum(state.bytes for state in ours),
+        repeated_headers=sum(max(0, state.sequence - state.packets) for state in ours),
+    )
 
 
 def received(states: Iterable[Association], destination: str) -> Carried:

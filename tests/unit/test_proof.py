@@ -148,6 +148,8 @@ class Cell:
     is_shared: bool = False
     segments: tuple[tuple[Segments | None, Segments | None], ...] | None = None
     since_start: tuple[int, int] = (1, 1)
+    joined: int = 1
+    """How many packets each sender's association counts as one: with segmentation offload."""
 
     def judge(
         self,
@@ -203,10 +205,21 @@ class Cell:
         is_near = end == "initiator"
         to_target = out.sent() if is_near else out.got()
         to_initiator = back.got() if is_near else back.sent()
-        return self._states(
+        states = self._states(
             (OLD + to_target[0], OLD * 50 + to_target[1]),
             (OLD + to_initiator[0], OLD * 50 + to_initiator[1]),
             missing=self.missing,
+        )
+        sends = OUT_SPI if is_near else IN_SPI
+        return tuple(self._super_packets(state) if state.spi == sends else state for state in states)
+
+    def _super_packets(self, state: Association) -> Association:
+        """As its sender counts it if it is given super-packets, with one header of TCP each."""
+        within = (state.packets - OLD) // self.joined
+        repeated = state.packets - OLD - within
+        header_bytes = 32 + (20 if self.mode == IpsecMode.TUNNEL else 0)
+        return msgspec.structs.replace(
+            state, packets=OLD + within, bytes=state.bytes - repeated * header_bytes
         )
 
     def _end(self, end: End, guard: EspLayer | None) -> EndCounters:
@@ -296,6 +309,21 @@ def test_the_framing_of_every_proposal_accounts_for_packets_of_every_size(
     ways[0].tx_more = (0, packets * largest_padding + IN_FLIGHT * SMALL_FRAME_BYTES + 1)
     _, reasons = cell.judge(guard, read=moved, written=moved)
     assert len(reasons) == 1 and reasons[0].startswith("the initiator sent 0 frames (")
+
+
+@pytest.mark.parametrize("mode", list(IpsecMode))
+def test_headers_that_segmentation_offload_repeats_are_accounted_for(mode: IpsecMode) -> None:
+    """Each packet on the link has its own, though ``esp4_offload`` gives a state 30 packets as one."""
+    within = DATA_BYTES + 32 + (20 if mode is IpsecMode.TUNNEL else 0)
+    frame_bytes = Wire(link=WIRED, framing=framing_of(GCM, mode)).frame_bytes(DATA_BYTES)
+    ways = [Way(packets, within, frame_bytes) for packets in (WRITE_PACKETS, READ_PACKETS)]
+    cell = Cell(to_target=ways[0], to_initiator=ways[1], mode=mode.value, joined=30)
+    proof, reasons = cell.judge(protection(mode=mode))
+    assert (reasons, proof.unaccounted_frames, proof.unaccounted_bytes) == ([], 0, 0)
+    # And for no more than the longest header that TCP has.
+    ways[1].tx_more = (0, READ_PACKETS * (60 - 32 + 3) + IN_FLIGHT * SMALL_FRAME_BYTES)
+    _, reasons = cell.judge(protection(mode=mode))
+    assert len(reasons) == 1 and reasons[0].startswith("the target sent 0 frames (")
 
 
 # Whatever the link carried, and ESP, IKE and ARP do not account for

@@ -286,7 +286,7 @@ def test_messages_that_are_cut_short_are_left(kernel: Kernel) -> None:
 def test_sums_are_of_one_direction() -> None:
     states = [association(1, NEAR, FAR, 2800), association(2, FAR, NEAR, 14_000)]
     states.append(msgspec.structs.replace(association(3, NEAR, FAR, 1400), sequence=44))
-    assert sent(states, NEAR) == Carried(packets=46, bytes=4200), (
+    assert sent(states, NEAR) == Carried(packets=46, bytes=4200, repeated_headers=43), (
         "with segmentation offload 44 packets count as one"
     )
     assert received(states, FAR) == Carried(packets=3, bytes=4200)

@@ -28,6 +28,8 @@ from harness.protection.witness import Report, Witnesses, received, sent
 
 IPPROTO_UDP, IPPROTO_ESP = 17, 50
 TITLE = "ESP"
+TCP_HEADER_BYTES = 60
+"""The most that its four bits for the length can say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,8 @@ class EspLayer(InPlace):
         return theory.known_esp(self.algorithms, self.mode, self.below.ip)
 
     def frame_bytes(self, carried: Carried, fragments: int, header_bytes: int) -> int | None:
-        """Padding counts with the most that it can be (RFC 4303, section 2.4)."""
+        """Padding counts with the most that it can be (RFC 4303, section 2.4), and so does a header of TCP
+        (RFC 9293, section 3.1)."""
         framing = self.framing
         if framing is None:
             return None
@@ -145,4 +148,10 @@ class EspLayer(InPlace):
         around_fragment = header_bytes + ip_bytes
         if self.below.ip == IPV6:
             around_fragment += FRAGMENT_BYTES
-        return carried.bytes + carried.packets * around + fragments * around_fragment
+        repeated = TCP_HEADER_BYTES + (ip_bytes if self.mode is IpsecMode.TUNNEL else 0)
+        return (
+            carried.bytes
+            + carried.packets * around
+            + carried.repeated_headers * repeated
+            + fragments * around_fragment
+        )

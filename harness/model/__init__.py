@@ -269,7 +269,8 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """An ESP proposal as data (``ipsec/*.toml``), in strongSwan's words.
 
     ``kernel_algorithms`` are /proc/crypto's names of what the kernel must use. ``charon_plugins`` is what
-    charon needs beyond its base list to negotiate it.
+    charon needs beyond its base list to negotiate it. ``segmentation_offload``: TCP and ESP hand each other
+    super-packets (``harness/protection/ipsec/offload.py``).
     """
 
     name: str
@@ -280,6 +281,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     encrypts: bool = True
     description: str = ""
     charon_plugins: tuple[str, ...] = ()
+    segmentation_offload: bool = False
 
 
 class Flash(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.model import ENDS, LINK_LOCAL, BackingKind, Duplex, Plan
 from harness.network import links, paths, trunk
 from harness.protection import kinds
+from harness.protection.ipsec import offload
 from harness.storage import backing, transports
 
 ONLY_LOOKED_FOR = backing.MODULES
@@ -38,6 +39,10 @@ def of(plan: Plan) -> dict[str, list[str]]:
             shaping += links.IPV6_MODULES
             if any(column.protection for column in plan.columns):
                 shaping += kinds.IPV6_MODULES
+        if offload.is_wanted(plan.proposals.values()):
+            shaping += offload.MODULES
+            if plan.speaks_ipv6:
+                shaping += offload.IPV6_MODULES
         if any(plan.has_radio(link) for link in plan.links.values()):
             shaping += links.SHAPING_MODULES
         shaping += [

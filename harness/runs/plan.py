@@ -110,6 +110,7 @@ def make_plan(request: Request) -> Plan:
         )
     columns, links, proposals = _columns(request, kind, machines)
     _require_hops_possible(request, links)
+    _require_offload_possible(request, kind, proposals)
     lab_kernel = _lab_kernel(request, kind, links, disk, columns)
     other_kernel = _other_kernel(request) if lab_kernel is LabKernel.OWN else None
     if lab_kernel is LabKernel.OWN and any(link.radio for link in links.values()):
@@ -465,6 +466,19 @@ def _require_hops_possible(request: Request, links: Mapping[str, LinkProfile]) -
                 f"the link {link.name} limits a switch's processor, which costs nothing in virtual time",
                 hint="leave :cpu=N or --virtual-time out",
             )
+
+
+def _require_offload_possible(request: Request, kind: TestbedKind, proposals: Mapping[str, Proposal]) -> None:
+    """A module that serves every security association of a machine is loaded in the lab alone."""
+    name = next((name for name, proposal in proposals.items() if proposal.segmentation_offload), None)
+    if name is None:
+        return
+    if kind is not TestbedKind.LAB or request.kernels is Kernels.APART:
+        raise UsageError(
+            f"{name} needs hosts of one lab kernel, found "
+            + ("--kernels apart" if kind is TestbedKind.LAB else f"the testbed {kind}"),
+            hint="on a machine of yours: modprobe esp4_offload, then measure aes128gcm16 with and without it",
+        )
 
 
 def _columns(

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.lab
 
 PROPOSALS = {
     "aes128gcm16": "rfc4106(gcm(aes))",
+    "aes128gcm16-gso": "rfc4106(gcm(aes))",
     "aes256gcm16": "rfc4106(gcm(aes))",
     "chacha20poly1305": "rfc7539esp(chacha20,poly1305)",
     "aes128-sha256": "cbc(aes) + hmac(sha256)",

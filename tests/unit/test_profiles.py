@@ -40,7 +40,14 @@ def refusal(folder: Path, content: str | bytes) -> str:
 def test_what_ships_is_complete() -> None:
     single = ["10g", "fast-ethernet", "wan", "wifi", "wifi-ac", "wifi-ax", "wired"]
     assert sorted(LINKS) == sorted([*single, "openflow", "pppoe", "routed", "switched"])
-    assert PROPOSALS == ["aes128-sha256", "aes128gcm16", "aes256gcm16", "chacha20poly1305", "null-sha256"]
+    assert PROPOSALS == [
+        "aes128-sha256",
+        "aes128gcm16",
+        "aes128gcm16-gso",
+        "aes256gcm16",
+        "chacha20poly1305",
+        "null-sha256",
+    ]
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -68,7 +75,8 @@ def test_the_two_links_of_the_matrix() -> None:
 @pytest.mark.parametrize("name", PROPOSALS)
 def test_shipped_proposals_load(name: str) -> None:
     proposal = load_proposal(name)
-    assert proposal.name == proposal.esp == name
+    assert proposal.name == name and proposal.esp == name.removesuffix("-gso")
+    assert proposal.segmentation_offload is name.endswith("-gso")
     assert proposal.kernel_algorithms
     assert proposal.encrypts == (name != "null-sha256")
 

@@ -11,7 +11,7 @@ from harness.analysis import theory
 from harness.hosts import Host
 from harness.model import Family, Proposal
 from harness.protection import ipsec
-from harness.protection.ipsec import charon
+from harness.protection.ipsec import charon, offload
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
 from harness.protection.kind import Ground, Run
 from harness.protection.witness import Witnesses
@@ -81,6 +81,8 @@ class Ipsec:
         below, witnesses = ground.below, ground.witnesses
         run, mode = self.daemons.run, self.daemons.run.plan.ipsec_mode
         near, far = below.initiator_address, below.target_address
+        if offload.is_wanted(run.plan.proposals.values()):
+            offload.settle(below, wanted=self.proposal.segmentation_offload)
         with contextlib.ExitStack() as stack:
             for host, local, remote in ((below.initiator, near, far), (below.target, far, near)):
                 made = ipsec.SecurityAssociations(local, remote, below.index, below.is_shared)

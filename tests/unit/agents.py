@@ -1,4 +1,4 @@
-"""The agent as an ordinary process: without root, its places in a folder of the test's, and impatient."""
+"""The agent as an ordinary process: without root, its places in a folder of the test's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 from harness.hosts import programs
 
 SHORT_S = 0.5
-"""In place of how long it waits for a daemon to end, or for a step that undoes something."""
+"""How long an impatient one waits for a daemon to end, or for a step that undoes something."""
+
+PATIENT_S = 60.0
+"""How long any other does: on a busy machine each program takes its time."""
 
 
 def lasting(state: Path) -> Path:
@@ -19,25 +22,27 @@ def lasting(state: Path) -> Path:
     return state.with_name(f"{state.name}-lasting")
 
 
-def agent_source(state: Path) -> str:
+def agent_source(state: Path, *, stop_s: float = PATIENT_S, step_s: float = PATIENT_S) -> str:
     """The agent's program, keeping its locks and journals in ``state``, and beside it what is lasting.
+
+    ``stop_s`` is how long it waits for a daemon to end, ``step_s`` for a step that undoes something.
 
     It is compiled once: that takes a third of the time in which an agent starts.
     """
-    places = f"_places = ({str(state)!r}, {str(lasting(state))!r})"
+    given = f"_places = ({str(state)!r}, {str(lasting(state))!r})\n_waits_s = ({stop_s}, {step_s})"
     code = f"exec(marshal.loads(open({str(_compiled())!r}, 'rb').read()))"
-    return f"import marshal\n{places}\n{code}\n"
+    return f"import marshal\n{given}\n{code}\n"
 
 
 @functools.cache
 def _compiled() -> Path:
-    """The program's code, which takes both places from the variable ``_places``."""
+    """The program's code, which takes its places and what it waits from variables."""
     text = programs.source("harness.hosts", "agent")
     for name, value in (
         ("STATE", "Path(_places[0])"),
         ("LASTING", "Path(_places[1])"),
-        ("STOP_S", SHORT_S),
-        ("UNDO_STEP_S", SHORT_S),
+        ("STOP_S", "_waits_s[0]"),
+        ("UNDO_STEP_S", "_waits_s[1]"),
     ):
         text, count = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)
         assert count == 1, name

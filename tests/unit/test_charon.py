@@ -20,7 +20,7 @@ from harness.protection.ipsec import charon
 from harness.protection.ipsec.charon import Charon
 from tests.unit.fakes import World
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -233,5 +233,5 @@ def test_what_is_written_is_read_back() -> None:
     ask(harddisk.WRITE, 4096, 8192, b"\x5a" * 8192)
     assert ask(harddisk.READ, 8192, 8192) == b"\x5a" * 4096 + bytes(4096)
     kernels.sendall(harddisk.REQUEST.pack(harddisk.REQUEST_MAGIC, 0, harddisk.DISCONNECT, 0, 0, 0))
-    server.join(timeout=5)
+    server.join(timeout=60)
     assert not server.is_alive()

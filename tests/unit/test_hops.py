@@ -89,7 +89,7 @@ def test_words_reach_a_program_unchanged_and_one_shell_serves_them_all(hop: Hop,
     assert hop.run(["sh", "-c", "exit 3"], check=False).status == 3
     with pytest.raises(CommandFailed, match="`no-such-program` ended with status 127"):
         hop.run(["no-such-program"])
-    await_condition(lambda: "no-such-program" in hop.dialogue.said(), deadline_s=10, what="the log")
+    await_condition(lambda: "no-such-program" in hop.dialogue.said(), deadline_s=60, what="the log")
 
 
 def test_a_hop_may_be_this_machine(tmp_path: Path, tools: Path) -> None:
@@ -145,7 +145,7 @@ def test_one_that_hangs_is_given_up_after_a_while(hop: Hop) -> None:
         hop.run(["sleep", "60"], timeout_s=0.3)
     with pytest.raises(HopLost, match="it did not answer in time"):
         hop.read_files([STAT])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30, "long before the program would have ended"
 
 
 def test_an_answer_without_end_is_not_taken(hop: Hop) -> None:

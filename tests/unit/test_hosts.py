@@ -12,7 +12,7 @@ from harness import hosts
 from harness.hosts import NamespaceHost
 from harness.hosts.runner import await_condition
 
-PATIENCE_S = 20
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -299,7 +299,7 @@ def test_a_hostile_line_takes_no_time() -> None:
     ):
         with pytest.raises(UsageError):
             one(f"[a]\n{line}\n")
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5
 
 
 def test_files_of_the_user(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from harness.hosts import NamespaceHost, kept, programs
 from harness.hosts.kept import Kept
 from harness.model.errors import CommandFailed
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 PROGRAM = """
 import json, os, sys, time
@@ -28,7 +28,7 @@ def serve():
             print("no JSON", flush=True)
             continue
         if words == "sleep":
-            time.sleep(60)
+            time.sleep(600)
         said = f"{os.getpid()} {asked['netns']} {words}"
         print(json.dumps({"status": 1 if words == "fail" else 0, "stderr": said}), flush=True)
 if sys.argv[1:] == ["serve"]:

@@ -16,7 +16,7 @@ from harness.hosts import programs, remote
 from harness.model.errors import RequirementError, UsageError
 from tests.unit.agents import agent_source
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SEVERAL_WINDOWS = 4 * remote.RELAY_WINDOW * remote.RELAY_CHUNK_BYTES
 
 

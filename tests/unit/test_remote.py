@@ -38,7 +38,7 @@ from harness.model.errors import (
 from tests.unit.agents import agent_source
 
 NAS = "ssh://root@nas:2222"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 SSH = """\
 printf '%s\\0' "$@" > "$(dirname "$0")/ssh.words"
@@ -80,7 +80,8 @@ def connect(
 ) -> Callable[..., contextlib.AbstractContextManager[AgentHost]]:
     """Connects as a run does, to an agent with its state in the test's folder."""
     del tools
-    source = agent_source(tmp_path / "state")
+    # Some tests take away what the agent would wait for.
+    source = agent_source(tmp_path / "state", stop_s=2.0)
     monkeypatch.setattr(programs, "source", lambda _room, name: {"agent": source}[name])
     # Where root has made runs before, others may not even look.
     monkeypatch.setattr(remote, "PRIVATE", tmp_path / "private")
@@ -342,19 +343,22 @@ def test_big_outputs_and_inputs_come_whole(host: AgentHost) -> None:
     assert host.run(["wc", "-c"], input="x" * 2_000_000).stdout.strip() == "2000000"
 
 
-def test_many_ask_at_once(host: AgentHost) -> None:
+def test_many_ask_at_once(host: AgentHost, tmp_path: Path) -> None:
     said: dict[int, str] = {}
+    # Each waits until all have begun.
+    script = 'cd "$1"; touch "$2"; until [ "$(ls | wc -l)" = 16 ]; do sleep 0.05; done; '
+    script += 'echo "$2"; seq "$2"000'
+    (tmp_path / "begun").mkdir()
 
     def ask(number: int) -> None:
-        said[number] = host.run(["sh", "-c", f"sleep 0.2; echo {number}; seq {number}000"]).stdout
+        argv = ["sh", "-c", script, "sh", str(tmp_path / "begun"), str(number)]
+        said[number] = host.run(argv, timeout_s=PATIENCE_S).stdout
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
-    began = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert time.monotonic() - began < 3
     assert all(said[number].splitlines()[0] == str(number) for number in range(16))
     assert said[15].splitlines()[-1] == "15000"
 
@@ -398,7 +402,7 @@ def test_a_daemon_runs_for_the_length_of_the_context(host: AgentHost, tmp_path: 
         output=output,
         # In whatever order they come.
         ready=lambda: (output.read_bytes(), log.read_bytes()) == (b"\0\xff", b"ready\n"),
-        deadline_s=10,
+        deadline_s=PATIENCE_S,
     ):
         pass
     assert output.read_bytes() == b"\0\xffbye\n", "its last words are heard"
@@ -434,7 +438,7 @@ def test_without_an_output_of_its_own_all_goes_to_the_log(host: AgentHost, tmp_p
         ["sh", "-c", LOOP],
         log=log,
         ready=lambda: all(word in log.read_bytes() for word in words),
-        deadline_s=10,
+        deadline_s=PATIENCE_S,
     ):
         pass
     text = log.read_bytes()
@@ -451,7 +455,7 @@ def test_a_daemon_that_ends_while_it_starts_says_why(host: AgentHost, tmp_path: 
                 ["sh", "-c", "echo no such thing >&2"],
                 log=tmp_path / "log",
                 ready=lambda: False,
-                deadline_s=10,
+                deadline_s=PATIENCE_S,
             ),
         ):
             pytest.fail("it is not ready")
@@ -459,11 +463,15 @@ def test_a_daemon_that_ends_while_it_starts_says_why(host: AgentHost, tmp_path: 
 
 def test_a_daemon_that_is_never_ready_is_stopped(host: AgentHost, tmp_path: Path) -> None:
     output = tmp_path / "output"
+
+    def is_ready() -> bool:
+        # It has to have begun, or it could not say goodbye.
+        await_condition(lambda: output.read_bytes() != b"", deadline_s=PATIENCE_S, what="its first words")
+        return False
+
     with (
         pytest.raises(CommandFailed, match=r"waited 0\.3 s in vain for `sh -c .*` on the target to become"),
-        host.daemon(
-            ["sh", "-c", LOOP], log=tmp_path / "log", output=output, ready=lambda: False, deadline_s=0.3
-        ),
+        host.daemon(["sh", "-c", LOOP], log=tmp_path / "log", output=output, ready=is_ready, deadline_s=0.3),
     ):
         pytest.fail("it is not ready")
     assert output.read_bytes().endswith(b"bye\n")
@@ -494,7 +502,11 @@ def test_a_disk_that_is_full_here_is_not_passed_over(host: AgentHost, tmp_path: 
     with (
         pytest.raises(HostLost, match="its output could not be written: No space left on device"),
         host.daemon(
-            ["yes"], log=tmp_path / "log", output=Path("/dev/full"), ready=lambda: False, deadline_s=10
+            ["yes"],
+            log=tmp_path / "log",
+            output=Path("/dev/full"),
+            ready=lambda: False,
+            deadline_s=PATIENCE_S,
         ),
     ):
         pytest.fail("it is not ready")
@@ -572,7 +584,7 @@ def test_a_host_that_is_lost_is_told_to_all_who_wait_and_who_ask(host: AgentHost
 
     def ask() -> None:
         try:
-            host.run(["sleep", "5"])
+            host.run(["sleep", "60"], timeout_s=60)
         except BaseException as error:
             raised.append(error)
 
@@ -582,7 +594,7 @@ def test_a_host_that_is_lost_is_told_to_all_who_wait_and_who_ask(host: AgentHost
     lost_s = time.monotonic()
     with (
         pytest.raises(HostLost),
-        host.daemon(["sleep", "5"], log=tmp_path / "log", ready=lambda: True, deadline_s=9),
+        host.daemon(["sleep", "60"], log=tmp_path / "log", ready=lambda: True, deadline_s=PATIENCE_S),
     ):
         signal_all(host, signal.SIGKILL)
         for thread in threads:
@@ -597,7 +609,7 @@ def test_a_host_that_is_lost_is_told_to_all_who_wait_and_who_ask(host: AgentHost
                 call()
         assert host.ledger is not None
         host.ledger.close(1)
-    assert time.monotonic() - lost_s < 4
+    assert time.monotonic() - lost_s < 30, "long before what runs there would have ended"
     assert [type(error) for error in raised] == [HostLost] * 3
     assert str(raised[0]).startswith("the target was lost in the middle of the run: the connection ended (")
     hint = raised[0].hint  # type: ignore[attr-defined]
@@ -613,7 +625,7 @@ def test_a_daemon_of_a_lost_host_is_not_said_to_have_ended(host: AgentHost, tmp_
 
     with (
         pytest.raises(HostLost),
-        host.daemon(["sleep", "3"], log=tmp_path / "log", ready=kill, deadline_s=9),
+        host.daemon(["sleep", "60"], log=tmp_path / "log", ready=kill, deadline_s=PATIENCE_S),
     ):
         pytest.fail("it is not ready")
 
@@ -639,24 +651,27 @@ def test_an_agent_that_talks_nonsense_is_lost(host: AgentHost) -> None:
 def test_silence_has_the_other_end_take_everything_down(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "DEADMAN_S", 0.5)
+    monkeypatch.setattr(remote, "DEADMAN_S", 1.0)
     with connect() as host:
         assert host.ledger is not None
         host.ledger.open(Entry("Thing a", (Step(("touch", str(tmp_path / "undone"))),)))
-        deadline = time.monotonic() + PATIENCE_S
-        while not (tmp_path / "undone").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert (tmp_path / "undone").exists()
+        await_condition((tmp_path / "undone").exists, deadline_s=PATIENCE_S, what="the undoing")
         with pytest.raises(HostLost):
             host.run(["true"])
 
 
 def test_beats_are_sent(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "DEADMAN_S", 0.6)
     monkeypatch.setattr(remote, "BEAT_S", 0.1)
-    with connect() as host:
-        time.sleep(1.2)
-        assert host.run(["echo", "on"]).stdout == "on\n"
+
+    def is_kept(deadman_s: float) -> bool:
+        monkeypatch.setattr(remote, "DEADMAN_S", deadman_s)
+        with contextlib.suppress(HostLost), connect() as host:
+            time.sleep(2 * deadman_s)
+            return host.run(["echo", "on"]).stdout == "on\n"
+        return False
+
+    # A busy machine may keep beats back for too long.
+    assert is_kept(0.6) or is_kept(10.0)
 
 
 def test_beats_come_often_enough_for_the_dead_man() -> None:
@@ -697,7 +712,7 @@ def test_endless_words_instead_of_an_agent_are_not_listened_to_for_long(
     script(tools, "ssh", "exec yes welcome")
     began = time.monotonic()
     assert "the target could not be reached" in refused(connect).message
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < remote.HELLO_DEADLINE_S
 
 
 def test_silence_instead_of_an_agent_has_a_deadline(
@@ -705,10 +720,10 @@ def test_silence_instead_of_an_agent_has_a_deadline(
 ) -> None:
     monkeypatch.setattr(remote, "HELLO_DEADLINE_S", 0.3)
     # A child of its own holds the pipes when it is killed, as a ProxyCommand does.
-    script(tools, "ssh", "sleep 5\n:")
+    script(tools, "ssh", "sleep 40\n:")
     began = time.monotonic()
     error = refused(connect)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
     assert error.message == "the target could not be reached: it said nothing for 0.3 s"
     assert error.hint == "try the same with ssh by hand"
 
@@ -934,7 +949,7 @@ def test_a_log_does_not_grow_without_end(
     with connect() as host:
         assert host.run(["echo", "hi"]).stdout == "hi\n", "it is listened to all the same"
         with host.daemon(
-            ["sh", "-c", "head -c 5000000 /dev/zero >&2; echo done; sleep 60"],
+            ["sh", "-c", "head -c 5000000 /dev/zero >&2; echo done; exec sleep 60"],
             log=tmp_path / "log",
             output=tmp_path / "out",
             ready=lambda: (tmp_path / "out").read_bytes() == b"done\n",
@@ -974,5 +989,5 @@ def test_a_machine_that_is_asked_once_is_not_listened_to_for_ever(to: str) -> No
 
 def test_a_machine_that_is_asked_once_and_says_nothing_is_given_up() -> None:
     began = time.monotonic()
-    assert remote.asked_once(["sleep", "30"], "hello", within_s=0.3) is None
-    assert time.monotonic() - began < 10
+    assert remote.asked_once(["sleep", "60"], "hello", within_s=0.3) is None
+    assert time.monotonic() - began < 30

@@ -23,8 +23,12 @@ def alive(pid: int) -> bool:
     return fields[0] not in "ZX"
 
 
+PATIENCE_S = 30.0
+"""A busy machine has nothing to do at once."""
+
+
 def soon(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 3
+    end = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < end:
         time.sleep(0.005)
     return condition()
@@ -110,11 +114,16 @@ def test_output_that_is_no_utf8_is_kept_readable() -> None:
 
 def test_a_program_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     script = 'sleep 60 & echo $! > "$1"; wait'
-    began = time.monotonic()
-    with pytest.raises(CommandFailed, match=r"`sh -c .*` did not end within 0\.3 s"):
-        run(["sh", "-c", script, "sh", str(tmp_path / "pid")], timeout_s=0.3, check=False)
-    assert time.monotonic() - began < 3
-    child = pid_in(tmp_path / "pid")
+    pid = tmp_path / "pid"
+    pid.touch()
+    for timeout_s in (0.3, 10.0):  # on a busy machine it may not have begun so soon
+        began = time.monotonic()
+        with pytest.raises(CommandFailed, match=rf"`sh -c .*` did not end within {timeout_s:g} s"):
+            run(["sh", "-c", script, "sh", str(pid)], timeout_s=timeout_s, check=False)
+        assert time.monotonic() - began < PATIENCE_S
+        if pid.read_text(encoding="utf-8"):
+            break
+    child = pid_in(pid)
     assert soon(lambda: not alive(child))
 
 
@@ -147,7 +156,7 @@ def test_a_daemon_is_entered_when_it_is_ready_and_stopped_at_the_end(tmp_path: P
     log.write_text("before\n", encoding="utf-8")
     script = 'echo starting; echo oops >&2; sleep 0.05; touch "$1"; exec sleep 60'
     argv = ["sh", "-c", script, "sh", str(mark)]
-    with daemon(argv, log=log, ready=mark.exists, deadline_s=5) as process:
+    with daemon(argv, log=log, ready=mark.exists, deadline_s=PATIENCE_S) as process:
         assert mark.exists()
         assert alive(process.pid)
         assert os.getsid(process.pid) == process.pid
@@ -163,7 +172,7 @@ def test_a_daemons_output_can_be_kept_apart_from_its_errors(tmp_path: Path) -> N
         log=log,
         output=output,
         ready=lambda: output.read_bytes() == b"data",
-        deadline_s=5,
+        deadline_s=PATIENCE_S,
     ):
         pass
     assert log.read_text(encoding="utf-8") == "err\n"
@@ -183,7 +192,7 @@ def test_a_daemon_that_does_not_get_ready_is_killed_at_its_deadline(tmp_path: Pa
     argv = ["sh", "-c", script, "sh", str(tmp_path / "pid")]
     with (
         pytest.raises(CommandFailed, match=r"waited 0\.2 s in vain for `sh -c .*` to become ready"),
-        daemon(argv, log=tmp_path / "log", ready=lambda: False, deadline_s=0.2),
+        daemon(argv, log=tmp_path / "log", ready=lambda: not pid_in(tmp_path / "pid"), deadline_s=0.2),
     ):
         pytest.fail("it was entered")
     assert not alive(pid_in(tmp_path / "pid"))
@@ -197,11 +206,11 @@ def test_a_daemon_that_dies_while_it_starts_says_why(tmp_path: Path) -> None:
             ["sh", "-c", "echo no such socket >&2; exit 5"],
             log=tmp_path / "log",
             ready=lambda: False,
-            deadline_s=20,
+            deadline_s=2 * PATIENCE_S,
         ),
     ):
         pytest.fail("it was entered")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_a_daemon_that_is_not_installed_is_a_requirement(tmp_path: Path) -> None:
@@ -223,7 +232,7 @@ def test_a_daemon_that_ignores_the_request_to_end_is_killed(
     )
     script = 'trap "" TERM; touch "$1"; while :; do sleep 0.01; done'
     with daemon(
-        ["sh", "-c", script, "sh", str(mark)], log=tmp_path / "log", ready=mark.exists, deadline_s=5
+        ["sh", "-c", script, "sh", str(mark)], log=tmp_path / "log", ready=mark.exists, deadline_s=PATIENCE_S
     ) as process:
         pass
     assert process.returncode == -9
@@ -242,7 +251,7 @@ def test_a_daemon_that_cannot_be_killed_is_an_error(tmp_path: Path, monkeypatch:
     ):
         monkeypatch.setattr("subprocess.Popen.wait", endless)
     monkeypatch.setattr("subprocess.Popen.wait", real_wait)
-    assert process.wait(timeout=5) in (-9, -15)
+    assert process.wait(timeout=PATIENCE_S) in (-9, -15)
 
 
 # piped() and its kin
@@ -252,7 +261,7 @@ def test_what_a_program_prints_goes_through_a_pipe_into_a_file(tmp_path: Path) -
     console = tmp_path / "console"
     script = "test -p /dev/stdout && echo pipe; echo err >&2"
     with piped(["sh", "-c", script], output=console) as process:
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
     assert console.read_text(encoding="utf-8") == "pipe\nerr\n"
 
 

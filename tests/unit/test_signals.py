@@ -16,7 +16,7 @@ from harness.hosts import signals
 from tests.unit.processes import Process, Server
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 COMMAND = """\
 import os, sys, time

@@ -13,7 +13,7 @@ import pytest
 from harness.testbeds.lab.calendar import MESSAGE, NEVER_NS, Operation
 from harness.testbeds.lab.timekeeper import KernelGoneError, Timekeeper, Wiring
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 @dataclass

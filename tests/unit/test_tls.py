@@ -159,7 +159,7 @@ def test_what_is_sent_on_purpose_begins_like_a_connection_in_clear() -> None:
                 assert connection.recv(8, socket.MSG_WAITALL) == CLEAR["connection request"][:8]
                 connection.recv(120, socket.MSG_WAITALL)
                 connection.sendall(bytes(128))
-            assert talking.wait(10) == 0
+            assert talking.wait(60) == 0
 
 
 # The sockets

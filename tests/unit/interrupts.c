@@ -193,10 +193,10 @@ int main(int count, char **words)
 		}
 		printf("fired %d early %d prompt %d\n", total, early, prompt > 4);
 	} else if (!strcmp(scenario, "off")) {
-		set(1000, 0);
+		set(50000, 0); /* others may have the processor before it is off */
 		set(0, 0);
 		timer_gettime(timer, &left);
-		usleep(20000);
+		usleep(100000);
 		printf("fired %d left %ld\n", fired, left.it_value.tv_nsec);
 	} else if (!strcmp(scenario, "left")) {
 		set(500000, 0);

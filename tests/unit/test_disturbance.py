@@ -36,6 +36,7 @@ from tests.unit.results_folder import made_plan
 from tests.unit.test_table import record
 
 S = 10**9
+PATIENCE_S = 60.0
 ZERO = Look(at_ns=0, processors=2, idle_ns=0, stolen_ns=(0, 0), ours_ns=0, until_ns=0)
 CORE = Core(number=1, idle_ns=0, stolen_ns=0, ran_ns=0, waited_ns=0)
 HOSTS = ("initiator", "target")
@@ -168,11 +169,14 @@ def test_paces_are_taken_on_a_virtual_machine_alone(
 ) -> None:
     monkeypatch.setattr(neighbours, "_is_virtual", lambda: is_virtual)
     sampler = Sampler()
-    deadline = time.monotonic() + 10
-    while not (look := sampler.look()).cores:
+    cores: list[Core] = []
+    deadline = time.monotonic() + PATIENCE_S
+    # It may have waited for a file when it was first looked at.
+    while len(cores) < 2 or (is_virtual and not cores[-1].paces):
         assert time.monotonic() < deadline
-    (core,) = sampler.look().cores
-    assert (core.paces, core.best_pace > 0) == ((1, True) if is_virtual else (0, False)), look
+        cores += sampler.look().cores
+    assert cores[0].paces == 0 and cores[-1].paces == (1 if is_virtual else 0), cores
+    assert (cores[-1].best_pace > 0) is is_virtual
 
 
 def test_what_a_core_did_before_the_first_look_is_not_known() -> None:
@@ -378,14 +382,17 @@ def test_what_others_took_while_a_tool_started_is_left_out(tmp_path: Path) -> No
     assert longer == whole
 
 
-def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path) -> None:
+def test_a_look_that_is_too_old_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "PATIENCE_S", PATIENCE_S)
     outside = Outside(tmp_path)
     outside.look(1)
     with FromOutside(tmp_path / LIVE, HOSTS) as watching:
         time.sleep(0.2)
-        threading.Timer(0.1, outside.look, [1.4]).start()
+        outside.look(1.05)
+        # However long a busy machine keeps us from it.
+        threading.Timer(0.1, outside.look, [1 + PATIENCE_S]).start()
     (use,) = watching.taken()
-    assert use.wall_ns == pytest.approx(0.4 * S)
+    assert use.wall_ns == PATIENCE_S * S
 
 
 def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,13 +413,14 @@ def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest
     assert watched(lambda: None) == ()
 
 
-def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_ends_in_an_error_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "PATIENCE_S", PATIENCE_S)
     Outside(tmp_path).look(1)
     began = time.monotonic()
     with pytest.raises(KeyError), FromOutside(tmp_path / LIVE, HOSTS) as watching:
         time.sleep(0.2)
         raise KeyError
-    assert time.monotonic() - began < neighbours.PATIENCE_S / 2 and watching.taken() == ()
+    assert time.monotonic() - began < PATIENCE_S / 2 and watching.taken() == ()
 
 
 @pytest.fixture
@@ -430,7 +438,7 @@ def test_who_boots_a_lab_looks_at_it_and_leaves_nothing(tmp_path: Path) -> None:
     elsewhere.write_text("mine")
     (tmp_path / LIVE).symlink_to(elsewhere)
     with looking(tmp_path):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             with FromOutside(tmp_path / LIVE, HOSTS) as watching:
                 time.sleep(0.5)
@@ -449,12 +457,14 @@ def test_what_has_ended_is_counted_on() -> None:
     sampler.look()
     core = str(max(os.sched_getaffinity(0)))
     with subprocess.Popen(["taskset", "-c", core, "sh", "-c", "while :; do :; done"]) as process:
-        time.sleep(0.3)
-        seen = sampler.look()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (seen := sampler.look()).cores or seen.cores[0].ran_ns <= 10_000_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         process.kill()
     (before,) = seen.cores
     (now,) = sampler.look().cores
-    assert before.ran_ns > 10_000_000 and now.ran_ns >= before.ran_ns
+    assert now.ran_ns >= before.ran_ns
     assert now.number == int(core) and seen.processors == os.cpu_count()
 
 

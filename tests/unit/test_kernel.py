@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import shutil
@@ -486,11 +487,20 @@ def test_a_step_that_fails_shows_its_last_words(tmp_path: Path) -> None:
 
 
 def test_a_step_may_take_long_but_not_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "SILENCE_S", 0.3)
     monkeypatch.setattr(building, "POLL_S", 0.01)
     (tmp_path / "log").touch()
-    slow = "for n in 1 2 3 4 5 6 7 8; do echo CC; sleep 0.1; done"
-    steps(tmp_path, []).run("compiling", "sh", "-c", slow, until=(0, 1))
+
+    def is_waited_for(silence_s: float) -> bool:
+        monkeypatch.setattr(building, "SILENCE_S", silence_s)
+        slow = f"for n in 1 2 3 4 5 6 7 8; do echo CC; sleep {silence_s / 3}; done"
+        with contextlib.suppress(CommandFailed):
+            steps(tmp_path, []).run("compiling", "sh", "-c", slow, until=(0, 1))
+            return True
+        return False
+
+    # A busy machine may keep its words back for too long.
+    assert is_waited_for(0.3) or is_waited_for(10.0)
+    monkeypatch.setattr(building, "SILENCE_S", 0.3)
     with pytest.raises(CommandFailed, match=r"compiling printed nothing for 0\.3 s: CC"):
         steps(tmp_path, []).run("compiling", "sleep", "60", until=(0, 1))
 

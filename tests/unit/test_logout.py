@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +70,7 @@ class Machine:
     def run_iscsid(self) -> None:
         (self.here / "unix").write_text("0: 2 0 0 @ISCSIADM_ABSTRACT_NAMESPACE\n", encoding="utf-8")
 
-    def log_out(self, **changes: str) -> tuple[int, str]:
+    def log_out(self, *, deadline_s: float = 60.0, **changes: str) -> tuple[int, str]:
         source = programs.source("harness.storage.iscsi", "logout")
         for path, name in (
             ("/sys/class/iscsi_session", "sessions"),
@@ -84,7 +83,7 @@ class Machine:
         ):
             assert source.count(f'"{path}"') == 1
             source = source.replace(f'"{path}"', f'"{self.here / name}"')
-        source = source.replace("DEADLINE_S = 10.0", "DEADLINE_S = 0.5")
+        source = source.replace("DEADLINE_S = 10.0", f"DEADLINE_S = {deadline_s}")
         request = json.dumps(REQUEST | changes)
         done = subprocess.run(
             [programs.PYTHON, "-c", source, *([SERVE] if self.serves else [])],
@@ -92,7 +91,7 @@ class Machine:
             capture_output=True,
             text=True,
             env={"PATH": f"{self.here}:{os.environ['PATH']}", "HERE": str(self.here)},
-            timeout=20,
+            timeout=120,
             check=False,
         )
         if self.serves:
@@ -223,15 +222,14 @@ def test_a_session_that_does_not_end_is_told_and_its_record_stays(
 ) -> None:
     machine.have_sessions(IQN)
     machine.answer(logout=statuses)
-    began = time.monotonic()
-    status, said = machine.log_out()
+    status, said = machine.log_out(deadline_s=1.0)
     assert status == 1
     # To have the kernel end it is tests/lab/inside/killed_host_run.py's.
     message = (
         f"session1 to {IQN} could not be logged out (iscsiadm said {told}), and the kernel did not end it: "
     )
     assert said.startswith(message) and "No such file" in said
-    assert time.monotonic() - began < 10
+    assert machine.said.count(f"{NODE} --logout") < 99, "it is not tried for ever"
     assert f"{NODE} --op delete" not in machine.said, "without its record it could not be ended later"
     assert machine.said[-1] == "iscsid ends"
 
@@ -240,7 +238,7 @@ def test_a_session_that_the_machine_s_iscsid_has_lost_is_the_kernel_s_to_end(mac
     machine.have_sessions(IQN)
     machine.run_iscsid()
     machine.answer(logout=(2,) * 99)
-    status, said = machine.log_out()
+    status, said = machine.log_out(deadline_s=1.0)
     assert status == 1 and machine.said.count(f"{NODE} --logout") > 1
     assert "(iscsiadm said 2), and the kernel did not end it: " in said and "No such file" in said
 
@@ -285,7 +283,7 @@ def test_in_another_network_namespace_it_does_not_serve() -> None:
         input=json.dumps({"netns": "other", "input": json.dumps(REQUEST)}) + "\n",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")

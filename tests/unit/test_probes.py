@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from harness.hosts.journal import Journal
+from harness.hosts.runner import await_condition
 from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
@@ -428,16 +429,21 @@ def free_port() -> str:
         return str(taken.getsockname()[1])
 
 
+def is_bound(port: str) -> bool:
+    """Whether somebody has this UDP port (proc(5), net/udp)."""
+    return f":{int(port):04X} " in Path("/proc/net/udp").read_text(encoding="utf-8")
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 @pytest.mark.parametrize("socket", list(Socket))
 def test_the_c_program_measures_on_the_loopback(tmp_path: Path, socket: Socket) -> None:
     program = str(tmp_path / "round_trip")
     subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", program, str(datagrams.SOURCE)], check=True)
     port = free_port()
-    argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", socket, "20"]
+    argv = [program, "measure", "127.0.0.1", port, "-", "1024", "500", socket, "60"]
     echoing = subprocess.Popen([program, "echo", "127.0.0.1", port])
     try:
-        # What is sent before the far side listens is lost, and that is seen as well.
+        await_condition(lambda: is_bound(port), deadline_s=60, what="the far side")
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
     finally:
         echoing.kill()

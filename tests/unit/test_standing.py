@@ -26,6 +26,8 @@ from harness.testbeds import keeper, lab, standing
 from harness.testbeds.exchange import Exchange, Order, Report
 from harness.testbeds.standing import Terms
 
+PATIENCE_S = 60.0
+
 TERMS = Terms(
     kernel=LabKernel.DEBIAN,
     program="/usr/bin/linux.uml",
@@ -127,7 +129,7 @@ class Kept:
         folder = self.results / name
         folder.mkdir(parents=True, exist_ok=True)
         with standing.run(self.state, folder) as run:
-            return run.wait(5)
+            return run.wait(PATIENCE_S)
 
     def asked(self) -> standing.Answer:
         found = standing.ask(self.state)
@@ -158,12 +160,12 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     yield start
     standing.stop(state)
     for thread in threads:
-        thread.join(5)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
 def _await(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -176,7 +178,7 @@ def test_runs_share_a_kernel_and_stopping_leaves_nothing(keep: Callable[..., Kep
     assert (found.runs, found.before, found.pid, kept.machine.boots) == (2, "", os.getpid(), 1)
     assert found.terms.results == str(kept.results)
     assert standing.stop(kept.state)
-    kept.thread.join(5)
+    kept.thread.join(PATIENCE_S)
     assert not kept.state.exists()
     assert [process.poll() for process in kept.machine.ended] == [-9]
     assert not standing.stop(kept.state)
@@ -239,9 +241,9 @@ def test_a_second_run_beside_the_first_is_refused(keep: Callable[..., Kept]) -> 
 
 
 def test_it_ends_by_itself_when_nobody_uses_it(keep: Callable[..., Kept]) -> None:
-    kept = keep(idle_s=0.3)
+    kept = keep(idle_s=2.0)
     assert kept.run() == 0
-    kept.thread.join(5)
+    kept.thread.join(PATIENCE_S)
     assert not kept.thread.is_alive()
     assert not kept.state.exists()
 

@@ -19,7 +19,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive
 from harness.model.errors import BusyError
 from harness.testbeds import lab
-from tests.lab.cli import PATIENCE_S, PROJECT, python_inside
+from tests.lab.cli import COMMAND_DEADLINE_S, PATIENCE_S, PROJECT, python_inside
 
 pytestmark = pytest.mark.lab
 
@@ -129,7 +129,7 @@ def test_root_in_the_lab_changes_nothing_of_the_machine(
     journal = Journal(state / "journal-escape.jsonl")
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     with lab.boot(command, journal=journal, console=console, results=results) as booted:
-        assert booted.process.wait(timeout=300) == 0
+        assert booted.process.wait(timeout=COMMAND_DEADLINE_S) == 0
     journal.end()
     said = booted.said().decode()
     assert "tried all" in said and "succeeded" not in said, said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.cli import HARNESS
+from tests.lab.cli import COMMAND_DEADLINE_S, HARNESS
 
 pytestmark = pytest.mark.lab
 
@@ -56,7 +56,7 @@ def contained(*words: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=COMMAND_DEADLINE_S,
         check=False,
     )
 
@@ -102,7 +102,7 @@ def test_no_further_user_namespaces_are_the_reason_that_is_told() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=COMMAND_DEADLINE_S,
         check=False,
     )
     assert "user namespaces, so that nothing of it can outlive it, but they are refused here" in done.stdout

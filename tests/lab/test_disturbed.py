@@ -15,7 +15,7 @@ from harness.analysis import disturbance
 from harness.model import Status
 from harness.results.machine import MACHINE
 from harness.results.store import RunFolder
-from tests.lab.cli import events, harness_once, running, wait_for
+from tests.lab.cli import COMMAND_DEADLINE_S, events, harness_once, running, wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -45,12 +45,14 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
         (folder,) = tmp_path.iterdir()
         with loops():
             assert wait_for(lambda: bool(ended(folder)), deadline_s=120), process.poll()
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=COMMAND_DEADLINE_S)
     first, *again = ended(folder)
     found = first["disturbed"]
     # Three loops have three quarters of the core, of which the cell has some idle time to lose first.
     assert isinstance(found, dict) and 0.3 < found["share"] <= 1, first
-    assert "other programs used" in found["cause"] and "but disturbed: other programs used" in err
+    # Or other machines did, whose share of the processor is more than half of it all.
+    assert "other programs used" in found["cause"] or "the hypervisor gave" in found["cause"], found
+    assert f"but disturbed: {found['cause']}" in " ".join(err.split())
     assert first["status"] == "ok" and len(again) <= 1
     # Where yet others keep the machine busy, it is waited for in vain.
     waited = "waiting until other programs calm down" in err
@@ -66,7 +68,7 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
 
 def test_the_machine_below_the_lab_is_known(tmp_path: Path) -> None:
     with running(tmp_path, *RUN, "--runtime", "0.3s") as process:
-        process.wait(timeout=240)
+        process.wait(timeout=COMMAND_DEADLINE_S)
     (folder,) = tmp_path.iterdir()
     facts = RunFolder(folder).load_environment()[MACHINE]
     assert facts["cpus"] == os.cpu_count() and facts["kernel"] == Path("/proc/version").read_text().strip()

@@ -26,12 +26,13 @@ from tests.lab.cli import (
 
 pytestmark = pytest.mark.lab
 
-RUN = ("--link=local", "--link=wired", "--ipsec=off", "--repeats=3", "--runtime=0.3s", "--size=32M")
+RUN = ("--link=local", "--link=wired", "--ipsec=off", "--repeats=3", "--runtime=1s", "--size=32M")
 WORKLOAD = "--workload=rand-read-4k"
 CELLS = 6
-PROTECTED_RUN = ("--link=wired", "--ipsec=on", "--repeats=3", "--runtime=0.3s", "--size=32M")
+PROTECTED_RUN = ("--link=wired", "--ipsec=on", "--repeats=3", "--runtime=2s", "--size=32M")
 PROTECTED_CELLS = 3
-GONE_WITHIN_S = 2.0
+GONE_WITHIN_S = 10.0
+ENDED_WITHIN_S = 120.0
 
 
 def scratch_folders() -> set[str]:
@@ -46,11 +47,11 @@ def scratch_folders() -> set[str]:
 
 
 def reach(results: Path, *, cells: int) -> Path:
-    """Wait until so many cells have ended and one more is under way; returns the run's folder."""
+    """Wait until so many cells have ended, or more, and another is under way; returns the run's folder."""
 
     def reached() -> bool:
         told = [event["event"] for event in events(only_run(results))]
-        return told.count("cell-ended") == cells and told[-1] == "cell-started"
+        return told.count("cell-ended") >= cells and told[-1] == "cell-started"
 
     assert wait_for(reached, deadline_s=60), events(only_run(results))
     return only_run(results)
@@ -84,7 +85,7 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
         process.wait()
         assert wait_for(lambda: not alive(processes), deadline_s=GONE_WITHIN_S), alive(processes)
     kept = record_bytes(folder)
-    assert len(kept) == 2
+    assert 2 <= len(kept) < CELLS
     left = scratch_folders() - before
     assert len(left) == 2, "a SIGKILL leaves no time to remove the folders of the files and of the memory"
 
@@ -96,7 +97,7 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
 
     resumed = harness("run", "--results", str(tmp_path), "--resume", folder.name)
     assert resumed.status == 0, resumed
-    assert f"{CELLS - 2} cells" in resumed.err
+    assert f"{CELLS - len(kept)} cells" in resumed.err
     records = record_bytes(folder)
     assert len(records) == CELLS
     assert {name: records[name] for name in kept} == kept, "what was measured stays as it is, byte for byte"
@@ -118,21 +119,21 @@ def test_killed_then_cleaned_then_resumed(tmp_path: Path, before: set[str]) -> N
     ids=lambda number: signal.Signals(number).name,
 )
 def test_interrupted(tmp_path: Path, before: set[str], number: signal.Signals) -> None:
-    # Longer than a second command takes, however busy the machine is.
-    with running(tmp_path, *RUN, WORKLOAD, "--runtime=3s") as process:
+    # Longer than other commands take, however busy the machine is.
+    with running(tmp_path, *RUN, WORKLOAD, "--runtime=3s", "--repeats=30") as process:
         folder = reach(tmp_path, cells=1)
         processes = kernels(process)
         if number is signal.SIGINT:
             second_run_is_refused(tmp_path, holder=process, run_id=folder.name)
         process.send_signal(number)
-        said, errors = process.communicate(timeout=15)
+        said, errors = process.communicate(timeout=ENDED_WITHIN_S)
         assert process.returncode == 128 + signal.SIGINT, (said, errors)
         assert alive(processes) == {}
     assert "harness: interrupted; everything has been taken down" in errors and "Traceback" not in errors
     assert f"harness run --resume {folder}\n" in errors, "it says how to go on"
     assert scratch_folders() <= before
     assert "nothing was left behind" in harness("clean").out
-    assert 1 <= len(record_bytes(folder)) < CELLS
+    assert 1 <= len(record_bytes(folder)) < 10 * CELLS
     RunFolder(folder).load_records()
 
 
@@ -140,7 +141,7 @@ def test_ipsec_is_proved_behind_an_interruption_too(tmp_path: Path, before: set[
     with running(tmp_path, *PROTECTED_RUN, WORKLOAD) as process:
         folder = reach(tmp_path, cells=1)
         process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=15)
+        said, errors = process.communicate(timeout=ENDED_WITHIN_S)
         assert process.returncode == 128 + signal.SIGINT, (said, errors)
     kept = record_bytes(folder)
     assert 1 <= len(kept) < PROTECTED_CELLS

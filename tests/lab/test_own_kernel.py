@@ -39,7 +39,7 @@ def test_ipsec_fails_closed() -> None:
     "at_once", ["some", *(pytest.param(many, marks=pytest.mark.long) for many in ("one", "three"))]
 )
 def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str) -> None:
-    done = run_inside("inside.fails_closed", at_once, deadline_s=1500)
+    done = run_inside("inside.fails_closed", at_once)
     assert done.status == 0, done
     assert "of which ok: 0" in done.out
 
@@ -54,7 +54,7 @@ def test_no_cell_is_ok_that_had_cleartext_whatever_breaks_under_it(at_once: str)
 )
 def test_nor_is_one_whose_protecting_interface_goes(protection: str, at_once: str) -> None:
     kernel = "own" if protection == "wireguard" else "debian"
-    done = run_inside("inside.fails_closed", at_once, protection, deadline_s=900, kernel=kernel)
+    done = run_inside("inside.fails_closed", at_once, protection, kernel=kernel)
     assert done.status == 0, done
     assert "of which ok: 0" in done.out
 

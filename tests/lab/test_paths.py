@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.aside]
 LINKS = ("routed:1", "pppoe", "openflow:flows", "openflow:controller=fast-ethernet:cpu=50")
 NAMES = ("routed-1", "pppoe", "openflow-flows", "openflow-controller-fast-ethernet-cpu50")
 WORKLOAD = "seq-read-256k"
-DEADLINE_S = 900.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,9 +34,7 @@ def packages_are_installed() -> None:
 def over_each(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """The disk over one path of each kind, without and with IPsec, in one boot of Debian's kernel."""
     words = [*(f"--link={link}" for link in LINKS), "--ipsec=both", f"--workload={WORKLOAD}"]
-    return measure(
-        tmp_path_factory.mktemp("paths"), *words, "--lab-kernel=debian", "--size=16M", deadline_s=DEADLINE_S
-    )
+    return measure(tmp_path_factory.mktemp("paths"), *words, "--lab-kernel=debian", "--size=16M")
 
 
 def test_the_disk_is_measured_over_every_path_without_and_with_ipsec(over_each: Measured) -> None:
@@ -105,7 +102,7 @@ VIRTUAL = (
 def measure_in_virtual_time(results: Path, workload: str, *links: str) -> Measured:
     words = [*(f"--link={link}" for link in links), "--ipsec=off", f"--workload={workload}"]
     words += ["--virtual-time", "--disk=ram", "--runtime=0.1s", "--size=16M"]
-    return measure(results, *words, deadline_s=DEADLINE_S)
+    return measure(results, *words)
 
 
 @pytest.fixture(scope="module")

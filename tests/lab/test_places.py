@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.cli import HARNESS
+from tests.lab.cli import COMMAND_DEADLINE_S, HARNESS
 
 pytestmark = pytest.mark.lab
 
@@ -34,7 +34,7 @@ def test_a_read_only_tmp_and_a_removed_working_directory(tmp_path: Path) -> None
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=COMMAND_DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done

@@ -24,7 +24,6 @@ STACKS = (
 )
 WORKLOADS = ("rand-read-4k", "seq-write-256k")
 LINKS = [pytest.param(link, marks=(pytest.mark.own_kernel, pytest.mark.long)) for link in ("wired", "wifi")]
-DEADLINE_S = 900.0
 
 
 @pytest.fixture(scope="module", params=LINKS)
@@ -35,7 +34,6 @@ def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         *("--lab-kernel=own", "--protect=off", *(f"--protect={'+'.join(stack)}" for stack in STACKS)),
         f"--link={request.param}",
         *(f"--workload={name}" for name in WORKLOADS),
-        deadline_s=DEADLINE_S,
     )
 
 

@@ -19,7 +19,7 @@ from tests.lab.test_interruption import scratch_folders
 pytestmark = pytest.mark.lab
 
 SHORT = ("--link=wired", "--ipsec=off", "--size=32M", "--workload=rand-read-4k")
-GONE_WITHIN_S = 5.0
+GONE_WITHIN_S = 20.0
 
 
 @pytest.fixture

@@ -29,9 +29,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 MATRIX = ("--virtual-time", "--disk", "hdd-7200", "--runtime", "0.2s", "--size", "32M")
 """The document's matrix: local, wired and WiFi, without and with IPsec, on a hard disk."""
 
-MATRIX_DEADLINE_S = 900.0
-"""A minute of real time on a machine that does nothing else."""
-
 REFERENCE = "document-003.json"
 REGENERATE = "if that was meant: python -m tests.lab.test_virtual_time, and say why in CHANGELOG.md"
 
@@ -40,7 +37,7 @@ SMALL = ("--workload", "rand-read-4k", "--workload", "seq-write-256k", "--runtim
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure(tmp_path_factory.mktemp("virtual"), *MATRIX, deadline_s=MATRIX_DEADLINE_S)
+    return measure(tmp_path_factory.mktemp("virtual"), *MATRIX)
 
 
 @pytest.fixture
@@ -243,7 +240,7 @@ def test_the_kernel_that_is_needed_is_asked_for(tmp_path: Path, monkeypatch: pyt
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        reference = told(measure(Path(folder), *MATRIX, deadline_s=MATRIX_DEADLINE_S))
+        reference = told(measure(Path(folder), *MATRIX))
     file = references.folder() / REFERENCE
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode(reference)) + b"\n")
@@ -255,9 +252,7 @@ def test_many_columns_over_nvme_tcp_are_up_at_once(tmp_path: Path) -> None:
     """Each is a controller with a keep-alive timer of its own, and time jumps from one timer to the next."""
     stacks = ("wireguard", "macsec", "macsec+wireguard", "macsec+aes128gcm16", "wireguard+aes128gcm16")
     words = ("--virtual-time", "--link=wired", "--transport=nvme-tcp", "--protect=off", "--protect=on")
-    measured = measure(
-        tmp_path, *words, *(f"--protect={stack}" for stack in stacks), *SMALL, deadline_s=MATRIX_DEADLINE_S
-    )
+    measured = measure(tmp_path, *words, *(f"--protect={stack}" for stack in stacks), *SMALL)
     bad = {key: record.reason for key, record in measured.records.items() if record.status is not Status.OK}
     assert bad == {} and len(measured.records) == 2 * (2 + len(stacks)), measured.done
 

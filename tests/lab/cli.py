@@ -15,13 +15,14 @@ from typing import Any
 
 import msgspec
 
-from harness.model import Record
+from harness.model import Proof, Record
 from harness.results.store import RunFolder
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PROJECT = Path(__file__).resolve().parents[2]
 ON_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 BUSY = "the testbed is in use by"
+MTU_BYTES = 1500
 PATIENCE_S = 600.0
 """How long the testbed is waited for while somebody else's run holds it."""
 
@@ -219,6 +220,15 @@ def alive(processes: dict[int, str]) -> dict[int, str]:
         for pid, stamp in processes.items()
         if (stat := process_stat(pid)) and stat[1] not in "ZX" and f"{stat[20]} {stat[0]}" == stamp
     }
+
+
+def is_sampled(proof: Proof) -> bool:
+    """Whether the captures have each packet that is due, and some are.
+
+    One packet in so many is due, and on a busy machine a short cell may have fewer than that each way.
+    """
+    has_all = proof.packets_sampled >= proof.packets_due
+    return has_all and (proof.packets_due > 0 or proof.protected_bytes < 2 * proof.sampling * MTU_BYTES)
 
 
 def python_inside(module: str, *words: str) -> tuple[str, ...]:

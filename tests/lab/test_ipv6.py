@@ -12,7 +12,7 @@ from harness.model import IPV4, IPV6, LINK_LOCAL, Record, Status
 from harness.protection import kinds
 from harness.results import probe_store
 from harness.results.store import RunFolder
-from tests.lab.cli import Measured, harness, measure, only_run, run_inside
+from tests.lab.cli import Measured, harness, is_sampled, measure, only_run, run_inside
 
 pytestmark = pytest.mark.lab
 
@@ -32,7 +32,7 @@ def assert_proved(measured: Measured, *keys: str) -> dict[str, Record]:
             continue
         assert proof is not None
         if record.protection:
-            assert proof.cleartext_segments == 0 and proof.packets_sampled > 0, proof
+            assert proof.cleartext_segments == 0 and is_sampled(proof), proof
             assert proof.protected_bytes > (record.write.bytes if record.write else 0)
         if record.ip == IPV6:
             assert record.link_title.endswith(", IPv6")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from harness.parse import fio
 from harness.parse.jobfile import repeat_seed
 from harness.results.store import RunFolder
 from tests.lab import machine
-from tests.lab.cli import Measured, harness_once, measure
+from tests.lab.cli import Measured, harness_once, is_sampled, measure
 
 pytestmark = pytest.mark.lab
 
@@ -32,11 +34,21 @@ def snapshots() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory, snapshots: list[dict[str, Any]]) -> Measured:
+def took_s() -> list[float]:
+    """How long the run took, with all that its command does around it."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def matrix(
+    tmp_path_factory: pytest.TempPathFactory, snapshots: list[dict[str, Any]], took_s: list[float]
+) -> Measured:
     results = tmp_path_factory.mktemp("matrix")
     snapshots.append(machine.snapshot())
     words = [f"--{name}={value}" for name, value in _options()]
+    began = time.monotonic()
     measured = measure(results, *words)
+    took_s.append(time.monotonic() - began)
     snapshots.append(machine.snapshot())
     return measured
 
@@ -61,6 +73,13 @@ def speed(record: Record) -> float:
     return sum(io.bytes_per_s for io in (record.read, record.write) if io is not None)
 
 
+def fastest_ns(record: Record) -> float:
+    """How long the fastest I/O of a cell took, which reads or writes."""
+    (io,) = (io for io in (record.read, record.write) if io is not None)
+    assert io.latency.min_ns is not None
+    return io.latency.min_ns
+
+
 def test_every_cell_is_measured_and_ok(matrix: Measured) -> None:
     assert matrix.done.status == 0, matrix.done
     assert set(matrix.records) == {f"{column}.{name}.r1" for column in COLUMNS for name in WORKLOADS}
@@ -69,8 +88,9 @@ def test_every_cell_is_measured_and_ok(matrix: Measured) -> None:
         assert record.testbed is TestbedKind.LAB
         assert (record.read is not None) == ("read" in key), "a read workload reads, a write workload writes"
         assert (record.write is not None) == ("write" in key)
-        assert 0.25e9 < record.fio_ns < 3e9, f"{key} was to be measured for 0.3 s"
-        assert record.wall_ns > record.fio_ns
+        assert 0.25e9 < record.fio_ns < record.wall_ns, f"{key} was to be measured for 0.3 s"
+    # A machine that stands still for seconds keeps the I/O of a cell waiting, but not of most.
+    assert statistics.median(record.fio_ns for record in matrix.records.values()) < 3e9
 
 
 def test_the_order_follows_from_the_stored_seed(matrix: Measured) -> None:
@@ -83,20 +103,16 @@ def test_the_order_follows_from_the_stored_seed(matrix: Measured) -> None:
 
 def test_links_differ_as_their_profiles_say(matrix: Measured) -> None:
     for name in WORKLOADS:
-        local, wired, wifi, wired_esp, wifi_esp = (
-            speed(matrix.records[f"{column}.{name}.r1"]) for column in COLUMNS
-        )
-        # Neighbours may be measured while other programs have the processor, so only what differs by far.
-        assert local > wired > wifi and wifi_esp < wired_esp
-        assert max(wired, wired_esp) <= MORE_THAN_SHAPED["wired"]
-        assert max(wifi, wifi_esp) <= MORE_THAN_SHAPED["wifi"]
+        records = [matrix.records[f"{column}.{name}.r1"] for column in COLUMNS]
+        # Not the speeds: other programs may have the processor for more of one cell than of another. But they
+        # leave each its fastest I/O.
+        local, wired, wifi, wired_esp, wifi_esp = map(fastest_ns, records)
+        assert local < wired < wifi and wired_esp < wifi_esp
+        for record in records[1:]:
+            assert 0 < speed(record) <= MORE_THAN_SHAPED[record.link]
     # One 4K read a round trip: 100 us of delay on the wire, 1.4 ms in the air, and no way around either.
-    wired_read = matrix.records["wired.rand-read-4k.r1"].read
-    wifi_read = matrix.records["wifi.rand-read-4k.r1"].read
-    assert wired_read is not None and wired_read.latency.min_ns is not None
-    assert wifi_read is not None and wifi_read.latency.min_ns is not None
-    assert wired_read.latency.min_ns > 100e3
-    assert wifi_read.latency.min_ns > 1.4e6
+    assert fastest_ns(matrix.records["wired.rand-read-4k.r1"]) > 100e3
+    assert fastest_ns(matrix.records["wifi.rand-read-4k.r1"]) > 1.4e6
 
 
 def test_ipsec_is_proved_by_counters_and_capture(matrix: Measured) -> None:
@@ -112,7 +128,7 @@ def test_ipsec_is_proved_by_counters_and_capture(matrix: Measured) -> None:
         assert min(proof.link_bytes_initiator, proof.link_bytes_target) > proof.protected_bytes
         assert proof.cleartext_segments == 0
         assert proof.rekeys == 0
-        assert proof.packets_sampled >= 2, "one that each end sent"
+        assert is_sampled(proof)
 
 
 def test_without_ipsec_there_is_no_esp_and_local_has_no_link(matrix: Measured) -> None:
@@ -216,11 +232,15 @@ def test_table_speaks_the_document_s_language(matrix: Measured) -> None:
         assert f"{speed(record) / 1e6:.2f}" in done.out, key
 
 
-def test_summary_tells_how_time_was_spent(matrix: Measured) -> None:
+def test_summary_tells_how_time_was_spent(matrix: Measured, took_s: list[float]) -> None:
     assert "10 cells (10 ok)" in matrix.done.err
     began = re.search(r"fio began ([\d.]+) s after the start and measured\s+for (\d+)%", matrix.done.err)
     assert began is not None, matrix.done.err
-    assert 0 < float(began[1]) < 600 and 0 < int(began[2]) < 100
+    assert 0 < float(began[1]) < took_s[0]
+    fio_ns, cells_ns = (
+        sum(getattr(record, name) for record in matrix.records.values()) for name in ("fio_ns", "wall_ns")
+    )
+    assert 1e-7 * fio_ns / took_s[0] - 1 <= int(began[2]) <= 100 * fio_ns / cells_ns + 1
 
 
 def test_no_secret_is_written_anywhere(matrix: Measured) -> None:

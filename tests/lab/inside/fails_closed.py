@@ -43,6 +43,7 @@ from harness.runs.measure import Lane
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
 from harness.storage.iscsi import initiator
+from tests.lab.cli import is_sampled
 from tests.lab.inside.kernel import arguments, processes, sh, wait_for
 
 STALL_S = 4.0
@@ -319,7 +320,7 @@ def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequen
             if set(faults) <= HARMLESS:
                 assert record.status is Status.OK and not in_clear, what
                 assert record.proof is not None
-                assert record.proof.packets_sampled >= record.proof.packets_due > 0, record.proof
+                assert is_sampled(record.proof), record.proof
                 if "rekeyed" in faults and moment not in ("end", "after"):
                     assert record.proof.rekeys >= 1, record.proof
             if moment == "after" and set(faults) <= {*SEVERED, "interface gone"}:

@@ -12,6 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from harness.model import Proof
+from tests.lab.cli import is_sampled
 from tests.lab.inside import nas
 from tests.lab.inside.kernel import (
     LIO,
@@ -58,8 +62,8 @@ def record_of_the_path() -> None:
         assert min(record["proof"]["link_bytes_initiator"], record["proof"]["link_bytes_target"]) > moved
         others = {tuple(use["hosts"]): use["taken"] for use in record["beside"]["others"]}
         assert set(others) == {("initiator", "target")} and None not in others.values(), others
-    secured = found["wired+aes128gcm16.rand-read-4k.r1"]["proof"]
-    assert secured["cleartext_segments"] == 0 and secured["packets_sampled"] > 0, secured
+    secured = msgspec.convert(found["wired+aes128gcm16.rand-read-4k.r1"]["proof"], Proof)
+    assert secured.cleartext_segments == 0 and is_sampled(secured), secured
     environment = json.loads((newest_run() / "environment.json").read_bytes())
     print(json.dumps(environment["column wired"]["link"])[:300])
 

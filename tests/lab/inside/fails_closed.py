@@ -19,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,8 @@ STALL_S = 4.0
 BOUND_S = 240.0
 PORTAL = "tcp port 3260"
 WORKLOADS = ("seq-read-256k", "rand-write-4k")
-RUNTIME_S = 1.2
+RUNTIME_S = 2.0
+TRIES = 4
 
 
 def emit(_event: Event) -> None:
@@ -135,12 +137,13 @@ def assert_nothing_in_clear(stack: contextlib.ExitStack, lane: Lane) -> None:
     argv = ["dd", f"if={lane.disk.device}", "of=/dev/null", "bs=4k", "iflag=direct"]
     reader = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     stack.callback(reader.kill)
-    wait_for(lambda: position(reader) != "0", "the first block", deadline_s=5)
+    wait_for(lambda: position(reader) != "0", "the first block", deadline_s=20)
     assert cleartext_seen(lane.up.watched[0].capture) == 0
 
     kill_charons()
     for host in hosts:
         delete_states(host)
+    time.sleep(0.5)  # what had arrived is read by then
     before = position(reader)
     time.sleep(STALL_S)
     assert reader.poll() is not None or position(reader) == before, "without SAs nothing may move"
@@ -237,23 +240,26 @@ HARMLESS = {"rekeyed", "charon killed"}
 """Neither lets anything out, nor keeps the cell from being proved."""
 
 
-def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Future[None]:
-    """Act when so much of the time is over for which fio moves data; what comes of it is the result."""
+def at(pool: Executor, lane: Lane, part: float, act: Callable[[], None]) -> Future[bool]:
+    """Act when so much of the time is over for which fio moves data; whether it was not over afterwards."""
     stat = Path(lane.disk.sysfs, "stat")
     before = stat.read_text(encoding="utf-8")
 
-    def wait() -> None:
+    def wait() -> bool:
         wait_for(lambda: stat.read_text(encoding="utf-8") != before, "fio's first I/O", deadline_s=60)
+        began = time.monotonic()
         time.sleep(part * RUNTIME_S)
         act()
+        return time.monotonic() - began < RUNTIME_S
 
     return pool.submit(wait)
 
 
 def broken(
     composer: CellComposer, cell: Cell, faults: Sequence[Fault], part: float | None
-) -> tuple[Record, int]:
-    """Measure a cell under which these things break: what became of it, how many segments were in clear."""
+) -> tuple[Record, int, bool]:
+    """Measure a cell under which these things break: what became of it, how many segments were in clear, and
+    whether they broke in time."""
     (lane,) = composer.column(cell.column).lanes
 
     def break_it() -> None:
@@ -263,10 +269,11 @@ def broken(
     with independently(lane.link) as files, ThreadPoolExecutor(1) as pool:
         broke = None if part is None else at(pool, lane, part, break_it)
         composer.record(cell, 0)
+        in_time = True
         if broke is None:
             break_it()
         else:
-            broke.result()
+            in_time = broke.result()
         if cell.column in composer._columns:
             # Then it was ok: what its own captures see until now may still speak against it.
             undo = lingering if part is None else Barrier.undo
@@ -276,7 +283,7 @@ def broken(
     (kept,) = (
         each for each in composer.folder.load_records() if (each.workload, each.repeat) == record_key(cell)
     )
-    return kept, in_clear
+    return kept, in_clear, in_time
 
 
 LINGER_S = 3
@@ -294,6 +301,49 @@ def record_key(cell: Cell) -> tuple[str, int]:
     return cell.workload, cell.repeat
 
 
+LONGEST_STILL_S = 0.5
+"""Half of what a session of ``faster`` waits for an answer."""
+
+
+@contextlib.contextmanager
+def stood_still() -> Iterator[list[float]]:
+    """For how long at a time this kernel did nothing while the context lasted: the last is the longest."""
+    longest_s, end = [0.0], threading.Event()
+
+    def look() -> None:
+        last = time.monotonic()
+        while not end.wait(0.05):
+            now = time.monotonic()
+            longest_s.append(max(longest_s[-1], now - last - 0.05))
+            last = now
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield longest_s
+    finally:
+        end.set()
+        looking.join()
+
+
+def require_expected(record: Record, in_clear: int, faults: set[str], moment: str, what: str) -> None:
+    """What is to become of a cell under which these things broke at that moment."""
+    if faults <= HARMLESS:
+        assert record.status is Status.OK and not in_clear, what
+        assert record.proof is not None
+        assert is_sampled(record.proof), record.proof
+        if "rekeyed" in faults and moment not in ("end", "after"):
+            assert record.proof.rekeys >= 1, record.proof
+    if moment == "after" and faults <= {*SEVERED, "interface gone"}:
+        assert not in_clear, f"{what}: what the barrier kept in left when it was taken down"
+    noticed = {"tcpdump killed", "addresses on the link"} & faults
+    lost = {"SA flushed", "interface gone"} & faults
+    if (noticed and moment != "after") or (lost and moment not in ("end", "after")):
+        assert record.status is not Status.OK, what
+    if {"policy flushed", "addresses on the link"} & faults and moment != "end":
+        assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
+
+
 def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequence[str]) -> None:
     """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
     known = FAULTS if column.ipsec != PROTECTION_OFF else FAULTS_OF_INTERFACES
@@ -307,30 +357,24 @@ def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequen
         for moment in moments if faults else [""]:
             part = MOMENTS.get(moment, 0.0)
             workload = next(workloads)
-            repeats[workload] += 1
-            cell = Cell(column=column, workload=workload, repeat=repeats[workload])
-            began = time.monotonic()
-            record, in_clear = broken(composer, cell, [known[fault] for fault in faults], part)
-            what = f"{moment:9} {', '.join(faults) or 'nothing'}"
-            reason = f": {record.reason}" if record.reason else ""
-            took = f"{in_clear:5} in clear, {time.monotonic() - began:.0f} s"
-            print(f"{what:60} {record.status:7} {took}{reason}"[:400], flush=True)
-            outcomes[str(record.status), bool(in_clear)] += 1
-            assert not (in_clear and record.status is Status.OK), what
-            if set(faults) <= HARMLESS:
-                assert record.status is Status.OK and not in_clear, what
-                assert record.proof is not None
-                assert is_sampled(record.proof), record.proof
-                if "rekeyed" in faults and moment not in ("end", "after"):
-                    assert record.proof.rekeys >= 1, record.proof
-            if moment == "after" and set(faults) <= {*SEVERED, "interface gone"}:
-                assert not in_clear, f"{what}: what the barrier kept in left when it was taken down"
-            noticed = {"tcpdump killed", "addresses on the link"} & set(faults)
-            lost = {"SA flushed", "interface gone"} & set(faults)
-            if (noticed and moment != "after") or (lost and moment not in ("end", "after")):
-                assert record.status is not Status.OK, what
-            if {"policy flushed", "addresses on the link"} & set(faults) and moment != "end":
-                assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
+            for left in reversed(range(TRIES)):
+                repeats[workload] += 1
+                cell = Cell(column=column, workload=workload, repeat=repeats[workload])
+                began = time.monotonic()
+                with stood_still() as still_s:
+                    record, in_clear, in_time = broken(composer, cell, [known[name] for name in faults], part)
+                what = f"{moment:9} {', '.join(faults) or 'nothing'}"
+                reason = f": {record.reason}" if record.reason else ""
+                took = f"{in_clear:5} in clear, {time.monotonic() - began:.0f} s"
+                print(f"{what:60} {record.status:7} {took}{reason}"[:400], flush=True)
+                outcomes[str(record.status), bool(in_clear)] += 1
+                assert not (in_clear and record.status is Status.OK), what
+                # On a busy machine it may have broken too late, or a session may have heard nothing for too
+                # long.
+                if left == 0 or ((in_time or moment == "end") and still_s[-1] < LONGEST_STILL_S):
+                    break
+                print(f"{what}: again, for the machine was late", flush=True)
+            require_expected(record, in_clear, set(faults), moment, what)
     total = sum(outcomes.values())
     leaky = sum(count for (_, was_in_clear), count in outcomes.items() if was_in_clear)
     print(

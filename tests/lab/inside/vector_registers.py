@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.lab.inside.kernel import sh
+from tests.lab.inside.kernel import sh, wait_for
 from tests.lab.inside.same_ciphers import Aead, pseudorandom
 
 SECONDS = 8
@@ -92,7 +92,9 @@ def main() -> None:
         again = [sys.executable, "-m", "tests.lab.inside.vector_registers"]
         far = ["nsenter", "--net=/run/netns/far"]
         with subprocess.Popen([*far, *again, "receive"]) as receiver:
-            time.sleep(1)
+            wait_for(
+                lambda: f":{PORT:04X} " in sh(*far, "cat", "/proc/net/tcp"), "the receiver", deadline_s=60
+            )
             before = timer_interrupts()
             with subprocess.Popen([*again, "send"]) as sender:
                 work = [[program, str(SECONDS)], [program, str(SECONDS)], [*again, "encrypt"]]

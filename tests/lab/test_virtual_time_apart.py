@@ -82,19 +82,23 @@ def test_two_initiators_at_once_share_the_time(apart: Measured, tmp_path: Path) 
     assert at_once.bytes_per_s == pytest.approx(2 * alone.bytes_per_s, rel=1e-3)
 
 
+def is_kernel_of_target(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
+    return words[0].endswith(b"linux") and any(word.startswith(b"time-travel=ext:1:") for word in words)
+
+
 def test_when_the_target_s_kernel_ends_so_does_the_run(tmp_path: Path) -> None:
     words = ("--virtual-time", *APART, "--link", "wired", "--workload", "seq-write-256k", "--runtime", "10s")
+
+    def of_target() -> list[int]:
+        return [pid for pid in descendants(process.pid) if is_kernel_of_target(pid)]
+
     with running(tmp_path, *words) as process:
-        kernels = {
-            pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in descendants(process.pid)
-        }
-        of_target = [
-            pid
-            for pid, words_ in kernels.items()
-            if words_[0].endswith(b"linux") and any(word.startswith(b"time-travel=ext:1:") for word in words_)
-        ]
-        assert of_target
-        os.kill(of_target[0], signal.SIGKILL)
+        assert wait_for(lambda: bool(of_target()), deadline_s=END_S)
+        os.kill(of_target()[0], signal.SIGKILL)
         assert wait_for(lambda: process.poll() is not None, deadline_s=END_S)
         said = process.stderr.read() if process.stderr else ""
     assert process.returncode == 1

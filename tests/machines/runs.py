@@ -26,7 +26,7 @@ LONG = ("--workload", "rand-read-4k", "--no-probes", *AS_IT_IS, "--repeats", "10
 UNDONE_S = 25.0
 """How long machines take to notice that a run is gone and to undo what it brought up."""
 
-SETTLE_S = 30.0
+SETTLE_S = 120.0
 """How long a machine may take to put away what a run's connections were."""
 
 Snapshot = dict[str, list[str]]

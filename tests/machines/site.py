@@ -36,6 +36,9 @@ HERE_HOST = 1
 MEMORY_MIB = 768
 BOOT_DEADLINE_S = 600.0
 SHUTDOWN_DEADLINE_S = 120.0
+CONNECT_S = 30.0
+"""ssh(1) counts what sshd takes until it says who it is, and on a busy machine that starts slowly."""
+
 UP = "systemctl is-system-running --wait; systemctl list-jobs --no-legend"
 """On a machine: a word for how it is, and what it has still to start."""
 BOOTED = "booted"
@@ -208,7 +211,7 @@ class Machine:
         self, script: str, *, user: str = "root", input: str | None = None, timeout_s: float = 300
     ) -> Said:
         """Have a shell on it carry out a script, as somebody who logs in."""
-        argv = ["ssh", "-o", f"ConnectTimeout={5 * self.patience:.0f}", f"{user}@{self.name}", script]
+        argv = ["ssh", "-o", f"ConnectTimeout={CONNECT_S * self.patience:.0f}", f"{user}@{self.name}", script]
         done = subprocess.run(
             argv,
             input=input,

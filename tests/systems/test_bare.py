@@ -51,7 +51,7 @@ make install
 """
 """For sh(1): all but the ciphers and the other cells of `make run`."""
 
-DEADLINE_S = 1800
+DEADLINE_S = 3600
 """A root is installed first, if there is none; the machine may be busy and the mirror far."""
 
 

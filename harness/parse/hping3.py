@@ -119,6 +119,19 @@ def _refusal(string: str) -> UsageError:
     )
 
 
+def _grew_since(loss_percent: float, received: int, transmitted: int) -> bool:
+    """Whether the loss is that of fewer packets transmitted, whose number then grew.
+
+    A timer's signals go on sending between the line in which hping3 computes the loss, ``100 - 100 * received
+    / transmitted`` in whole numbers, and the one in which it prints the counts (``print_statistics()``).
+    """
+    kept = 100 - loss_percent
+    if not received or not 0 <= kept <= 100:
+        return False
+    fewest = 100 * received // (kept + 1) + 1
+    return fewest <= transmitted and 100 * received // fewest == kept
+
+
 def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hping3Run:
     problems: list[str] = []
     transmitted = int(match["transmitted"])
@@ -136,7 +149,9 @@ def _run(match: re.Match[str], told: str, after: str, warnings: list[str]) -> Hp
     elif received > transmitted:
         if received > transmitted + duplicates:
             problems.append(f"{received} packets were received, but only {transmitted} transmitted")
-    elif problem := loss_problem(transmitted - received, transmitted, loss):
+    elif (problem := loss_problem(transmitted - received, transmitted, loss)) and not (
+        loss and _grew_since(loss.value, received, transmitted)
+    ):
         problems.append(problem)
     errors = len(_ERRORS.findall(told))
     if errors:

@@ -156,6 +156,27 @@ def test_invalid(old: str, new: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("transmitted", "received", "loss", "is_valid"),
+    [
+        (1375, 78, 93, True),  # of 975 to 1114, on a busy machine
+        (1114, 78, 93, True),
+        (1375, 78, 95, True),  # of all
+        (1375, 78, 96, False),  # of 1561 and more
+        (1375, 0, 93, False),
+        (6, 4, 32, False),
+        (6, 4, 101, False),
+    ],
+)
+def test_packets_are_sent_while_the_summary_is_printed(
+    transmitted: int, received: int, loss: int, is_valid: bool
+) -> None:
+    counts = f"{transmitted} packets tramitted, {received} packets received, {loss}% packet loss"
+    run = only(HEADER + SUMMARY.replace("6 packets tramitted, 4 packets received, 34% packet loss", counts))
+    assert (run.transmitted, run.received) == (transmitted, received)
+    assert (run.invalid == ()) is is_valid, run.invalid
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("", "empty"),

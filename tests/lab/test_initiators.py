@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,21 @@ def test_three_initiators_on_debian_s_kernel(tmp_path: Path) -> None:
 
 @pytest.mark.lab
 @pytest.mark.own_kernel
-@pytest.mark.parametrize("disk", ["sata-ssd", "hdd-7200"])
-def test_initiators_share_one_modelled_disk(tmp_path: Path, disk: str) -> None:
+@pytest.mark.parametrize(
+    ("disk", "protections"),
+    [
+        ("sata-ssd", ("off", "wireguard")),
+        ("hdd-7200", ("off",)),
+        pytest.param("hdd-7200", ("off", "wireguard"), marks=pytest.mark.long),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_initiators_share_one_modelled_disk(tmp_path: Path, disk: str, protections: Sequence[str]) -> None:
     found = measure(
         tmp_path,
-        *(*RANDOM, "--virtual-time", "--disk", disk, "--lab-initiators", "4"),
+        *(*RANDOM, "--virtual-time", "--disk", disk, "--lab-initiators", "4", "--runtime", "0.1s"),
         *("--transport", "iscsi", "--transport", "nvme-tcp"),
-        *("--protect", "off", "--protect", "wireguard"),
+        *(word for name in protections for word in ("--protect", name)),
     )
     assert found.done.status == 0, found.done
     total = {}

@@ -25,7 +25,7 @@ from tests.lab.cli import (
     wait_for,
 )
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.broken]
 
 RUN = ("--link=local", "--link=wired", "--ipsec=off", "--repeats=3", "--runtime=1s", "--size=32M")
 WORKLOAD = "--workload=rand-read-4k"

@@ -19,7 +19,17 @@ from harness.explain.verdict import Confidence, Limit
 from harness.model import ISCSI, LINK_LOCAL, TRANSPORTS
 from harness.model.escape import printable
 from harness.model.lines import wrapped
+from harness.parse.profiles import DEFAULT_PROPOSAL
 from harness.table.options import Table, TableCell, TableColumn
+
+LARGE_BYTES = 1 << 16
+"""From here on a block is a super-packet or more."""
+
+OFFLOAD = (
+    "Without the kernel's module esp4_offload each packet of ESP passes TCP, IP and xfrm by itself: "
+    f"{DEFAULT_PROPOSAL}-gso beside it, in the lab, tells what the module is worth."
+)
+"""What may help, and no model tells how much (docs/protections.md)."""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +127,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             if change is None or cell.mb_s is None or cell.changed_mb_s is None:
                 continue
             rates = f"from {cell.mb_s:.4g} to about {cell.changed_mb_s:.4g} MB/s"
-            return f"{_capital(change.what)} would lift {cell.evidence.workload} {rates}."
-        return ""
+            known = f"{_capital(change.what)} would lift {cell.evidence.workload} {rates}."
+            return f"{known} {OFFLOAD}" if self._takes_packets_one_by_one else known
+        return OFFLOAD if self._takes_packets_one_by_one else ""
+
+    @property
+    def _takes_packets_one_by_one(self) -> bool:
+        """Whether ESP without segmentation offload has many packets to an I/O, and may be limited by that."""
+        if DEFAULT_PROPOSAL not in self.column.protection:
+            return False
+        verdicts = [
+            cell.verdict
+            for loss in self.losses
+            if not loss.is_disturbed and (loss.block_bytes or 0) >= LARGE_BYTES
+            for cell in loss.cells
+        ]
+        return any(Limit.CPU in {each.limited_by, *each.either} for each in verdicts)
 
 
 def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:

@@ -59,6 +59,31 @@ def test_cost_cause_and_remedy_are_a_sentence_each() -> None:
     assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
 
 
+@pytest.mark.parametrize(
+    ("limit", "either", "name", "is_told"),
+    [
+        (Limit.CPU, {}, "aes128gcm16", True),
+        (Limit.UNKNOWN, {Limit.CPU: (0.2, 0.4), Limit.CRYPTO: (0.4, 0.6)}, "aes128gcm16", True),
+        (Limit.CRYPTO, {}, "aes128gcm16", False),
+        (Limit.CPU, {}, "null-sha256", False),
+    ],
+)
+def test_segmentation_offload_is_named_where_packets_may_be_what_limits(
+    limit: Limit, either: dict[Limit, tuple[float, float]], name: str, is_told: bool
+) -> None:
+    cells = [
+        msgspec.structs.replace(
+            cell, verdict=msgspec.structs.replace(cell.verdict, limited_by=limit, either=either)
+        )
+        for cell in explain(columns(), {"r1": plan_of_them()})
+    ]
+    found = answers(build(columns(), plans={"r1": plan_of_them()}), cells)
+    (answer,) = (each for each in found if each.column.protection == (name,))
+    assert answer.losses[0].block_bytes == 256 << 10
+    assert ("esp4_offload" in answer.help) is is_told
+    assert ("esp4_offload" in " ".join(answer.sentences)) is is_told
+
+
 def judged_labs(records: list[Record], *labs: str) -> list[Explained]:
     """The cells, of which those of some columns are the lab's own."""
     return [

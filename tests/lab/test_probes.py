@@ -148,6 +148,13 @@ def test_a_matrix_of_probes_alone_is_refused(probed: Measured) -> None:
     assert done.status == 2 and "holds no results" in done.err and "--view" in done.err, done
 
 
+def is_drowned(ciphers: ProbeRecord) -> bool:
+    """Whether a busy machine hid the ciphers, which it is told of."""
+    return ciphers.status is Status.INVALID and "no longer than one that does nothing" in (
+        ciphers.reason or ""
+    )
+
+
 def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: Path) -> None:
     words = ("--link", "local", "--link", "wired", "--ipsec", "both", "--workload", "rand-read-4k")
     measured = measure(tmp_path, *words)
@@ -174,8 +181,12 @@ def test_beside_each_cell_stand_round_trips_processors_and_interfaces(tmp_path: 
     assert known_ns and 0 <= min(known_ns) <= max(known_ns) < 50_000_000, added_ns
     made = {record.key: record for record in probe_store.load(RunFolder(measured.folder))}
     assert set(made) == {"wired.tcp.r1", f"{PROTECTED}.tcp.r1", f"{PROTECTED}.cipher.r1"}
-    assert all(record.is_beside and record.status is Status.OK for record in made.values())
     ciphers = made[f"{PROTECTED}.cipher.r1"]
+    assert all(
+        record.is_beside and (record.status is Status.OK or is_drowned(record)) for record in made.values()
+    )
+    if is_drowned(ciphers):
+        return
     assert isinstance(ciphers.figures, CipherFigures)
     (kernel,) = ciphers.figures.kernels
     assert (

@@ -143,6 +143,12 @@ def test_ciphers_are_measured_where_the_path_itself_must_not_be(tmp_path: Path) 
         (GCM, (1, "", "rfc4106(gcm(aes)): No such file or directory\n"), Status.SKIPPED, "No such file"),
         (GCM, (0, "{}", ""), Status.INVALID, "expected figures"),
         (GCM, (0, told({("encrypt", 64): 1.0}), ""), Status.INVALID, "expected figures"),
+        (
+            GCM,
+            (0, told(TIMES, nothing_ns=8500.0), ""),
+            Status.INVALID,
+            "no longer than one that does nothing",
+        ),
         (Cipher(algorithms=("cbc(camellia)", "hmac(sha256)")), (0, "", ""), Status.SKIPPED, "camellia"),
         (Cipher(algorithms=("cbc(aes)", "hmac(md5)"), key_bits=128), (0, "", ""), Status.SKIPPED, "md5"),
     ],

@@ -41,7 +41,7 @@ documents: kernel
 test: install
 	@sh tools/install-packages.sh packages-test.txt
 	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/tox run-parallel --parallel 5
+	$(VENV)/bin/tox run-parallel --parallel 4
 
 # Side by side, so that no processor waits. `tox -e lint` and the hooks of .pre-commit-config.yaml make parts of it.
 check: install $(VENV)/check

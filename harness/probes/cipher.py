@@ -156,15 +156,16 @@ def measure(probe: Cipher, probed: ProbedPath) -> Outcome:
         (crypto,) = host.read_files(["/proc/crypto"])
         driver = ", ".join(proc_crypto.drivers(crypto, probe.algorithms))
         try:
-            found.append(understand(done.stdout, tuple(ends), driver))
+            kernel = understand(done.stdout, tuple(ends), driver)
         except (msgspec.DecodeError, KeyError) as error:
             return Outcome().refuse(f"expected figures from the ciphers' program on the {host.name}: {error}")
         # A short message may cost a fast cipher less than two measurements differ by, a packet does not.
-        if min(found[-1].encrypt.long_ns, found[-1].decrypt.long_ns) <= 0:
+        if min(kernel.encrypt.long_ns, kernel.decrypt.long_ns) <= 0:
             return Outcome().refuse(
                 f"the ciphers of the {host.name} took no longer than one that does nothing, in "
-                f"{found[-1].turns} turns: other programs had the processor"
+                f"{kernel.turns} turns: other programs had the processor"
             )
+        found.append(kernel)
     return Outcome(figures=CipherFigures(kernels=tuple(found)))
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from harness.model import LinkProfile, Plan, TestbedKind
+from harness.model import Plan, TestbedKind
 from harness.model.errors import UsageError
-from harness.network.links import LinkPath
 from harness.protection.ipsec import offload
 from harness.runs import modules
 from harness.runs.plan import make_plan
 from harness.runs.request import Kernels, Request
 from harness.testbeds import testbed
 from tests.unit.fakes import World
+from tests.unit.test_proof import link
 
 OFFLOADED = "aes128gcm16-gso"
 
@@ -49,17 +49,7 @@ def test_the_machine_s_own_kernel_is_not_given_it(
 @pytest.mark.parametrize("wanted", [True, False])
 def test_both_ends_are_settled(wanted: bool) -> None:
     world = World()
-    path = LinkPath(
-        profile=LinkProfile(name="wired", title="wired", emulated=True),
-        index=0,
-        initiator=world.host("initiator"),
-        target=world.host("target", "harness-beef-0"),
-        initiator_iface="hbeefi0",
-        target_iface="hbeeft0",
-        initiator_address="198.18.0.1",
-        target_address="198.18.0.2",
-    )
-    offload.settle(path, wanted=wanted)
+    offload.settle(link(world=world), wanted=wanted)
     told = [" ".join(command.argv) for command in world.commands]
     # Two ends of a veth pair pass super-packets whole unless their sender may not.
     words = "ethtool -K {} gro on tso off" if wanted else "ip link set dev {} gso_max_segs 1"

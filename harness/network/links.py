@@ -20,7 +20,7 @@ from harness.hosts import Host
 from harness.hosts.footprint import Leftover
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
-from harness.model import IPV4, IPV6, Duplex, Family, LinkProfile, addresses
+from harness.model import IPV4, IPV6, Duplex, End, Family, LinkProfile, addresses
 from harness.model.errors import RequirementError
 from harness.storage import transports
 
@@ -76,6 +76,15 @@ class LinkPath:
     def ip(self) -> Family:
         """The version of IP that it speaks."""
         return addresses.family_of(self.initiator_address)
+
+
+def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
+    """Both ends of a path, the initiator's first: its host, interface and address, and the peer's address."""
+    near, far = path.initiator_address, path.target_address
+    return (
+        ("initiator", path.initiator, path.initiator_iface, near, far),
+        ("target", path.target, path.target_iface, far, near),
+    )
 
 
 class NetworkNamespace(msgspec.Struct, frozen=True):
@@ -215,12 +224,8 @@ def ready(
     prefix_bits: int | None = None,
 ) -> Iterator[LinkPath]:
     """Give both ends of an existing link their addresses, and shape it as its profile says."""
-    ends = (
-        (path.initiator, path.initiator_iface, path.initiator_address),
-        (path.target, path.target_iface, path.target_address),
-    )
     prefix_bits = addresses.LINK_BITS[path.ip] if prefix_bits is None else prefix_bits
-    for host, iface, address in ends:
+    for _, host, iface, address, _ in ends(path):
         settle(host, iface, path.ip)
         host.run(
             ["ip", "-batch", "-"],
@@ -237,7 +242,7 @@ def ready(
             ["sh", "-euc", 'echo "$1" > /proc/sys/net/ipv4/tcp_rmem', "sh", f"4096 {room} {room}"]
         )
     with contextlib.ExitStack() as stack:
-        queues = [(host, iface) for host, iface, _ in ends]
+        queues = [(host, iface) for _, host, iface, _, _ in ends(path)]
         if path.profile.duplex is Duplex.HALF:
             airtime = Airtime(f"h{tag}a{path.index}", path.target_iface)
             queues = [(path.target, stack.enter_context(journal.hold(path.target, airtime)).iface)]

@@ -21,6 +21,7 @@ from harness.hosts import Host
 from harness.hosts.journal import Journal
 from harness.model import ENDS, MACSEC, End, Family, HopKind
 from harness.model.errors import CommandFailed, RequirementError
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.parse import proc_crypto
 from harness.protection import mka, overlay
@@ -94,7 +95,7 @@ def make_keys(cipher: str) -> Keys:
 
 def _macs(path: LinkPath) -> tuple[str, str]:
     """Those of the interfaces at both ends, the initiator's first."""
-    near, far = (_mac(host, iface) for _, host, iface, _, _ in overlay.ends(path))
+    near, far = (_mac(host, iface) for _, host, iface, _, _ in links.ends(path))
     return near, far
 
 
@@ -117,7 +118,7 @@ def interfaces(
     words = ("port", str(channel_port(path)), "cipher", cipher, "encrypt", "on", "validate", "strict")
     with contextlib.ExitStack() as stack:
         for (_, host, iface, _, _), (_, _, below, _, _) in zip(
-            overlay.ends(within), overlay.ends(path), strict=True
+            links.ends(within), links.ends(path), strict=True
         ):
             made = overlay.Interface(iface, "macsec", Framing().inner_mtu_bytes(mtu_bytes), below, words)
             stack.enter_context(journal.hold(host, made))
@@ -130,7 +131,7 @@ def tell(within: LinkPath, macs: tuple[str, str], keys: Keys) -> None:
         (keys.initiator, keys.target, macs[1]),
         (keys.target, keys.initiator, macs[0]),
     )
-    for (_, host, iface, _, _), (own, others, peer) in zip(overlay.ends(within), told, strict=True):
+    for (_, host, iface, _, _), (own, others, peer) in zip(links.ends(within), told, strict=True):
         channel = f"rx port {channel_port(within)} address {peer}"
         # On standard input: what a process is told on its command line others may read.
         host.run(

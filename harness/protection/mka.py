@@ -24,8 +24,8 @@ from pathlib import Path
 from harness.hosts import Host, runner
 from harness.model import ENDS
 from harness.model.errors import CommandFailed, RequirementError
+from harness.network import links
 from harness.network.links import LinkPath
-from harness.protection import overlay
 
 ETHERTYPE = 0x888E
 """EAPOL (802.1X-2020, table 11-1)."""
@@ -70,7 +70,7 @@ def agreement(path: LinkPath, *, port: int, private: Path, logs: Path) -> Iterat
     with contextlib.ExitStack() as stack:
         asked = [
             (host, stack.enter_context(_participant(host, iface, port, secret, number, private / end, logs)))
-            for number, (end, host, iface, _, _) in enumerate(overlay.ends(path), start=1)
+            for number, (end, host, iface, _, _) in enumerate(links.ends(path), start=1)
         ]
         until = time.monotonic() + DEADLINE_S
         while not all(_is_secured(host, ask) for host, ask in asked):

@@ -63,7 +63,7 @@ class Interface(msgspec.Struct, frozen=True):
 
 def require(path: LinkPath, modules: Sequence[str], title: str) -> None:
     """RequirementError if a kernel at the ends of a path does not have what it takes."""
-    for _, host, *_ in ends(path):
+    for _, host, *_ in links.ends(path):
         for module in modules:
             if host.run(["modprobe", module], check=False).status != 0:
                 raise RequirementError(
@@ -91,15 +91,6 @@ def inside(path: LinkPath, *, tag: str, level: int) -> LinkPath:
     )
 
 
-def ends(path: LinkPath) -> tuple[tuple[End, Host, str, str, str], ...]:
-    """Both ends of a path, the initiator's first: its host, interface and address, and the peer's address."""
-    near, far = path.initiator_address, path.target_address
-    return (
-        ("initiator", path.initiator, path.initiator_iface, near, far),
-        ("target", path.target, path.target_iface, far, near),
-    )
-
-
 def peer_of(end: End) -> End:
     return "target" if end == "initiator" else "initiator"
 
@@ -108,7 +99,7 @@ def peer_of(end: End) -> End:
 def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
     """Keep barriers at both ends, for the portal's traffic between the addresses of a path."""
     with contextlib.ExitStack() as stack:
-        for end, host, _, _, peer in ends(path):
+        for end, host, _, _, peer in links.ends(path):
             stack.enter_context(journal.hold(host, Barrier(end, peer, path.port)))
             if path.ip == IPV6:
                 stack.enter_context(journal.hold(host, NoOtherWay(addresses.pair_of(peer))))
@@ -118,7 +109,7 @@ def closed(journal: Journal, path: LinkPath) -> Iterator[None]:
 def open_up(path: LinkPath) -> None:
     """Give the interfaces at the ends of an overlay their addresses. CommandFailed if nothing comes back."""
     bits = addresses.PAIR_BITS[path.ip]
-    for _, host, iface, own, _ in ends(path):
+    for _, host, iface, own, _ in links.ends(path):
         links.settle(host, iface, path.ip)
         host.run(
             ["ip", "-batch", "-"],
@@ -131,7 +122,7 @@ def open_up(path: LinkPath) -> None:
 def passing(journal: Journal, path: LinkPath) -> Iterator[None]:
     """Let the portal's traffic pass by the interfaces at the ends of an overlay, for as long as they are."""
     with contextlib.ExitStack() as stack:
-        for end, host, iface, _, peer in ends(path):
+        for end, host, iface, _, peer in links.ends(path):
             stack.enter_context(journal.hold(host, Passage(end, peer, path.port, iface)))
         yield
 
@@ -257,7 +248,9 @@ def watchers(below: LinkPath, path: LinkPath, kind: Kind, folder: Path) -> Itera
     with contextlib.ExitStack() as stack:
         near, far = (
             stack.enter_context(_watcher(host, kind, iface, under, below.ip, folder))
-            for (_, host, iface, _, _), (_, _, under, _, _) in zip(ends(path), ends(below), strict=True)
+            for (_, host, iface, _, _), (_, _, under, _, _) in zip(
+                links.ends(path), links.ends(below), strict=True
+            )
         )
         yield Watchers(initiator=near, target=far).begin()
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from harness.hosts import Host, programs
 from harness.model import ENDS, IPV4, IPV6, End, Family, addresses
 from harness.model.errors import RequirementError
+from harness.network import links
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.barrier import Entrance
@@ -327,7 +328,7 @@ def require(path: LinkPath) -> None:
             hint="add --transport nvme-tcp",
         )
     hint = "harness kernel build --source linux-source-6.12, then --lab-kernel linux-source-6.12"
-    for _, host, *_ in overlay.ends(path):
+    for _, host, *_ in links.ends(path):
         for module in MODULES:
             if host.run(["modprobe", module], check=False).status != 0:
                 raise RequirementError(
@@ -379,6 +380,6 @@ class Tls:
                 self.daemons.start(host, stack, ground.raw)
             journal = self.daemons.run.journal
             stack.enter_context(overlay.passing(journal, below))
-            for end, host, _, own, _ in overlay.ends(below):
+            for end, host, _, own, _ in links.ends(below):
                 stack.enter_context(journal.hold(host, Entrance(end, own, below.port)))
             yield TlsLayer(below=below)

@@ -18,7 +18,7 @@ from harness.analysis.theory import IP_HEADER_BYTES
 from harness.hosts.journal import Journal
 from harness.model import IPV4, WIREGUARD, End, Family
 from harness.model.errors import CommandFailed
-from harness.network import sysctls
+from harness.network import links, sysctls
 from harness.network.links import LinkPath
 from harness.protection import overlay
 from harness.protection.kind import Ground, Run
@@ -110,14 +110,14 @@ def tunnel(
     """
     with contextlib.ExitStack() as stack:
         keys = {}
-        for _, host, *_ in overlay.ends(path):
+        for _, host, *_ in links.ends(path):
             stack.enter_context(sysctls.set_to(journal, host, (REDIRECTS,), "0"))
-        for end, host, iface, _, _ in overlay.ends(within):
+        for end, host, iface, _, _ in links.ends(within):
             made = overlay.Interface(iface, "wireguard", framing(mtu_bytes).mtu_bytes)
             stack.enter_context(journal.hold(host, made))
             keys[end] = overlay.ask(host, "open", interface=iface, port=number)["public_key"]
         for (end, host, iface, _, allowed), (*_, peer) in zip(
-            overlay.ends(within), overlay.ends(path), strict=True
+            links.ends(within), links.ends(path), strict=True
         ):
             # The target learns where its peer is from the handshake.
             endpoint = peer if end == "initiator" else ""

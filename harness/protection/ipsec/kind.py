@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.analysis import theory
 from harness.hosts import Host
 from harness.model import Family, Proposal
+from harness.network import links
 from harness.protection import ipsec
 from harness.protection.ipsec import charon, offload
 from harness.protection.ipsec.layer import TITLE, EspFrames, EspLayer
@@ -80,11 +81,10 @@ class Ipsec:
         """Negotiate a tunnel between the ends of a path."""
         below, witnesses = ground.below, ground.witnesses
         run, mode = self.daemons.run, self.daemons.run.plan.ipsec_mode
-        near, far = below.initiator_address, below.target_address
         if offload.is_wanted(run.plan.proposals.values()):
             offload.settle(below, wanted=self.proposal.segmentation_offload)
         with contextlib.ExitStack() as stack:
-            for host, local, remote in ((below.initiator, near, far), (below.target, far, near)):
+            for _, host, _, local, remote in links.ends(below):
                 made = ipsec.SecurityAssociations(local, remote, below.index, below.is_shared)
                 stack.enter_context(run.journal.hold(host, made))
             # A host's charon serves all its columns; that of a network namespace ends with its column.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.model import Proposal
+from harness.network import links
 from harness.network.links import LinkPath
 
 MODULES = ("esp4_offload",)
@@ -31,10 +32,7 @@ def settle(path: LinkPath, *, wanted: bool) -> None:
     Two ends of a veth pair pass super-packets as they are, as no wire does. GRO joins nothing there until the
     sender cuts them (veth_skb_is_eligible_for_gro in drivers/net/veth.c).
     """
-    for host, iface in (
-        (path.initiator, path.initiator_iface),
-        (path.target, path.target_iface),
-    ):
+    for _, host, iface, _, _ in links.ends(path):
         if wanted:
             host.run(["ethtool", "-K", iface, "gro", "on", "tso", "off"])
         else:

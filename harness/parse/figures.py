@@ -95,18 +95,33 @@ def _rounded_from(figure: Printed) -> tuple[float, float]:
     return figure.value - figure.step / 2, figure.value + figure.step / 2
 
 
-def loss_problem(lost: int, total: int, loss_percent: Printed | None) -> str | None:
-    """How a loss contradicts its counts, beyond the rounding of its last digit; tools cut it or round it."""
+def loss_problem(
+    lost: int, total: int, loss_percent: Printed | None, *, sent: int | None = None
+) -> str | None:
+    """How a loss contradicts its counts, beyond the rounding of its last digit; tools cut it or round it.
+
+    ``sent`` is the other end's count of the same datagrams, if a tool may have taken the part of that.
+    """
     if not 0 <= lost <= total:
         return f"{lost} of {total} were lost"
     if loss_percent is None or not total:
         return None
     if not 0 <= loss_percent.value <= 100:
         return f"the loss is {loss_percent.value:g} %"
-    derived = 100 * lost / total
-    if abs(loss_percent.value - derived) <= loss_percent.step + 1e-9:
+    if _is_part(loss_percent, lost, total) or (sent and _is_part(loss_percent, lost, sent)):
         return None
-    return f"the loss is {loss_percent.value:g} %, but {lost} of {total} make it {derived:.4g} %"
+    return f"the loss is {loss_percent.value:g} %, but {lost} of {total} make it {100 * lost / total:.4g} %"
+
+
+def part_lost(lost: int, total: int, loss_percent: Printed | None) -> float | None:
+    """A loss as it was printed, or the part of ``total`` if it was printed as the part of another count."""
+    if loss_percent is None or not total or _is_part(loss_percent, lost, total):
+        return value_of(loss_percent)
+    return 100 * lost / total
+
+
+def _is_part(loss_percent: Printed, lost: int, total: int) -> bool:
+    return abs(loss_percent.value - 100 * lost / total) <= loss_percent.step + 1e-9
 
 
 def order_problem(least: float | None, mean: float | None, most: float | None) -> str | None:

@@ -22,6 +22,7 @@ from harness.parse.figures import (
     Printed,
     loss_problem,
     matched,
+    part_lost,
     printed,
     rate_problem,
     value_of,
@@ -111,8 +112,11 @@ def rows(text: str) -> list[Row]:
     return found
 
 
-def report(row: Row, where: str, problems: list[str]) -> Report:
-    """The figures of a row; those that contradict each other go to ``problems``."""
+def report(row: Row, where: str, problems: list[str], *, sent: int | None = None) -> Report:
+    """The figures of a row; those that contradict each other go to ``problems``.
+
+    ``sent`` is how many datagrams the other end counted as sent, if the row's loss may be a part of those.
+    """
     match, rest = row.match, row.match["rest"]
     base = 1000 if match["rate_unit"] == "bits" else 1024
     bits = 1 if match["rate_unit"] == "bits" else 8
@@ -133,8 +137,14 @@ def report(row: Row, where: str, problems: list[str]) -> Report:
             seconds = None
         elif moved and rate and (problem := rate_problem(moved, seconds, rate)):
             problems.append(problem)
-    if loss and (problem := loss_problem(int(loss["lost"]), int(loss["datagrams"]), loss_percent)):
-        problems.append(problem)
+    part = value_of(loss_percent)
+    if loss:
+        counts = int(loss["lost"]), int(loss["datagrams"])
+        problem = loss_problem(*counts, loss_percent, sent=sent)
+        if problem:
+            problems.append(problem)
+        else:
+            part = part_lost(*counts, loss_percent)
     problems[known:] = [f"{where}: {problem}" for problem in problems[known:]]
     return Report(
         bytes=None if moved is None else int(moved.value),
@@ -143,7 +153,7 @@ def report(row: Row, where: str, problems: list[str]) -> Report:
         retransmits=None if retransmits is None else int(retransmits[1]),
         datagrams=None if loss is None else int(loss["datagrams"]),
         lost=None if loss is None or int(loss["lost"]) < 0 else int(loss["lost"]),
-        loss_percent=value_of(loss_percent),
+        loss_percent=part,
         jitter_ns=value_of(jitter),
     )
 

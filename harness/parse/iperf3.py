@@ -4,6 +4,9 @@ What each end can know, after ``iperf_print_results`` in ``iperf_api.c`` and iss
 esnet/iperf:
 
 - Loss, jitter and order of UDP are what the server saw (with ``-R``: the client).
+- A receiver counts datagrams up to the last one that arrives, so it never hears of those that were lost after
+  that. Beside its counts stands the part of what was *sent*, in sums of several streams and in JSON.
+  ``loss_percent`` is always the part of the receiver's own count.
 - Up to 3.10 the JSON has one ``sum`` for UDP, and up to 3.1 the text one row: its bytes and rate are the
   sender's, its loss and jitter the receiver's. It does not report the bytes received.
 - A server reports 0 for everything that only its client knows; so does a 3.1 server for UDP bytes.
@@ -27,10 +30,10 @@ from harness.parse import embedded
 from harness.parse.figures import (
     COUNT,
     NUMBER,
-    TOLERANCE,
     Printed,
     loss_problem,
     matched,
+    part_lost,
     rate_problem,
     take,
     value_of,
@@ -54,9 +57,7 @@ from harness.parse.iperf import (
 
 US_NS = 1000
 LOSS_STEP_PERCENT = 0.01
-"""How far a small loss in JSON may be from its counts, of which some are the sender's, some the receiver's. A
-larger loss may differ by ``TOLERANCE`` of itself: 3.12 reports the part of what was sent, beside the count of
-a receiver that never heard of the last datagrams."""
+"""How far a loss in JSON may be from the part that its counts make."""
 
 End: TypeAlias = Literal["client", "server"]
 
@@ -373,7 +374,8 @@ def _both_ends(
         told = _report(both, where, problems)
         return _known(_senders_part(told), role), _receivers_part(told)
     sent = None if sender is None else _senders_part(_report(sender, f"{where} sent", problems))
-    received = None if receiver is None else _report(receiver, f"{where} received", problems)
+    count = None if sent is None else sent.datagrams
+    received = None if receiver is None else _report(receiver, f"{where} received", problems, sent=count)
     return _known(sent, role), _known(received, role)
 
 
@@ -392,7 +394,8 @@ def _known(told: Report | None, role: End | None) -> Report | None:
     return None if told and role == "server" and not told.bytes else told
 
 
-def _report(told: _Sum, where: str, problems: list[str]) -> Report:
+def _report(told: _Sum, where: str, problems: list[str], *, sent: int | None = None) -> Report:
+    """The figures of a sum; ``sent`` is how many datagrams the sum of the sender has."""
     known = len(problems)
     start, end = take(told.start, "start", problems), take(told.end, "end", problems)
     seconds = take(told.seconds, "seconds", problems)
@@ -413,9 +416,11 @@ def _report(told: _Sum, where: str, problems: list[str]) -> Report:
         if problem:
             problems.append(problem)
     if lost is not None and packets is not None:
-        printed_loss = None if loss is None else Printed(loss, max(LOSS_STEP_PERCENT, TOLERANCE * loss))
-        if problem := loss_problem(int(lost), int(packets), printed_loss):
+        printed_loss = None if loss is None else Printed(loss, LOSS_STEP_PERCENT)
+        if problem := loss_problem(int(lost), int(packets), printed_loss, sent=sent):
             problems.append(problem)
+        else:
+            loss = part_lost(int(lost), int(packets), printed_loss)
     problems[known:] = [f"{where}: {problem}" for problem in problems[known:]]
     return Report(
         bytes=_whole(moved),
@@ -566,10 +571,14 @@ def _sides(
     for key in ("sent", "received", "reverse sent", "reverse received"):
         sides[key] = {}
     labelled = [row for row in measured if row.label]
-    for row in labelled:
+    counts: dict[tuple[str | None, str], int | None] = {}
+    # The senders' first, because a sum's loss may be a part of their counts.
+    for row in sorted(labelled, key=lambda row: row.label != "sender"):
         side = "sent" if row.label == "sender" else "received"
         key = f"reverse {side}" if row.role in _REVERSE else side
-        told = report(row, f"{key} [{row.stream}]", problems)
+        path = row.role, row.stream
+        told = report(row, f"{key} [{row.stream}]", problems, sent=counts.get(path))
+        counts.setdefault(path, told.datagrams)
         if known := _known(_senders_part(told) if side == "sent" else told, role):
             sides[key][row.stream] = known
     separators = [match.end() for match in _SEPARATOR.finditer(text)]

@@ -110,6 +110,42 @@ def test_udp_of_one_sum_for_each_end() -> None:
     assert (known(output.received).rate_bit_s, known(output.received).loss_percent) == (7.6e8, 5)
 
 
+def test_what_is_lost_after_the_last_datagram_that_arrives_is_no_contradiction() -> None:
+    """There 3.12 reports the lost as the part of what was sent, beside the receiver's own count."""
+    output = parse(sample("iperf3/client-udp-tail-lost.json"))
+    sent, received = known(output.sent), known(output.received)
+    assert (output.invalid, sent.datagrams, sent.loss_percent) == ((), 500, None)
+    assert (received.lost, received.datagrams) == (184, 451)
+    assert received.loss_percent == pytest.approx(100 * 184 / 451), "not 36.8 % of those sent"
+    assert output.server is not None
+    assert known(output.server.received).loss_percent == pytest.approx(received.loss_percent)
+    text = parse(sample("iperf3/client-udp-tail-lost.txt"))
+    total, (first, second) = known(text.received), text.streams
+    assert (text.invalid, total.lost, total.datagrams) == ((), 346, 900)
+    assert total.loss_percent == pytest.approx(100 * 346 / 900), "not 35 % of those sent"
+    assert (known(first.received).loss_percent, known(second.received).loss_percent) == (40, 37)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"lost_percent": 50.0}, None),
+        ({"lost_percent": 5.0}, None),
+        ({"lost_percent": 20.0}, "sum received: the loss is 20 %, but 50 of 100 make it 50 %"),
+        ({"lost_percent": 120.0}, "sum received: the loss is 120 %"),
+        ({"lost_packets": 101}, "sum received: 101 of 100 were lost"),
+    ],
+)
+def test_a_loss_that_neither_end_can_have_counted_is_refused(
+    changes: dict[str, object], problem: str | None
+) -> None:
+    received = udp_sum(packets=100, **changes)
+    output = parsed(udp(sum_sent=total(packets=1000), sum_received=received))
+    assert output.invalid == (() if problem is None else (problem,))
+    if problem is None:
+        assert known(output.received).loss_percent == 50
+
+
 def test_streams() -> None:
     document = tcp()
     one = document["end"]["streams"][0]

@@ -359,8 +359,9 @@ def proved(wifi_path: WifiPath) -> Iterator[list[AirProof]]:
         AirProof(
             key_management=wifi_path.association.key_management,
             cipher=wifi_path.association.cipher,
-            station_bytes_initiator=after[0] - before[0],
-            station_bytes_target=after[1] - before[1],
+            # A station that associates anew is counted anew; all that counts is what is missing then.
+            station_bytes_initiator=max(0, after[0] - before[0]),
+            station_bytes_target=max(0, after[1] - before[1]),
             protected_frames_sampled=air.protected,
             clear_frames=air.clear,
             sampling=SAMPLING,

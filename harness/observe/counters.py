@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TypeVar
 
@@ -61,17 +61,19 @@ class Traffic:
     errors: int = 0
 
     def grown(self, later: Traffic, host: str, interface: str) -> InterfaceUse:
-        """What was added until ``later``."""
+        """What was added until ``later``: nothing where it counts less, see ``went_back``."""
         return InterfaceUse(
             host=host,
             interface=interface,
-            rx_bytes=later.rx_bytes - self.rx_bytes,
-            tx_bytes=later.tx_bytes - self.tx_bytes,
-            rx_packets=later.rx_packets - self.rx_packets,
-            tx_packets=later.tx_packets - self.tx_packets,
-            drops=later.drops - self.drops,
-            errors=later.errors - self.errors,
+            **{name: max(0, count - was) for name, was, count in self._pairs(later)},
         )
+
+    def went_back(self, later: Traffic) -> bool:
+        """Whether ``later`` counts less, which is another interface of that name, or none any more."""
+        return any(count < was for _, was, count in self._pairs(later))
+
+    def _pairs(self, later: Traffic) -> Iterator[tuple[str, int, int]]:
+        return ((each.name, getattr(self, each.name), getattr(later, each.name)) for each in fields(self))
 
 
 NOTHING = Traffic()
@@ -181,7 +183,8 @@ def _busy(part: dict[str, float]) -> float | None:
 
 
 def _difference(first: int | None, last: int | None) -> int | None:
-    return None if first is None or last is None else last - first
+    """None also for a counter that went backwards, which is another kernel's: that one has booted anew."""
+    return None if first is None or last is None or last < first else last - first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +324,5 @@ def _grown(host: str, first: Mapping[str, Traffic], last: Mapping[str, Traffic])
     An interface that counts less than before was made anew, and is left out.
     """
     for name in sorted(first.keys() & last.keys() - {LOOPBACK}):
-        use = first[name].grown(last[name], host, name)
-        counts = (use.rx_bytes, use.tx_bytes, use.rx_packets, use.tx_packets, use.drops, use.errors)
-        if any(counts) and min(counts) >= 0:
-            yield use
+        if first[name] != last[name] and not first[name].went_back(last[name]):
+            yield first[name].grown(last[name], host, name)

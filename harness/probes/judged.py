@@ -11,8 +11,9 @@ import msgspec
 from harness.hosts import Host
 from harness.model import Column, Plan, Status
 from harness.model.beside import InterfaceUse
-from harness.model.errors import HarnessError, HostLost, RequirementError
+from harness.model.errors import CommandFailed, HarnessError, HostLost, RequirementError
 from harness.model.probing import Cipher, Forwarding, PacketRate, Ping, Probe, Tcp, Udp, UdpLatency
+from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe import counters
 from harness.observe.counters import Traffic
@@ -102,17 +103,18 @@ def _measure(
     counted = observer.watch()
     with watch() as watching:
         outcome = MEASURES[type(record.probe)](record.probe, probed)
-    seen, grown = counted(), interfaces()
-    grown_bytes = {
-        layer.title: min(now - was for was, now in zip(before, after, strict=True))
-        for layer, before, after in zip(layers, carried_before, _carried(layers), strict=True)
-    }
-    for title, carried_bytes in grown_bytes.items():
-        if carried_bytes < outcome.moved_bytes:
+    seen, grown = counted(), interfaces(outcome)
+    grown_bytes = []
+    for layer, before, after in zip(layers, carried_before, _carried(layers), strict=True):
+        least = min(now - was for was, now in zip(before, after, strict=True))
+        if least < 0:
+            outcome.refuse(_replaced(layer.title))
+        elif least < outcome.moved_bytes:
             outcome.refuse(
-                f"expected {title} to carry the {outcome.moved_bytes} bytes moved, found only {carried_bytes}"
+                f"expected {layer.title} to carry the {outcome.moved_bytes} bytes moved, found only {least}"
             )
-    return msgspec.structs.replace(
+        grown_bytes.append(max(0, least))
+    record = msgspec.structs.replace(
         record,
         status=Status.INVALID if outcome.reasons else outcome.status,
         reason="; ".join(outcome.reasons) or None,
@@ -122,8 +124,15 @@ def _measure(
         interfaces=(*grown, *seen.interfaces),
         others=watching.taken(),
         unseen=dict(seen.unseen),
-        protected_bytes=min(grown_bytes.values(), default=None),
+        protected_bytes=min(grown_bytes, default=None),
     )
+    if wrong := out_of_range(record):
+        raise CommandFailed(f"the probe has an impossible figure: {wrong}")
+    return record
+
+
+def _replaced(what: str) -> str:
+    return f"the counters of {what} went backwards, so what they count was replaced or removed"
 
 
 def _is_protected(record: ProbeRecord) -> bool:
@@ -136,23 +145,28 @@ def _carried(layers: Sequence[Layer]) -> list[list[int]]:
     return [[look.tally.out.bytes + look.tally.into.bytes for look in layer.look()] for layer in layers]
 
 
-def _watch_interfaces(path: LinkPath) -> Callable[[], tuple[InterfaceUse, ...]]:
+def _watch_interfaces(path: LinkPath) -> Callable[[Outcome], tuple[InterfaceUse, ...]]:
     """Begin to watch the interfaces of both ends; the returned function says by how much their counters
-    grew."""
+    grew. If they did not, it refuses the outcome."""
     seen: list[tuple[Host, str]] = [
         (path.initiator, path.initiator_iface),
         (path.target, path.target_iface),
     ]
-    before = [_traffic(host)[iface] for host, iface in seen]
+    before = [_traffic(*each) for each in seen]
 
-    def done() -> tuple[InterfaceUse, ...]:
+    def done(outcome: Outcome) -> tuple[InterfaceUse, ...]:
+        after = [_traffic(*each) for each in seen]
+        for (host, iface), first, last in zip(seen, before, after, strict=True):
+            if first.went_back(last):
+                outcome.refuse(_replaced(f"the {host.name}'s interface {iface}"))
         return tuple(
-            first.grown(_traffic(host)[iface], host.name, iface)
-            for (host, iface), first in zip(seen, before, strict=True)
+            first.grown(last, host.name, iface)
+            for (host, iface), first, last in zip(seen, before, after, strict=True)
         )
 
     return done
 
 
-def _traffic(host: Host) -> dict[str, Traffic]:
-    return counters.traffic(host.read_files([NET_DEV])[0])
+def _traffic(host: Host, iface: str) -> Traffic:
+    """What the interface has counted so far: nothing if there is none."""
+    return counters.traffic(host.read_files([NET_DEV])[0]).get(iface, counters.NOTHING)

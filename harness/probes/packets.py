@@ -121,7 +121,7 @@ def _step(
     before = count()
     with ThreadPoolExecutor(at_once) as pool:
         ended = list(pool.map(flood, range(at_once)))
-    after = count()
+    grown = before.grown(count(), path.target.name, path.target_iface)
     sent = received = 0
     replies_per_s = longest_s = 0.0
     for number, done in enumerate(ended, 1):
@@ -144,10 +144,7 @@ def _step(
         gap_us=gap_us,
         sent=sent,
         received=received,
-        counted_per_s=(after.rx_packets + after.tx_packets - before.rx_packets - before.tx_packets)
-        / longest_s
-        if longest_s
-        else 0.0,
+        counted_per_s=(grown.rx_packets + grown.tx_packets) / longest_s if longest_s else 0.0,
         replies_per_s=replies_per_s,
         lost_percent=100 * (sent - received) / sent if sent else 0.0,
     )
@@ -197,7 +194,7 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
     hops = [(hop, _traffic(hop)) for hop in path.hops]
     sent, arrived = near().tx_packets, far().rx_packets
     done = path.initiator.run(argv, check=False, timeout_s=probe.duration_s + GRACE_S)
-    sent, arrived = near().tx_packets - sent, far().rx_packets - arrived
+    sent, arrived = max(0, near().tx_packets - sent), max(0, far().rx_packets - arrived)
     text = keep(probed.raw, "hping3", done)
     try:
         run = hping3.parse(text).runs[0]
@@ -211,14 +208,11 @@ def forwarding(probe: Forwarding, probed: ProbedPath) -> Outcome:
         arrived_per_s=arrived / seconds,
         lost_percent=max(0.0, 100 * (sent - arrived) / sent),
         hops=tuple(
-            HopRate(
-                host=hop.name,
-                interface=iface,
-                packets_per_s=(after.tx_packets - before.get(iface, counters.NOTHING).tx_packets) / seconds,
-            )
+            HopRate(host=hop.name, interface=use.interface, packets_per_s=use.tx_packets / seconds)
             for hop, before in hops
             for iface, after in _traffic(hop).items()
             if iface != "lo"
+            for use in [before.get(iface, counters.NOTHING).grown(after, hop.name, iface)]
         ),
     )
     return outcome if arrived else outcome.refuse("no packet arrived at the target")

@@ -74,11 +74,16 @@ class Carried:
     repeated_headers: int = 0
 
     def grown(self, later: Carried) -> Carried:
+        """What was added until ``later``: nothing where it counts less, see ``went_back``."""
         return Carried(
-            packets=later.packets - self.packets,
-            bytes=later.bytes - self.bytes,
+            packets=max(0, later.packets - self.packets),
+            bytes=max(0, later.bytes - self.bytes),
             repeated_headers=later.repeated_headers - self.repeated_headers,
         )
+
+    def went_back(self, later: Carried) -> bool:
+        """Whether ``later`` counts less: then the peer, association or connection is another one, or gone."""
+        return later.packets < self.packets or later.bytes < self.bytes
 
 
 @dataclass(frozen=True, kw_only=True)

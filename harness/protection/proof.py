@@ -194,6 +194,8 @@ class End:
     """The packets that its capture must have of what it sent."""
     segments: tuple[Segments | None, Segments | None]
     faults: tuple[str, ...]
+    went_back: tuple[str, ...]
+    """What counted less at the end than at the beginning."""
     rekeys: int
     retransmits: int
 
@@ -211,9 +213,13 @@ def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Se
     found = []
     uses = interfaces(watched.path, before, after)
     one_in = watched.capture.one_in
+    title = watched.layer.title if watched.layer is not None else ""
     for number, name in enumerate(ENDS):
         was, now = ((before.initiator, after.initiator), (before.target, after.target))[number]
         due = watched.layer.due(was.tally, now.tally, one_in) if watched.layer is not None else Due()
+        pairs = ((was.tally.out, now.tally.out), (was.tally.into, now.tally.into))
+        went_back = [f"the interface {uses[number].interface}"] * was.traffic.went_back(now.traffic)
+        went_back += [title] * any(first.went_back(last) for first, last in pairs)
         found.append(
             End(
                 name=name,
@@ -226,8 +232,9 @@ def _ends(watched: Watched, before: Snapshot, after: Snapshot, seen: Sequence[Se
                 due=due,
                 segments=(was.segments, now.segments),
                 faults=now.tally.faults,
+                went_back=tuple(went_back),
                 rekeys=sum(stream not in was.tally.numbers for stream in now.tally.numbers),
-                retransmits=now.retransmits - was.retransmits,
+                retransmits=max(0, now.retransmits - was.retransmits),
             )
         )
     return found[0], found[1]
@@ -277,6 +284,10 @@ def judge(
     reasons = [end.seen.fault for end in (near, far) if end.seen.fault]
     balances = list(_balances(watched, layer, near, far)) if layer is not None else []
     proof = _proof(near, far, capture, balances)
+    if went_back := list(_went_back((near, far))):
+        # Nothing can be compared with these, but what the captures saw counts.
+        clear = _unprotected_frames(path, layer, near, far, proof) if layer is not None else ()
+        return proof, [*reasons, *went_back, *clear]
     moved = f"fio read {read_bytes} and wrote {write_bytes} bytes"
     flows = ((near, read_bytes, write_bytes), (far, write_bytes, read_bytes))
     for end, got, gave in flows:
@@ -298,6 +309,16 @@ def judge(
     reasons += _unprotected_frames(path, layer, near, far, proof)
     reasons += [reason for balance in balances for reason in balance.reasons(layer.title)]
     return proof, reasons
+
+
+def _went_back(ends: tuple[End, End]) -> Iterator[str]:
+    """Reasons for counters that went backwards, each with the ends where they did."""
+    for what in dict.fromkeys(what for end in ends for what in end.went_back):
+        where = " and the ".join(end.name for end in ends if what in end.went_back)
+        yield (
+            f"the counters of {what} at the {where} went backwards within the cell, so what they count was "
+            "replaced or removed"
+        )
 
 
 def of_all(proofs: Sequence[Proof]) -> Proof:

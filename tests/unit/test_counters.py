@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.observe.counters import NOTHING, Observer, processor_use, processors, traffic
+from harness.model.ranges import out_of_range
+from harness.observe.counters import NOTHING, Observer, Traffic, processor_use, processors, traffic
 from tests.unit.fakes import World
 
 FIRST = """\
@@ -74,6 +75,21 @@ def test_the_counters_of_an_interface() -> None:
     assert (grown.rx_bytes, grown.tx_bytes, grown.rx_packets, grown.tx_packets) == (100, 200, 10, 20)
     assert (grown.errors, grown.drops) == (4, 6)
     assert traffic("garbage: a b c\nx: 1 2\n") == {}
+
+
+def test_an_interface_that_counts_less_was_replaced() -> None:
+    was, now = Traffic(rx_bytes=9, tx_bytes=9, drops=2), Traffic(rx_bytes=10, tx_bytes=3, drops=2)
+    assert was.went_back(now) and now.went_back(NOTHING) and not NOTHING.went_back(was)
+    assert not was.went_back(was)
+    grown = was.grown(now, "target", "eth0")
+    assert (grown.rx_bytes, grown.tx_bytes, grown.drops) == (1, 0, 0)
+
+
+def test_a_kernel_that_booted_meanwhile_has_made_an_unknown_number_of_interrupts() -> None:
+    first, last = processors(LAST, 0), processors(FIRST, 10**9)
+    use = processor_use(first, last, hosts=("hop",), counts_busy_as_one=False)
+    assert (use.interrupts, use.context_switches) == (None, None)
+    assert out_of_range(use) is None
 
 
 def test_hosts_of_one_kernel_are_watched_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.analysis import theory
@@ -162,6 +163,38 @@ def test_of_unnumbered_packets_so_many_samples_are_due() -> None:
     due = wireguard.due(told(7), told(8), 64)
     assert due.total == 0 and due.missing({}) == 0
     assert layer.Due(count=3).missing({1: {64}, 2: {64}}) == 1
+
+
+def test_a_peer_that_vanishes_takes_its_counters_back() -> None:
+    """WireGuard counts bytes for its peer, and packets for the interface, which stays."""
+    there = Carried(tx_packets=10, tx_bytes=1320, rx_packets=7, rx_bytes=924, numbers={}, agreed={})
+    gone = msgspec.structs.replace(there, tx_packets=11, tx_bytes=0, rx_bytes=0)
+
+    class Told(overlay.Watchers):
+        def __init__(self, carried: Carried) -> None:
+            self.report = overlay.Report(before="", carried=carried, after="")
+
+        def look(self) -> tuple[overlay.Report, overlay.Report]:
+            return self.report, self.report
+
+    def tally(carried: Carried) -> Tally:
+        made = overlay.OverlayLayer(
+            title=wireguard.TITLE,
+            below=PATH,
+            within=PATH,
+            watchers=Told(carried),
+            sealed_bytes=32,
+            around_bytes=60,
+            header_bytes=47,
+            due_of=wireguard.due,
+            agreed={},
+        )
+        return made.look()[0].tally
+
+    was, now = tally(there), tally(gone)
+    assert was.out.went_back(now.out) and was.into.went_back(now.into)
+    assert (was.out.grown(now.out).bytes, was.out.grown(now.out).packets) == (0, 1)
+    assert wireguard.due(now, was, 64).total == 0
 
 
 def test_each_frame_is_what_its_framing_says() -> None:

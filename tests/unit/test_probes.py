@@ -17,6 +17,7 @@ from harness.hosts.runner import await_condition
 from harness.model import Clock, IpsecMode, LinkProfile, Status, TestbedKind
 from harness.model.errors import RequirementError, UsageError
 from harness.model.probing import Flood, Forwarding, PacketRate, Ping, Probe, Socket, Tcp, Udp, UdpLatency
+from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import Observer
 from harness.observe.neighbours import Watching
@@ -311,6 +312,33 @@ def test_through_ipsec_the_esp_counters_have_to_cover_what_was_moved(
     assert (record.status, record.protected_bytes) == (status, carried), record.reason
     if status is Status.INVALID:
         assert record.reason == "expected ESP to carry the 1000000 bytes moved, found only 5000"
+
+
+def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(tmp_path: Path) -> None:
+    reports = [
+        msgspec.structs.replace(NOTHING_CARRIED, states=(association(1, NEAR, FAR, size),))
+        for size in (9_000_000, 7)
+    ]
+    world = Turns("iperf3", iperf3_json(1_000_000, 1_000_000))
+    record = judge(world, tmp_path, Tcp(duration_s=1), ipsec="aes128gcm16", reports=reports)
+    reason = "the counters of ESP went backwards, so what they count was replaced or removed"
+    assert (record.status, record.reason, record.protected_bytes) == (Status.INVALID, reason, 0)
+
+    class Gone(Turns):
+        def text_of(self, path: str) -> str:
+            is_over = path == "/proc/net/dev" and any(c.argv[0] == self.program for c in self.commands)
+            return "" if is_over else super().text_of(path)
+
+    record = judge(Gone("iperf3", iperf3_json(1000, 1000)), tmp_path, Tcp(duration_s=1))
+    assert record.status is Status.INVALID
+    assert record.reason == "; ".join(
+        f"the counters of the {host}'s interface {iface} went backwards, so what they count was replaced or "
+        "removed"
+        for host, iface in (("initiator", "i"), ("target", "t"))
+    )
+    assert out_of_range(record) is None
+    forwarded = judge(Gone("bash", hping(5000, 0)), tmp_path, Forwarding(duration_s=2))
+    assert forwarded.status is not Status.OK and out_of_range(forwarded) is None
 
 
 # Packets per second

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from harness.analysis.theory import Wire
 from harness.analysis.theory import esp as framing_of
 from harness.model import ENDS, End, IpsecMode, LinkProfile, Proof
+from harness.model.ranges import out_of_range
 from harness.network.links import LinkPath
 from harness.observe.counters import Traffic
 from harness.protection import proof as module
@@ -801,6 +803,53 @@ def test_a_connection_that_was_replaced_cannot_be_counted() -> None:
     cell = shared()
     cell.segments = ((None, None), (None, None))
     assert len(cell.judge()[1]) == 2
+
+
+@pytest.mark.parametrize(
+    ("less", "reason"),
+    [
+        (
+            {"tally": Tally()},
+            "the counters of ESP at the initiator and the target went backwards within the cell, so what "
+            "they count was replaced or removed",
+        ),
+        (
+            {"traffic": Traffic()},
+            "the counters of the interface hbeefi0 at the initiator went backwards within the cell, so what "
+            "they count was replaced or removed; the counters of the interface hbeeft0 at the target went "
+            "backwards within the cell, so what they count was replaced or removed",
+        ),
+    ],
+    ids=["protection", "interface"],
+)
+def test_counters_that_go_backwards_are_a_replacement_and_no_negative_figure(
+    less: dict[str, Any], reason: str
+) -> None:
+    guard = protection()
+    before, after = Cell().snapshots(guard)
+    after = Snapshot(
+        initiator=dataclasses.replace(after.initiator, **less, retransmits=0),
+        target=dataclasses.replace(after.target, **less, retransmits=0),
+    )
+    near, far = (
+        Seen(numbers={spi: set(range(ONE_IN, OLD + packets + 1, ONE_IN))})
+        for spi, packets in ((OUT_SPI, WRITE_PACKETS), (IN_SPI, READ_PACKETS))
+    )
+    proof, reasons = judge(watched(guard), before, after, [near, far], read_bytes=READ, write_bytes=WRITTEN)
+    assert "; ".join(reasons) == reason, "nothing can be compared with such counters"
+    assert out_of_range(proof) is None
+    near.add(Seen(cleartext=1, fault="x"))
+    seen = [near, far]
+    _, reasons = judge(watched(guard), before, after, seen, read_bytes=READ, write_bytes=WRITTEN)
+    assert reasons == ["x", *reason.split("; "), "1 cleartext segments of the portal were on the link"]
+
+
+def test_an_interface_that_is_replaced_without_protection_is_told_as_well() -> None:
+    before, after = Cell().snapshots()
+    after = dataclasses.replace(after, target=dataclasses.replace(after.target, traffic=Traffic()))
+    proof, reasons = judge(watched(), before, after, [Seen(), Seen()], read_bytes=READ, write_bytes=WRITTEN)
+    assert len(reasons) == 1 and "hbeeft0 at the target went backwards" in reasons[0]
+    assert out_of_range(proof) is None
 
 
 def test_every_reason_is_given_at_once() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
 
 from harness.model import AirProof, Security
 from harness.model.errors import CommandFailed, DeviceRefused
+from harness.model.ranges import out_of_range
 from harness.network import wifi
 from harness.network.wifi import Air, Association, Network, Radios
 from tests.unit.fakes import World
@@ -196,6 +198,18 @@ def test_what_went_through_the_air_is_judged(found: AirProof, said: list[str]) -
 
 def test_a_few_frames_may_pass_unheard() -> None:
     assert wifi.judge(proof(protected_frames_sampled=0), 4096, 1500) == []
+
+
+def test_a_station_that_associates_anew_is_counted_anew() -> None:
+    counted = iter([(5000, 6000), (10, 7000)])
+    listener = mock.Mock(look=lambda: Air())
+    path = mock.Mock(counters=lambda: next(counted), listener=listener)
+    path.association.key_management = path.association.cipher = "x"
+    with wifi.proved(path) as found:
+        pass
+    (air,) = found
+    assert (air.station_bytes_initiator, air.station_bytes_target) == (0, 1000)
+    assert out_of_range(air) is None
 
 
 def test_both_directions_of_a_station_are_counted() -> None:

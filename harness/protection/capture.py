@@ -310,9 +310,18 @@ class Tap:
             try:
                 self._complete(seen)
             except CommandFailed as error:
-                self.fault = f"the capture of what the {self.end} sent cannot be relied on: {error.message}"
+                self._blame(error)
         seen.add(self.read())
         return seen
+
+    def read_rest(self) -> Seen:
+        """What was sent until tcpdump was stopped, at which it prints its counts a last time."""
+        if self.fault is None and (counts := self._printed()) is not None:
+            try:
+                self._require_all(counts[2])
+            except CommandFailed as error:
+                self._blame(error)
+        return self.read()
 
     def settle(self) -> None:
         """Note what came before the filter was set; once, when the capture has begun."""
@@ -323,8 +332,7 @@ class Tap:
     def _complete(self, seen: Seen) -> None:
         until = time.monotonic() + LOOK_DEADLINE_S
         captured, received, dropped = self._counts()
-        if dropped > self._dropped_before:
-            raise CommandFailed(f"the kernel dropped {dropped - self._dropped_before} frames")
+        self._require_all(dropped)
         while self.frames < captured or received - captured > self._passed_by:
             if time.monotonic() > until:
                 raise CommandFailed(f"only {self.frames} of {received} frames came in {LOOK_DEADLINE_S:g} s")
@@ -337,20 +345,34 @@ class Tap:
 
     def _counts(self) -> tuple[int, int, int]:
         """tcpdump's answer: how many frames it has captured, received and not received."""
-        counts: list[str] = []
+        counts: tuple[int, int, int] | None = None
 
         def answered() -> bool:
-            found = list(_COUNTS.finditer(self.log.read_text(encoding="utf-8", errors="replace"), self._told))
-            if found:
-                counts[:] = found[-1].groups()
-                self._told = found[-1].end()
-            return bool(found) or self.daemon.ended()
+            nonlocal counts
+            counts = self._printed()
+            return counts is not None or self.daemon.ended()
 
         runner.await_condition(answered, deadline_s=LOOK_DEADLINE_S, what="tcpdump", interval_s=POLL_S)
-        if self.daemon.ended():
+        if counts is None or self.daemon.ended():
             raise CommandFailed("tcpdump has ended")
-        captured, received, dropped = map(int, counts)
+        return counts
+
+    def _printed(self) -> tuple[int, int, int] | None:
+        """The newest counts in tcpdump's log since the last time; None if there are none."""
+        found = list(_COUNTS.finditer(self.log.read_text(encoding="utf-8", errors="replace"), self._told))
+        if not found:
+            return None
+        self._told = found[-1].end()
+        captured, received, dropped = map(int, found[-1].groups())
         return captured, received, dropped
+
+    def _require_all(self, dropped: int) -> None:
+        """CommandFailed if tcpdump says that the kernel dropped any frame since the capture began."""
+        if dropped > self._dropped_before:
+            raise CommandFailed(f"the kernel dropped {dropped - self._dropped_before} frames")
+
+    def _blame(self, error: CommandFailed) -> None:
+        self.fault = f"the capture of what the {self.end} sent cannot be relied on: {error.message}"
 
 
 @dataclass(kw_only=True)
@@ -362,11 +384,7 @@ class Capture:
     since_start: list[int] = field(default_factory=lambda: [0, 0])
     """The portal's segments in clear that each end has sent since the capture began."""
     last: list[Seen] = field(default_factory=list)
-    """What ``finish`` saw."""
-
-    def glance(self) -> list[Seen]:
-        """What the files have that has not been read."""
-        return self._counted([tap.read() for tap in self.taps])
+    """What was seen by ``finish``, and after that until the captures ended."""
 
     def look(self) -> list[Seen]:
         """What both ends have sent since the last time, up to now and without a gap."""
@@ -378,7 +396,11 @@ class Capture:
         """Look a last time, before the path's protection is taken down."""
         # What a lost host saw is out of reach.
         with contextlib.suppress(HostLost):
-            self.last = self.look()
+            self.last += self.look()
+
+    def read_rest(self) -> None:
+        """Read what is left, once both tcpdumps have ended."""
+        self.last += self._counted([tap.read_rest() for tap in self.taps])
 
     def _counted(self, found: list[Seen]) -> list[Seen]:
         for number, seen in enumerate(found):
@@ -422,7 +444,9 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
         ("target", path.target, path.target_iface),
     )
     reader = Reader(frames=frames, port=path.port)
+    made: Capture | None = None
     with contextlib.ExitStack() as stack:
+        stack.callback(lambda: made.read_rest() if made is not None else None)
         running: list[tuple[End, Host, Path, Daemon]] = []
         for end, host, iface in ends:
             file = folder / f"{end}-{number}.pcap"
@@ -446,4 +470,5 @@ def capture(path: LinkPath, folder: Path, frames: Frames, *, protected: bool) ->
         for tap in taps:
             tap.settle()
         near, far = taps
-        yield Capture(taps=(near, far), one_in=one_in)
+        made = Capture(taps=(near, far), one_in=one_in)
+        yield made

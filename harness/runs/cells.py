@@ -7,6 +7,7 @@ column with the column's first cell and leaves it up, so that cells of all colum
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,7 @@ from harness.model.errors import (
     RequirementError,
     UsageError,
 )
+from harness.model.ranges import out_of_range
 from harness.network import interfaces, links, wireless
 from harness.observe import conditions, counters, environment, neighbours
 from harness.observe.kernellog import complaints
@@ -288,7 +290,25 @@ class CellComposer:
         return [line for host in kernels.values() for line in host.kernel_messages()]
 
     def _save(self, record: Record) -> Record:
-        """Keep a record. If the disk is full, this cell has no figure, and the earlier ones stay."""
+        """Keep a record. If the disk is full, this cell has no figure, and the earlier ones stay.
+
+        A record with an impossible figure could not be read again, so it is kept without any.
+        """
+        if wrong := out_of_range(record):
+            reason = f"the cell has an impossible figure: {wrong}"
+            record = msgspec.structs.replace(
+                record,
+                status=Status.FAILED,
+                reason=reason,
+                read=None,
+                write=None,
+                sync_latency=None,
+                fio_ns=0,
+                proof=None,
+                clients=(),
+                wifi=(),
+                beside=None,
+            )
         try:
             self.folder.save_record(record)
         except OSError as error:
@@ -382,16 +402,16 @@ class CellComposer:
 
     def _judge_what_is_left(self, column: Column, lanes: list[Lane]) -> None:
         """For a column that is down: judge what its captures saw after its last cell."""
-        self._withdraw(column, [r for lane in lanes for r in measure.judge_late(lane, glance=False)])
-        self._newest.pop(column, None)
+        late = (measure.judge_late(lane, [each.capture.last for each in lane.up.watched]) for lane in lanes)
+        self._judge_newest(column, list(itertools.chain.from_iterable(late)))
 
-    def _withdraw(self, column: Column, reasons: list[str]) -> None:
-        """The column's newest record does not count any more, for these reasons."""
-        record = self._newest.get(column)
+    def _judge_newest(self, column: Column, reasons: list[str]) -> None:
+        """The column's newest record counts for good, or not any more if there are reasons."""
+        record = self._newest.pop(column, None)
         if reasons and record is not None and record.status is Status.OK:
             reason = "; ".join(reasons)
             record = msgspec.structs.replace(record, status=Status.INVALID, reason=reason)
-            self._newest[column] = self._save(record)
+            self._save(record)
             key = Cell(column=column, workload=record.workload, repeat=record.repeat).key
             self.emit(CellWithdrawn(key, reason))
 
@@ -473,9 +493,8 @@ class CellComposer:
             self._lost = error if isinstance(error, HostLost) else None
             record = msgspec.structs.replace(record, status=Status.FAILED, reason=str(error))
         if record.status is not Status.OK and column in self._columns:
-            # What broke may still be broken, so the next cell of this column starts from scratch. What the
-            # captures see until then belongs to this cell, which does not count.
-            self._newest.pop(column, None)
+            # What broke may still be broken, so the next cell of this column starts from scratch. If this one
+            # ended before the one before it was judged, what the captures see until then counts for that one.
             self.take_down(column)
         return msgspec.structs.replace(record, wall_ns=time.monotonic_ns() - began)
 
@@ -577,8 +596,8 @@ class CellComposer:
                 env=self._fio_env,
                 fio_program=self._fio.program,
                 during=watching,
+                judge_previous=functools.partial(self._judge_newest, cell.column),
             )
-            self._withdraw(cell.column, done.before)
         elif local is not None:
             path = local.storage.path
             with watching:

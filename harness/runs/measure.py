@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from harness.network.links import LinkPath
 from harness.parse import fio, jobfile
 from harness.parse.jobfile import moves_read, moves_write
 from harness.protection import proof
+from harness.protection.capture import Seen
 from harness.runs import lean, together
 from harness.runs.columns import ColumnPath
 from harness.runs.together import Client
@@ -71,13 +73,9 @@ class InitiatorResult:
 
 @dataclass(kw_only=True)
 class Done:
-    """All parts of one measurement, and what concerns it as a whole.
-
-    ``before`` are reasons against the previous measurement on these lanes, from what was seen since.
-    """
+    """All parts of one measurement, and what concerns it as a whole."""
 
     parts: list[InitiatorResult]
-    before: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -132,12 +130,14 @@ def over_lanes(
     env: Mapping[str, str] | None = None,
     fio_program: str = lean.FIO,
     during: contextlib.AbstractContextManager[object] | None = None,
+    judge_previous: Callable[[list[str]], object] = lambda _reasons: None,
 ) -> Done:
     """Run ``job(device)`` on each lane's disk, all at once, and judge what each path carried.
 
-    ``during`` is entered for as long as fio runs. Initiators that are not ``apart``, but in one kernel, share
-    one fio, which begins all jobs at once. Raises CellInvalid if a disk is no longer the one of its
-    session.
+    ``during`` is entered for as long as fio runs. ``judge_previous`` is called before that, with the reasons
+    against the previous measurement on these lanes, from what was seen since. Initiators that are not
+    ``apart``, but in one kernel, share one fio, which begins all jobs at once. Raises CellInvalid if a disk
+    is no longer the one of its session.
     """
     for lane in lanes:
         lane.disk.check()
@@ -154,7 +154,8 @@ def over_lanes(
             for number, lane in enumerate(lanes)
             if lane.up.wifi_path is not None
         }
-        late = [reason for lane in lanes for reason in judge_late(lane, glance=True)]
+        late = [judge_late(lane, [each.capture.look() for each in lane.up.watched]) for lane in lanes]
+        judge_previous(list(itertools.chain.from_iterable(late)))
         before = [[proof.snapshot(each, begins=True) for each in lane.up.watched] for lane in lanes]
         with during or contextlib.nullcontext():
             if apart and len(lanes) > 1:
@@ -175,7 +176,6 @@ def over_lanes(
             [proof.collect(*each) for each in zip(lane.up.watched, first, last, strict=True)]
             for lane, first, last in zip(lanes, before, after, strict=True)
         ]
-    done.before = late
     for lane, part, first, last, found in zip(lanes, done.parts, before, after, seen, strict=True):
         proofs = []
         for each, was, now, frames in zip(lane.up.watched, first, last, found, strict=True):
@@ -214,19 +214,17 @@ def _add_association(part: InitiatorResult, states: tuple[WifiState, ...]) -> No
     part.warnings += doubts
 
 
-def judge_late(lane: Lane, *, glance: bool) -> list[str]:
-    """Reasons against a cell from frames that were sent after its captures had been judged.
+def judge_late(lane: Lane, looks: Iterable[Sequence[Seen]]) -> list[str]:
+    """Reasons against a cell from what the lane's captures have seen since it was judged.
 
-    With ``glance`` these are the frames that are in the files by now, otherwise those that the captures saw
-    last.
+    Only a protection has to hold for so long.
     """
-    found = [
-        seen for each in lane.up.watched for seen in (each.capture.glance() if glance else each.capture.last)
-    ]
     if not lane.is_protected:
         return []
+    found = list(itertools.chain.from_iterable(looks))
     count = sum(seen.cleartext for seen in found)
-    return [f"{count} cleartext segments of the portal were on the link after the cell"] if count else []
+    clear = [f"{count} cleartext segments of the portal were on the link after the cell"] if count else []
+    return clear + list(dict.fromkeys(f"after the cell, {seen.fault}" for seen in found if seen.fault))
 
 
 def _together(lanes: Sequence[Lane], job: Callable[[str], str], raw: Path, *, timeout_s: float) -> Done:

@@ -174,6 +174,7 @@ class FakeDaemon:
         self.log = log
         self.output = output or log
         self.has_ended = False
+        self.dropped = 0
         if self.is_witness:
             self.output.write_bytes(b"")
             self._report()
@@ -195,11 +196,11 @@ class FakeDaemon:
             self._knock()
         elif self.is_witness:
             self._report()
-        else:
+        elif not self.has_ended:
             frames = self.frames
             with self.log.open("a", encoding="utf-8") as log:
                 log.write(f"{frames} packets captured, {frames} packets received by filter, ")
-                log.write("0 packets dropped by kernel\n")
+                log.write(f"{self.dropped} packets dropped by kernel\n")
 
     @property
     def frames(self) -> int:

@@ -7,8 +7,9 @@ import json
 import os
 import re
 import secrets
+import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,22 +23,26 @@ from harness.hosts.journal import Journal
 from harness.model import (
     Backing,
     BackingKind,
+    Cell,
     Column,
     IkeAuth,
     Plan,
+    Proof,
     Record,
     Status,
     TestbedKind,
     Workload,
 )
-from harness.model.errors import HarnessError, HostLost, Interrupted, RequirementError
+from harness.model.errors import CellInvalid, HarnessError, HostLost, Interrupted, RequirementError
 from harness.parse.profiles import data_folder, load_link, load_proposal
+from harness.protection import proof
 from harness.protection.capture import Capture
 from harness.results.events import CellWithdrawn, Event
 from harness.results.store import RunFolder
 from harness.runs import lean
 from harness.runs.cells import CellComposer
 from harness.runs.columns import Hosts
+from harness.storage.iscsi.initiator import RemoteDisk
 from tests.unit.fakes import DONE, IO_BYTES, USERS, Answer, Command, Failure, FakeDaemon, World, tcp
 
 TAG = "beef"
@@ -133,39 +138,128 @@ def test_a_run_measures_and_proves_every_cell(tmp_path: Path) -> None:
         assert record.agreed["aes128gcm16"]["drivers"] == "rfc4106-gcm-aesni"
 
 
-@pytest.mark.parametrize("look", ["glance", "finish"])
-def test_what_is_in_clear_after_a_cell_withdraws_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+LATE: dict[str, tuple[Callable[[FakeDaemon], None], str]] = {
+    "clear": (
+        lambda tcpdump: tcpdump.capture(tcp(40000, 3260, "198.18.1.1", "198.18.1.2")),
+        "1 cleartext segments of the portal were on the link after the cell",
+    ),
+    "died": (
+        lambda tcpdump: setattr(tcpdump, "has_ended", True),
+        "after the cell, the capture of what the initiator sent cannot be relied on: tcpdump has ended",
+    ),
+    "dropped": (
+        lambda tcpdump: setattr(tcpdump, "dropped", 2),
+        "after the cell, the capture of what the initiator sent cannot be relied on: "
+        "the kernel dropped 2 frames",
+    ),
+}
+"""What a capture of a protected column may see when its cell has been judged, and the reason."""
+
+
+def secured_records(outcome: Outcome) -> list[Record]:
+    """In their order."""
+    return sorted((r for r in outcome.records if r.column == SECURED), key=lambda record: record.order)
+
+
+def near_capture(captures: Capture) -> FakeDaemon | None:
+    """The initiator's, of a protected column."""
+    daemon = captures.taps[0].daemon
+    assert isinstance(daemon, FakeDaemon)
+    return None if "tcpflags" in daemon.argv[-1] else daemon
+
+
+def late(monkeypatch: pytest.MonkeyPatch, moment: str, happen: Callable[[FakeDaemon], None]) -> None:
+    """Have something happen to the protected column's capture before its second cell begins, before the last
+    look, or after it."""
+    seen: list[FakeDaemon] = []
+    looks: dict[str, Callable[[Capture], None]] = {
+        name: getattr(Capture, name) for name in ("finish", "read_rest")
+    }
+    measure_usually = CellComposer.measure
+
+    def look(captures: Capture) -> None:
+        daemon = near_capture(captures)
+        if daemon is not None:
+            happen(daemon)
+            daemon.signal(signal.SIGUSR1)  # tcpdump prints its counts when it ends
+        looks[moment](captures)
+
+    def measure_cell(composer: CellComposer, cell: Cell, order: int) -> Record:
+        up = composer._columns.get(cell.column)
+        if up is not None and cell.column == SECURED and not seen:
+            daemon = near_capture(up.lanes[0].up.watched[0].capture)
+            assert daemon is not None
+            happen(daemon)
+            seen.append(daemon)
+        return measure_usually(composer, cell, order)
+
+    if moment in looks:
+        monkeypatch.setattr(Capture, moment, look)
+    else:
+        monkeypatch.setattr(CellComposer, "measure", measure_cell)
+
+
+@pytest.mark.parametrize(
+    ("moment", "what"),
+    [
+        *((moment, what) for moment in ("next cell", "finish") for what in LATE),
+        ("read_rest", "clear"),
+        ("read_rest", "dropped"),
+    ],
+)
+def test_what_a_capture_tells_after_a_cell_withdraws_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, what: str
 ) -> None:
-    """Seen when the column's next cell begins, or when it is taken down."""
-    usual = getattr(Capture, look)
-    looks: list[Capture] = []
-
-    def leaking(captures: Capture) -> object:
-        daemon = captures.taps[0].daemon
-        assert isinstance(daemon, FakeDaemon)
-        if "tcpflags" not in daemon.argv[-1]:
-            looks.append(captures)
-            if len(looks) == (2 if look == "glance" else 1):
-                daemon.capture(tcp(40000, 3260, "198.18.1.1", "198.18.1.2"))
-        return usual(captures)
-
-    monkeypatch.setattr(Capture, look, leaking)
+    """When the column's next cell begins, when its protection is taken down, and until the capture ends."""
+    happen, reason = LATE[what]
+    late(monkeypatch, moment, happen)
     outcome = measure(World(), tmp_path / "run")
-    assert len(looks) == (2 if look == "glance" else 1)
-    secured = sorted(
-        (record for record in outcome.records if record.column.ipsec == SECURED.ipsec), key=lambda r: r.order
-    )
-    victim, other = secured if look == "glance" else secured[::-1]
-    reason = "1 cleartext segments of the portal were on the link after the cell"
+    first, last = secured_records(outcome)
+    victim, other = (first, last) if moment == "next cell" else (last, first)
     assert (victim.status, victim.reason) == (Status.INVALID, reason)
     assert victim.proof is not None, "what was measured is kept"
-    assert {record.status for record in outcome.records if record.order != victim.order} == {Status.OK}
     key = f"{SECURED.label}.{victim.workload}.r1"
-    assert [event for event in outcome.events if isinstance(event, CellWithdrawn)] == [
-        CellWithdrawn(key, reason)
-    ]
-    assert other.status is Status.OK
+    withdrawn = [event for event in outcome.events if isinstance(event, CellWithdrawn)]
+    assert withdrawn == [CellWithdrawn(key, reason)]
+    # With the same capture the next cell cannot be proved either.
+    is_blind = moment == "next cell" and what != "clear"
+    assert other.status is (Status.INVALID if is_blind else Status.OK)
+    assert {record.status for record in outcome.records if record.column != SECURED} == {Status.OK}
+
+
+def test_a_cell_that_ends_early_does_not_hide_what_was_seen_after_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happen, reason = LATE["clear"]
+
+    def leak_and_lose_the_disk(tcpdump: FakeDaemon) -> None:
+        happen(tcpdump)
+        monkeypatch.setattr(RemoteDisk, "check", gone)
+
+    def gone(_disk: RemoteDisk) -> None:
+        raise CellInvalid("the disk is gone")
+
+    late(monkeypatch, "next cell", leak_and_lose_the_disk)
+    first, last = secured_records(measure(World(), tmp_path / "run"))
+    assert (first.status, first.reason) == (Status.INVALID, reason)
+    assert (last.status, last.reason) == (Status.INVALID, "the disk is gone")
+
+
+def test_a_record_that_could_not_be_read_again_is_kept_without_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = proof.of_all
+
+    def negative(proofs: Sequence[Proof]) -> Proof:
+        found = usual(proofs)
+        return msgspec.structs.replace(found, tcp_retransmits=-1) if found.protected_bytes else found
+
+    monkeypatch.setattr(proof, "of_all", negative)
+    for record in secured_records(measure(World(), tmp_path / "run")):
+        assert (record.status, record.proof, record.read, record.write) == (Status.FAILED, None, None, None)
+        assert record.reason is not None
+        assert record.reason.startswith("the cell has an impossible figure: Expected `int` >= 0")
+        assert "$.proof.tcp_retransmits" in record.reason
 
 
 def test_a_column_whose_barrier_does_not_hold_is_not_measured(tmp_path: Path) -> None:

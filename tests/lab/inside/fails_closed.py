@@ -30,9 +30,10 @@ from unittest import mock
 from harness.hosts import PRIVATE, Host
 from harness.hosts.journal import Journal
 from harness.hosts.undo import Step, carry_out
-from harness.model import PROTECTION_OFF, Cell, Column, Plan, Record, Status
+from harness.model import PROTECTION_OFF, WIREGUARD, Cell, Column, Plan, Record, Status
 from harness.model.errors import HarnessError
 from harness.network.links import LinkPath
+from harness.protection import overlay
 from harness.protection.capture import Capture
 from harness.protection.ipsec.kind import Ipsec
 from harness.protection.xfrm import Barrier
@@ -202,6 +203,13 @@ def interface_gone(lane: Lane, _composer: CellComposer) -> None:
         host.run(["ip", "link", "del", "dev", iface])
 
 
+def peer_gone(lane: Lane, _composer: CellComposer) -> None:
+    """WireGuard's, at the initiator: another takes its place, and what it had counted is gone with it."""
+    path = lane.path
+    words = {"address": "", "port": 1, "allowed": path.target_address, "public_key": os.urandom(32).hex()}
+    overlay.ask(path.initiator, "peer", interface=path.initiator_iface, **words)
+
+
 def addresses_on_the_link(lane: Lane, composer: CellComposer) -> None:
     """The worst that can be: no barrier, no interface, and the portal's addresses on the link itself."""
     flush("policy")(lane, composer)
@@ -230,6 +238,7 @@ FAULTS_OF_INTERFACES: dict[str, Fault] = {
     "interface gone": interface_gone,
     "addresses on the link": addresses_on_the_link,
 }
+FAULTS_OF_WIREGUARD: dict[str, Fault] = {**FAULTS_OF_INTERFACES, "peer gone": peer_gone}
 MOMENTS = {"beginning": 0.0, "middle": 0.5, "end": 0.9, "after": None}
 """As parts of the time for which fio moves data; None: the cell has been measured, its column is still up."""
 
@@ -334,19 +343,22 @@ def require_expected(record: Record, in_clear: int, faults: set[str], moment: st
         assert is_sampled(record.proof), record.proof
         if "rekeyed" in faults and moment not in ("end", "after"):
             assert record.proof.rekeys >= 1, record.proof
-    if moment == "after" and faults <= {*SEVERED, "interface gone"}:
+    if moment == "after" and faults <= {*SEVERED, "interface gone", "peer gone"}:
         assert not in_clear, f"{what}: what the barrier kept in left when it was taken down"
     noticed = {"tcpdump killed", "addresses on the link"} & faults
-    lost = {"SA flushed", "interface gone"} & faults
-    if (noticed and moment != "after") or (lost and moment not in ("end", "after")):
+    lost = {"SA flushed", "interface gone", "peer gone"} & faults
+    if noticed or (lost and moment not in ("end", "after")):
         assert record.status is not Status.OK, what
+    if faults == {"peer gone"} and moment not in ("end", "after"):
+        assert "the counters of WireGuard at the initiator went backwards" in (record.reason or ""), what
     if {"policy flushed", "addresses on the link"} & faults and moment != "end":
         assert in_clear, f"{what}: nothing left in clear, so nothing was tested"
 
 
 def matrix(composer: CellComposer, column: Column, at_once: int, moments: Sequence[str]) -> None:
     """Each combination of so many faults at each moment, and before them a cell that nothing breaks."""
-    known = FAULTS if column.ipsec != PROTECTION_OFF else FAULTS_OF_INTERFACES
+    known = FAULTS_OF_WIREGUARD if WIREGUARD in column.protection else FAULTS_OF_INTERFACES
+    known = FAULTS if column.ipsec != PROTECTION_OFF else known
     repeats = Counter[str]()
     outcomes: Counter[tuple[str, bool]] = Counter()
     combinations = list(itertools.combinations(known, at_once))

@@ -69,8 +69,11 @@ class Traffic:
         )
 
     def went_back(self, later: Traffic) -> bool:
-        """Whether ``later`` counts less, which is another interface of that name, or none any more."""
-        return any(count < was for _, was, count in self._pairs(later))
+        """Whether ``later`` counts fewer bytes or packets: then that is another interface, or none any more.
+
+        Drops and errors prove nothing: drivers may correct them.
+        """
+        return any(c < was for name, was, c in self._pairs(later) if name not in ("drops", "errors"))
 
     def _pairs(self, later: Traffic) -> Iterator[tuple[str, int, int]]:
         return ((each.name, getattr(self, each.name), getattr(later, each.name)) for each in fields(self))

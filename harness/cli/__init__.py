@@ -23,12 +23,16 @@ from harness.cli.streams import (
     tell_interruption,
 )
 from harness.hosts import signals
-from harness.model.errors import HarnessError, Interrupted
+from harness.model.errors import HarnessError, Interrupted, Unreadable
+from harness.results import unread
 
 INTERRUPTED = 130
 """Exit status after an interruption, whatever its cause: the one that shells use for Ctrl-C."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+MOST_NAMED = 5
+"""The most unreadable records that are named one by one."""
 
 
 class Group(TyperGroup):
@@ -207,6 +211,17 @@ def main() -> NoReturn:
 
 
 def _carry_out() -> int:
+    """The status of the command. What it could not read and went on without is named below all else."""
+    with unread.noted() as lost:
+        status = _command_typed(lost)
+    for error in lost[:MOST_NAMED]:
+        tell_error(error)
+    if len(lost) > MOST_NAMED:
+        tell(f"harness: and {len(lost) - MOST_NAMED} more files that are not readable")
+    return status or (1 if lost else 0)
+
+
+def _command_typed(lost: list[Unreadable]) -> int:
     try:
         try:
             app(prog_name="harness")
@@ -215,6 +230,7 @@ def _carry_out() -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     except HarnessError as error:
+        lost[:] = [other for other in lost if other.message != error.message]
         tell_error(error)
         return error.exit_code
     except UnicodeEncodeError as error:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from rich.text import Text
 
@@ -21,6 +22,7 @@ from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.model.units import format_duration, format_size
 from harness.parse.files import Room
+from harness.results import unread
 from harness.results.events import TAKING_DOWN, Event
 from harness.results.store import RunFolder
 from harness.runs import duration
@@ -28,6 +30,8 @@ from harness.testbeds import testbed
 from harness.testbeds.lab import kernel
 
 KERNEL_WORDS = {LabKernel.DEBIAN: "Debian's kernel", LabKernel.OWN: "its own kernel"}
+
+T = TypeVar("T")
 
 NARROW = 80
 """The width of a terminal, in characters, where there is none."""
@@ -89,6 +93,15 @@ def tell_recovery(removed: list[str], failed: list[str]) -> None:
         tell(f"removed, left by an earlier run: {line}")
     for line in failed:
         tell(f"could not be removed: {line}")
+
+
+def measured_again(load: Callable[[], Sequence[T]]) -> Sequence[T]:
+    """What ``load`` could read of a run that is about to go on. The rest is named, and measured again."""
+    with unread.noted() as lost:
+        found = load()
+    for error in lost:
+        tell(f"measured again: {error.message}")
+    return found
 
 
 def tell_start(made: Plan, folder: RunFolder, what: str) -> None:

@@ -16,6 +16,7 @@ from harness.cli.console import (
     carry_out,
     holding,
     machines_of,
+    measured_again,
     results_of,
     tell_recovery,
     tell_start,
@@ -92,7 +93,8 @@ def _resumed(name: str, request: ProbeRequest) -> tuple[RunFolder, Plan]:
 def _run(
     made: Plan, folder: RunFolder, state: Path, started_s: float, asked: probe_plan.ProbeProfile | None
 ) -> int:
-    done = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, made)}
+    records = measured_again(lambda: probe_store.load(folder))
+    done = {record.key for record in records if disturbance.is_final(record, made)}
     left = sum(question.key not in done for question in questions(made))
     status = 0
     lines = ["nothing is left to probe"]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from harness.cli.streams import tell
@@ -18,7 +19,7 @@ from harness.model.errors import UsageError
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
-from harness.results import probe_store
+from harness.results import probe_store, unread
 from harness.results.store import RESULTS, open_environments, open_plans, open_results, write_out
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.options import Table
@@ -191,6 +192,8 @@ def _made(paths: Sequence[Path], options: Options) -> Table:
     # Imported only where the cache has no such table, because one that it has should be there at once.
     from harness.explain import labs_own
 
-    records, plans = open_results(paths), open_plans(paths)
-    own = labs_own(records, plans, probe_store.open_probes(paths))
-    return build(records, options, plans, open_environments(paths), own)
+    with unread.passed_on() as lost:
+        records, plans = open_results(paths), open_plans(paths)
+        own = labs_own(records, plans, probe_store.open_probes(paths))
+    table = build(records, options, plans, open_environments(paths), own)
+    return msgspec.structs.replace(table, notes=(*unread.sentences(lost), *table.notes))

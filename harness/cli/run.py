@@ -19,6 +19,7 @@ from harness.cli import options
 from harness.cli.console import (
     carry_out,
     holding,
+    measured_again,
     print_plan,
     results_of,
     tell_recovery,
@@ -146,7 +147,7 @@ def _require_device(made: Plan) -> None:
 
 
 def _run(made: Plan, folder: RunFolder, state: Path, started_s: float) -> int:
-    schedule = Schedule(made, folder.load_records())
+    schedule = Schedule(made, measured_again(folder.load_records))
     cells = schedule.expected
     if next(iter(schedule), None) is None:
         print_table([folder.path], Options(), TableFormat.PLAIN)

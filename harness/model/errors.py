@@ -28,6 +28,11 @@ class UsageError(HarnessError):
     """Wrong input: an option, a name, a file that the user gave."""
 
 
+class Unreadable(UsageError):
+    """A file that is damaged, of a later version, or may not be read. If it is a record of a run, the run's
+    other records are worth as much as before; a link or a device in its place is another matter."""
+
+
 class RequirementError(HarnessError):
     """Programs, kernel features or rights are missing; all of them are named at once."""
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.model.errors import UsageError
+from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.model.units import check_name, shown, unknown_name
 
@@ -104,7 +104,7 @@ def read_bytes(
         elif error.errno == errno.ENXIO:
             found = "a socket or a device without a driver"
         elif error.errno != errno.ENOENT:
-            raise UsageError(
+            raise Unreadable(
                 f"{label} cannot be read: {error.strerror}", hint="check the path, who owns it and its mode"
             ) from error
     raise UsageError(f"{label}: expected a regular file, found {found}", hint="check the path")

@@ -16,6 +16,7 @@ from harness.analysis import theory
 from harness.explain import Answer, Explained, answers, explain, labs_own, twin
 from harness.model import IPV4, IpsecMode, LinkProfile, Plan, Record, Workload
 from harness.protection import kinds
+from harness.results import unread
 from harness.results.probe_records import ProbeRecord
 from harness.results.probe_store import open_probes
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs
@@ -64,13 +65,17 @@ class Theme(Choice):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Records with what belongs to them, by run id; what is concluded from them is so only once."""
+    """Records with what belongs to them, by run id; what is concluded from them is so only once.
+
+    ``lacks`` says which records could not be read.
+    """
 
     records: Sequence[Record]
     plans: Mapping[str, Plan] = {}
     environments: Mapping[str, Mapping[str, Any]] = {}
     folders: Mapping[str, Path] = {}
     probes: Sequence[ProbeRecord] = ()
+    lacks: Sequence[str] = ()
 
     def table(self, metric: Metric) -> Table:
         """The matrix; UsageError if there are no records."""
@@ -136,12 +141,15 @@ class ColumnFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(paths: Sequence[Path]) -> Results:
     """Everything in ``paths`` that ``harness table`` takes; raises what it raises."""
+    with unread.passed_on() as lost:
+        records, probes = open_results(paths), open_probes(paths)
     return Results(
-        records=open_results(paths),
+        records=records,
         plans=open_plans(paths),
         environments=open_environments(paths),
         folders={run.run_id: run.path for run in open_runs(paths)},
-        probes=open_probes(paths),
+        probes=probes,
+        lacks=unread.sentences(lost),
     )
 
 

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from harness.explain import Answer
 from harness.explain.answer import Loss
 from harness.model import LINK_LOCAL, TRANSPORTS, LinkProfile, Plan, protocol
@@ -62,6 +64,7 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
     ``going`` says how far a run is that goes on: the page then says so, and loads itself again.
     """
     words = words or Words()
+    words = msgspec.structs.replace(words, notes=(*results.lacks, *words.notes))
     table = results.throughput
     tables = {metric: table if metric is Metric.MB_S else results.table(metric) for metric in METRICS}
     facts = content.columns(results, table)

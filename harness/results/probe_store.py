@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from harness.model.errors import UsageError
+from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, check
 from harness.parse.files import read_bytes
+from harness.results import unread
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder, decode, open_runs, write_atomically
 
@@ -27,8 +28,8 @@ def save(folder: RunFolder, record: ProbeRecord) -> Path:
 
 
 def load(folder: RunFolder) -> list[ProbeRecord]:
-    """All records of probes of a run, by name. UsageError names the first file that cannot be read."""
-    return [_load(file) for file in folder.entries(FOLDER)]
+    """All records of probes of a run, by name. What cannot be read is noted (``harness.results.unread``)."""
+    return list(unread.each(folder.entries(FOLDER), _load))
 
 
 def open_probes(paths: Iterable[Path | str]) -> list[ProbeRecord]:
@@ -42,5 +43,5 @@ def _load(file: Path) -> ProbeRecord:
         try:
             check(record.probe)
         except UsageError as error:
-            raise UsageError(f"{printable(str(file))}, probe: {error.message}", hint=error.hint) from error
+            raise Unreadable(f"{printable(str(file))}, probe: {error.message}", hint=error.hint) from error
     return record

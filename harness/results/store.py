@@ -1,7 +1,8 @@
 """The store: what a run writes under ``results/<run id>/``, and everything that can be read as results.
 
 ``docs/results.md`` describes the files. Readers are strict: a record that cannot be read is an error that
-names the file, because a table without that record would still look complete.
+names the file, because a table without that record would still look complete. Commands note such errors, and
+name the records below what they show of the others (``harness.results.unread``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import errno
 import gc
 import os
+import re
 import secrets
 import shlex
 import stat
@@ -33,10 +35,11 @@ from harness.model import (
     Status,
     TestbedKind,
 )
-from harness.model.errors import UsageError
+from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
+from harness.model.units import shown
 from harness.parse.files import kind_of, read_bytes
-from harness.results import upgrade
+from harness.results import unread, upgrade
 from harness.results.machine import MACHINE
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ _RECORD_DECODER = msgspec.json.Decoder(Record)
 _PLAN_DECODER = msgspec.json.Decoder(Plan)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SNIFFED_BYTES = 1 << 20
+LINE_END = b"\n"
 
 
 class Versioned(Protocol):
@@ -267,8 +271,8 @@ class RunFolder:
         return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
 
     def load_records(self) -> list[Record]:
-        """All records so far. UsageError, naming the file, for the first one that cannot be read."""
-        return [load_record(file, follow=False) for file in self.record_files()]
+        """All records so far. What cannot be read is noted (``harness.results.unread``), naming the file."""
+        return list(unread.each(self.record_files(), _of_run))
 
     def raw_folder(self, cell_key: str) -> Path:
         """The folder for the unmodified outputs of a cell's tools; it is made if it is missing."""
@@ -280,6 +284,11 @@ class RunFolder:
     def _write(file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, msgspec.json.format(data, indent=1) + b"\n")
+
+
+def _of_run(file: Path) -> Record:
+    """A record in a run's folder."""
+    return load_record(file, follow=False)
 
 
 def load_record(file: Path, *, follow: bool = True) -> Record:
@@ -325,8 +334,9 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
 
     A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files, every
     file that names fio's version is read as fio's output. Of the others, each ``*.json`` must be a record,
-    unless there are run folders beside it. UsageError names the first record that cannot be read, and a path
-    without anything to read. A fio output in a folder that cannot be read is an INVALID cell.
+    unless there are run folders beside it. A record in a folder that cannot be read is noted
+    (``harness.results.unread``), and a fio output is an INVALID cell. UsageError for one that is named
+    itself, if no record at all can be read, and for a path without anything to read.
     """
     loose: list[Path] = []
     of_runs: list[Path] = []
@@ -344,10 +354,13 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         loose += records
         of_runs += in_runs
         fio_files += fio
-    with _no_collection():
-        found = [load_record(file, follow=False) for file in of_runs]
-        found += [load_record(file) for file in loose]
     asked = {Path(path).resolve() for path in paths}
+    with _no_collection(), unread.passed_on() as lost:
+        found = list(unread.each(of_runs, _of_run))
+        found += [load_record(file) for file in loose if file.resolve() in asked]
+        found += unread.each((file for file in loose if file.resolve() not in asked), load_record)
+        if not found and not fio_files:
+            raise lost[0]
     for file, name in _named(fio_files):
         try:
             found += fio_records(file, name)
@@ -567,7 +580,7 @@ def _record(file: Path, data: bytes) -> Record:
     record = decode(_RECORD_DECODER, "record", file, data)
     if record.source == FIO_SOURCE:
         # The ``raw`` of these names files anywhere, which a record may not choose.
-        raise UsageError(
+        raise Unreadable(
             f"{_shown(file)}: expected a record of the harness, found the source {FIO_SOURCE}",
             hint="name fio's output itself",
         )
@@ -608,9 +621,45 @@ def _upgraded(kind: upgrade.Kind, data: bytes, version: int) -> bytes:
         ) from error
 
 
-def _damaged(file: Path, what: str, data: bytes, error: Exception) -> UsageError:
-    found = "the file is empty" if not data else printable(str(error))
-    return UsageError(f"{_shown(file)} is not a readable {what}: {found}", hint=_RESTORE)
+def _damaged(file: Path, what: str, data: bytes, error: Exception) -> Unreadable:
+    found = "the file is empty" if not data else printable(f"{error}{_where(data, str(error))}")
+    return Unreadable(f"{_shown(file)} is not a readable {what}: {found}", hint=_remedy(file))
+
+
+def _where(data: bytes, said: str) -> str:
+    """The line, and the value in it, that a decoder complains of; empty if that cannot be told."""
+    if at := re.search(r"\(byte (\d+)\)", said):
+        return f", in line {data[: int(at[1])].count(LINE_END) + 1}"
+    path = re.fullmatch(r".* - at `\$((?:\.\w+|\[\d+\])+)`", said)
+    if path is None:
+        return ""
+    keys = [int(key) if key.isdecimal() else key for key in re.findall(r"\w+", path[1])]
+    mark = secrets.token_hex(8)
+    try:
+        whole = place = msgspec.json.decode(data)
+        for key in keys[:-1]:
+            place = place[key]
+        found, place[keys[-1]] = place[keys[-1]], mark
+    except (*_UNDECODABLE, LookupError, TypeError):
+        return ""
+    value = "" if isinstance(found, dict | list) else f", found {shown(msgspec.json.encode(found).decode())}"
+    # The harness writes a line for each value; others may have written the file in another way.
+    was, now = (
+        msgspec.json.format(text, indent=1).split(LINE_END) for text in (data, msgspec.json.encode(whole))
+    )
+    number = next(number for number, line in enumerate(now) if mark.encode() in line)
+    is_there = data.split(LINE_END)[: number + 1] == was[: number + 1]
+    return f"{value} in line {number + 1}" if is_there else value
+
+
+def _remedy(file: Path) -> str:
+    """What to try with a damaged file: a record in a run's folder can be measured again."""
+    run = file.parent.parent
+    resumes = {"cells": "run", "probes": "probe"}.get(file.parent.name)
+    if resumes is None or not (run / "plan.json").exists():
+        return _RESTORE
+    place = str(run) if "/" in str(run) else f"./{run}"
+    return f"measure it again with 'harness {resumes} --resume {shlex.quote(place)}', or {_RESTORE}"
 
 
 def _schema_of(data: bytes) -> int:
@@ -623,7 +672,7 @@ def _schema_of(data: bytes) -> int:
 
 def _require_known_schema(file: Path, version: int) -> None:
     if version > SCHEMA_VERSION:
-        raise UsageError(
+        raise Unreadable(
             f"{_shown(file)} was written by a later version "
             f"(schema {version}, this one knows {SCHEMA_VERSION})",
             hint="read it with the version of the harness that wrote it, or a later one",

@@ -26,7 +26,7 @@ from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrup
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.results import planned, probe_store
+from harness.results import planned, probe_store, unread
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
 from harness.runs import modules
@@ -196,9 +196,10 @@ def _lacking(host: Host, names: Sequence[str], purpose: str, plan: Plan) -> Requ
 def execute(folder: RunFolder, journal: Journal, emit: Emit) -> None:
     """Carry out the rest of the folder's plan: its cells, or its probes."""
     plan = folder.load_plan()
-    # Read earlier records first: a damaged one ends the run before anything is brought up.
-    schedule = Schedule(plan, folder.load_records())
-    probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
+    # What cannot be read is measured again; the command that began this run has named it.
+    with unread.noted():
+        schedule = Schedule(plan, folder.load_records())
+        probed = {record.key for record in probe_store.load(folder) if disturbance.is_final(record, plan)}
     if plan.testbed is not TestbedKind.MACHINES:
         speaks_pppoe = any(link.hops and link.hops.kind is HopKind.PPPOE for link in plan.links.values())
         more = [str(pppoe.CONFIGURATION)] if speaks_pppoe else []

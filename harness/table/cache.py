@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from harness.model.errors import HarnessError
+from harness.results import unread
 from harness.results.store import RunFolder
 from harness.table.options import Options, Table
 
@@ -56,9 +57,10 @@ def cached(paths: Sequence[Path], options: Options, make: Callable[[], Table]) -
         return make()
     table = _load(file, found)
     if table is None:
-        now_ns = time.time_ns()
+        now_ns, lost = time.time_ns(), unread.count()
         table = make()
-        if now_ns - newest_ns > _SETTLED_NS:
+        # A table without records that cannot be read must name them each time.
+        if now_ns - newest_ns > _SETTLED_NS and unread.count() == lost:
             _store(file, found, table)
     return table
 

@@ -25,6 +25,7 @@ from harness.model import (
 )
 from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
+from harness.results import unread
 from harness.results.store import (
     NOT_UNDERSTOOD,
     RunFolder,
@@ -421,11 +422,14 @@ def test_a_damaged_fio_output_in_a_folder_is_a_cell_without_a_number(tmp_path: P
     assert good.read is not None and good.read.bytes == 4096000
 
 
-def test_a_damaged_record_in_a_folder_is_still_refused_by_name(tmp_path: Path) -> None:
+def test_a_damaged_record_beside_fio_outputs_is_named(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     (tmp_path / "b.json").write_bytes(b'{"run_id": "r1"')
     with pytest.raises(UsageError, match=r"b\.json is not a readable record"):
         open_results([tmp_path])
+    with unread.noted() as lost:
+        assert [found.link for found in open_results([tmp_path])] == ["a"]
+    assert len(lost) == 1
 
 
 # What is documented

@@ -4,6 +4,9 @@ A job writes it with ``write_bw_log=PREFIX``, ``log_avg_msec=100`` and ``per_job
 ``PREFIX_bw.log``. (fio's ``steadystate`` option would put samples into the JSON, one a second, but ends the
 job once the state is steady.) Each line is ``time, value, direction, ...``: ms since the start at the end of
 an interval, KiB/s in it, 0 for reads and 1 for writes (fio's HOWTO, "Log File Formats").
+
+With ``per_job_logs=0`` each job appends its lines when it ends, to whatever the file already has. So the file
+consists of one block for each job, and a second measurement with the same prefix adds its blocks.
 """
 
 from __future__ import annotations
@@ -31,16 +34,24 @@ def interval_ms(job: str) -> int:
     return int(match[1])
 
 
-def bandwidth(text: str, interval_ms: int) -> list[Sample]:
-    """The samples of a log that was made with ``log_avg_msec=interval_ms``, all jobs and directions together.
+def jobs(job: str) -> int:
+    """How many jobs a job file of one section starts (``numjobs``)."""
+    match = re.search(r"^numjobs=([1-9][0-9]{0,3})$", job, re.MULTILINE)
+    return int(match[1]) if match else 1
+
+
+def bandwidth(text: str, interval_ms: int, jobs: int = 1) -> list[Sample]:
+    """The samples of a log that was made with ``log_avg_msec=interval_ms``, all directions of ``jobs`` jobs
+    together. If the log has more blocks than jobs, those of earlier measurements are left out.
 
     fio's first two intervals are longer, and so is one in which nothing is completed until it ends.
     UsageError for a text that is not such a log.
     """
-    lines: list[tuple[int, int]] = []
+    blocks: list[list[tuple[int, int]]] = []
+    latest_ms: dict[int, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            time_ms, kib_s, *_ = map(int, line.split(","))
+            time_ms, kib_s, *more = map(int, line.split(","))
         except ValueError:
             time_ms = kib_s = -1
         if time_ms < 0 or kib_s < 0:
@@ -48,10 +59,17 @@ def bandwidth(text: str, interval_ms: int) -> list[Sample]:
                 f"line {number} of fio's log: expected a time and a bandwidth, found {shown(line)}",
                 hint="write it with fio's write_bw_log and log_avg_msec",
             )
-        lines.append((time_ms, kib_s))
+        direction = more[0] if more else 0
+        # The time of a job only grows, so another job or another measurement begins here.
+        behind_ms = max(latest_ms.values(), default=0) - time_ms
+        if not blocks or time_ms <= latest_ms.get(direction, -1) or behind_ms > interval_ms / 2:
+            blocks.append([])
+            latest_ms.clear()
+        latest_ms[direction] = time_ms
+        blocks[-1].append((time_ms, kib_s))
     ends: list[int] = []
     sums: list[int] = []
-    for time_ms, kib_s in sorted(lines):
+    for time_ms, kib_s in sorted(line for block in blocks[-jobs:] for line in block):
         # Reads, writes and jobs each have a line at the end of an interval, give or take.
         if ends and time_ms - ends[-1] < interval_ms / 2:
             sums[-1] += kib_s

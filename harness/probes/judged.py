@@ -22,6 +22,7 @@ from harness.probes import cipher, datagrams, echo, packets, throughput
 from harness.probes.tools import UNPROTECTED, Outcome, ProbedPath
 from harness.protection.layer import Layer
 from harness.results.probe_records import ProbeRecord
+from harness.results.store import set_aside
 
 NET_DEV = "/proc/net/dev"
 
@@ -77,6 +78,7 @@ def measure(
         return msgspec.structs.replace(record, status=Status.SKIPPED, reason=UNPROTECTED)
     began = time.monotonic_ns()
     record = msgspec.structs.replace(record, started_unix_s=time.time())
+    set_aside(probed.raw)
     probed.raw.mkdir(parents=True, exist_ok=True)
     try:
         record = _measure(record, probed, observer, watch)

@@ -153,11 +153,31 @@ def _of(record: Record, folders: Mapping[str, Path]) -> tuple[int, list[Sample]]
     if log is None or job is None:
         return None
     try:
-        interval_ms = fiolog.interval_ms(_text(job))
-        samples = fiolog.bandwidth(_text(log), interval_ms)
+        interval_ms, samples = of_log(_text(log), _text(job))
     except HarnessError:
         return None
     return (interval_ms, samples) if samples and samples[-1].end_ns else None
+
+
+def of_log(log: str, job: str) -> tuple[int, list[Sample]]:
+    """Interval in ms and samples of the last measurement in a log, by its job file; UsageError as
+    ``fiolog``."""
+    interval_ms = fiolog.interval_ms(job)
+    return interval_ms, fiolog.bandwidth(log, interval_ms, fiolog.jobs(job))
+
+
+def judged_anew(record: Record, folder: Path) -> Record:
+    """The record of the run in ``folder`` with its doubts about steadiness as its log raises them now.
+
+    Runs of before added up all attempts of a disturbed cell, whose logs were one file.
+    """
+    if not {NOT_STEADY, WARMING_UP} & {*record.warnings}:
+        return record
+    found = _of(record, {record.run_id: folder})
+    if found is None:
+        return record
+    others = tuple(warning for warning in record.warnings if warning not in (NOT_STEADY, WARMING_UP))
+    return msgspec.structs.replace(record, warnings=(*others, *doubts(found[1])))
 
 
 def _text(file: Path) -> str:

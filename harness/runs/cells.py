@@ -46,7 +46,6 @@ from harness.model.ranges import out_of_range
 from harness.network import interfaces, links, wireless
 from harness.observe import conditions, counters, environment, neighbours
 from harness.observe.kernellog import complaints
-from harness.parse import fiolog
 from harness.parse.jobfile import (
     block_bytes,
     is_repeatable,
@@ -151,6 +150,7 @@ class CellComposer:
         self._observer = counters.Observer()
         self._watch = neighbours.watch(plan, folder.path, hosts.all)
         self._patience_s = PATIENCE_S
+        self._attempts = itertools.count(1)
         self._alongside: Alongside | None = None
 
     def refuse_storage(self) -> None:
@@ -515,7 +515,7 @@ class CellComposer:
         (raw / overtime.LOG).write_text(text, encoding="utf-8")
         job = (raw / "job.fio").read_text(encoding="utf-8")
         try:
-            return overtime.doubts(fiolog.bandwidth(text, fiolog.interval_ms(job)))
+            return overtime.doubts(overtime.of_log(text, job)[1])
         except UsageError as error:
             return (f"fio's log of bandwidth cannot be read: {error.message}",)
 
@@ -555,10 +555,11 @@ class CellComposer:
     def _measure(self, cell: Cell, workload: Workload, up: ColumnUp, record: Record) -> Record:
         """Let fio do the workload on the column's disk, and add the result to the record."""
         plan, local = self.plan, self._local
-        raw = self.folder.raw_folder(cell.key)
-        raw.mkdir(parents=True, exist_ok=True)
+        raw = self.folder.new_raw_folder(cell.key)
         lanes = up.lanes
-        log = self.private / cell.key if len(lanes) < 2 and not plan.virtual_time else None
+        # Of each attempt another one, because fio appends to a log that is there.
+        log = self.private / f"{cell.key}.{next(self._attempts)}"
+        log = log if len(lanes) < 2 and not plan.virtual_time else None
 
         def job(device: str) -> str:
             return job_file(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -385,5 +386,17 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     assert [event.key for event in cells].count(first) == 3 and len(cells) == 8
     assert [event.disturbed is not None for event in cells] == [True, *[False] * 5, True, False]
     assert cells[0].disturbed == Disturbed(0.5, "other programs used 20 % of the processors")
+    raw = outcome.folder.path / "raw"
+    assert {folder.name for folder in raw.iterdir() if folder.name.startswith(first)} == {
+        first,
+        f"{first}.attempt-1",
+        f"{first}.attempt-2",
+    }, "what each attempt left is kept"
+    logs = [
+        re.search(r"write_bw_log=(.*)", (folder / "job.fio").read_text()) for folder in raw.glob(f"{first}*")
+    ]
+    assert len({log[1] for log in logs if log is not None}) == 3, "to a log that is there fio appends"
+    record = next(record for record in outcome.records if f"raw/{first}/fio.json" in record.raw)
+    assert all(name.startswith(f"raw/{first}/") for name in record.raw), record.raw
     assert not any(disturbance.is_disturbed(record) for record in outcome.records)
     assert all(disturbance.share(record) == 0.0 for record in outcome.records)

@@ -12,6 +12,7 @@ from harness.model import Record, Status
 from harness.model.errors import UsageError
 from harness.parse.fiolog import Sample, interval_ms
 from harness.results.overtime import LOG, NOT_STEADY, WARMING_UP, Course, doubts, of_cell, parts
+from harness.results.store import RunFolder, open_results
 from tests.unit.test_table import record
 
 JOB = "[w]\nlog_avg_msec=500\nper_job_logs=0\n"
@@ -132,3 +133,31 @@ def test_a_picture_has_fewer_intervals_and_hides_no_dip() -> None:
     drawn = fine.coarser(3)
     assert (drawn.interval_s, drawn.median, drawn.low, drawn.high) == (0.2, [15, 35], [1, 29], [21, 99])
     assert drawn.fifths == fine.fifths
+
+
+# Attempts
+
+
+def test_a_log_of_before_with_two_attempts_shows_the_last_one(tmp_path: Path) -> None:
+    """A retry appended to the log of the disturbed attempt: 200 MB/s on gigabit, and not steady."""
+    both = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for rate in (90, 100) for n in range(1, 13))
+    stored = msgspec.structs.replace(written(tmp_path, 1, log=both), warnings=(NOT_STEADY, "another"))
+    found = of_cell([stored], {"r1": tmp_path})
+    assert found is not None and found.median == pytest.approx([102400.0] * 12)
+    RunFolder(tmp_path).save_record(stored)
+    (loaded,) = RunFolder(tmp_path).load_records()
+    assert loaded.warnings == ("another",)
+    assert open_results([tmp_path])[0].warnings == ("another",)
+
+
+@pytest.mark.parametrize("rates", [[50] * 6 + [100] * 6, []])
+def test_a_verdict_that_holds_or_cannot_be_judged_stays(tmp_path: Path, rates: list[int]) -> None:
+    stored = msgspec.structs.replace(written(tmp_path, 1, *rates), warnings=(NOT_STEADY,))
+    RunFolder(tmp_path).save_record(stored)
+    assert RunFolder(tmp_path).load_records()[0].warnings == (NOT_STEADY,)
+
+
+def test_the_jobs_of_one_attempt_are_added_up(tmp_path: Path) -> None:
+    log = "".join(f"{500 * n}, {rate}, 0, 0, 0\n" for rate in (1, 2, 30, 40) for n in range(1, 13))
+    found = of_cell([written(tmp_path, 1, log=log, job=f"{JOB}numjobs=2\n")], {"r1": tmp_path})
+    assert found is not None and found.median == pytest.approx([70 * 1024.0] * 12)

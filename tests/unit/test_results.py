@@ -432,6 +432,18 @@ def test_a_damaged_record_beside_fio_outputs_is_named(tmp_path: Path) -> None:
     assert len(lost) == 1
 
 
+# Attempts
+
+
+def test_what_an_earlier_attempt_left_is_kept_beside_the_new(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert run.new_raw_folder("x.r1") == tmp_path / "raw" / "x.r1"
+    for attempt in ("first", "second", "third"):
+        (run.new_raw_folder("x.r1") / "fio.json").write_text(attempt)
+    found = {str(file.parent.name): file.read_text() for file in tmp_path.rglob("fio.json")}
+    assert found == {"x.r1.attempt-1": "first", "x.r1.attempt-2": "second", "x.r1": "third"}
+
+
 # What is documented
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.analysis.shape import BIMODAL, DRIFTING, doubts
 from harness.analysis.steady import assess, in_rounds, settled_after
 from harness.model.errors import UsageError
-from harness.parse.fiolog import Sample, bandwidth
+from harness.parse.fiolog import Sample, bandwidth, jobs
 
 # fio 3.33: random reads and writes of 4 KiB at 4000 IOPS each for 1.5 s, log_avg_msec=100.
 LOG = (Path(__file__).parent / "data" / "fio-3.33-bw.log").read_text(encoding="utf-8")
@@ -68,8 +69,25 @@ def test_fios_log_is_the_bandwidth_of_each_interval() -> None:
 
 def test_lines_of_one_interval_are_added_up() -> None:
     log = "100, 10, 0, 0, 0\n500, 10, 0, 0, 0\n100, 5, 1, 0, 0\n101, 1, 0, 0, 0\n"
-    assert bandwidth(log, 100) == [Sample(10**8, 16 * 1024), Sample(5 * 10**8, 10 * 1024)]
+    assert bandwidth(log, 100, jobs=2) == [Sample(10**8, 16 * 1024), Sample(5 * 10**8, 10 * 1024)]
     assert bandwidth("", 100) == []
+
+
+def test_of_a_log_with_several_attempts_the_last_one_counts() -> None:
+    """fio appends to a log of that name, as it does for each of several jobs."""
+    first, last = "500, 90, 0, 0\n1000, 90, 0, 0\n", "500, 10, 0, 0\n999, 20, 0, 0\n"
+    in_it = [Sample(5 * 10**8, 10 * 1024), Sample(999 * 10**6, 20 * 1024)]
+    assert bandwidth(first + last, 500) == in_it == bandwidth(first * 3 + last, 500)
+    twice = [msgspec.structs.replace(sample, bytes_per_s=2 * sample.bytes_per_s) for sample in in_it]
+    assert bandwidth(first * 2 + last * 2, 500, jobs=2) == twice
+    short = "500, 90, 0, 0\n500, 10, 0, 0\n"
+    assert bandwidth(short, 500) == [Sample(5 * 10**8, 10 * 1024)], "each had one interval"
+    mixed = "500, 9, 0, 0\n500, 9, 1, 0\n1000, 9, 1, 0\n500, 3, 1, 0\n501, 4, 0, 0\n"
+    assert bandwidth(mixed, 500) == [Sample(5 * 10**8, 7 * 1024)]
+
+
+def test_the_jobs_of_a_job_file_are_counted() -> None:
+    assert (jobs("[w]\nnumjobs=4\nthread\n"), jobs("[w]\nthread\n")) == (4, 1)
 
 
 @pytest.mark.parametrize("line", ["{", "1", "a, b, c", "-1, 5, 0", "100, -5, 0", "\x1b[2J"])

@@ -30,8 +30,15 @@ HYPERTHREAD = 0.5
 """The most that a busy hyperthread takes from the other one of its core: each has an equal share."""
 
 
+STOOD_STILL = "stood still"
+"""In the causes that are suspensions, and in no other."""
+
+
 class Record(Protocol):
     """The record of a cell or of a probe."""
+
+    @property
+    def run_id(self) -> str: ...
 
     @property
     def status(self) -> Status: ...
@@ -79,7 +86,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     which it differs was read while it was written. ``idle_ns`` is the sum over all processors; ``stolen_ns``
     is one value for each processor, or one for all if ``cores`` have their own. ``ours_ns`` is the explained
     processor time: that of the run's own programs, and the kernel's too if the run is on the machine's own
-    kernel. ``cores`` are empty if the run's programs are not bound to any.
+    kernel. ``cores`` are empty if the run's programs are not bound to any. ``still_ns`` is for how long, in
+    all, the machine slept or the run was stopped.
     """
 
     at_ns: int
@@ -91,6 +99,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     pressure_ns: int | None = None
     throttled_ns: int | None = None
     is_hyperthreaded: bool = False
+    still_ns: int = 0
     until_ns: int
 
 
@@ -119,6 +128,7 @@ def between(first: Look, last: Look, hosts: Sequence[str], busy: float = 1.0) ->
         throttled=throttled,
         processors=min(1.0, others / last.processors),
         pressure=pressure,
+        suspended_ns=max(0, last.still_ns - first.still_ns),
     )
     was = {core.number: core for core in first.cores}
     cores = [_on_core(was[core.number], core, use, busy) for core in last.cores if core.number in was]
@@ -170,51 +180,89 @@ def _anywhere(use: Others, last: Look) -> Others:
 def is_calm(others: Iterable[Others]) -> bool:
     """Whether all machines have room for a run: a processor that no other program needs or slows."""
     return all(
-        max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
+        not use.suspended_ns
+        and max(use.stolen or 0.0, use.slowed or 0.0) <= THRESHOLD
         and (1 - (use.processors or 0.0)) * use.cores >= 1 - THRESHOLD
         for use in others
     )
 
 
+def lost(use: Others) -> float | None:
+    """The most that a run can have lost of a machine, 0 to 1; None: unknown."""
+    if not use.suspended_ns:
+        return use.taken
+    return max(use.taken or 0.0, min(1.0, use.suspended_ns / max(1, use.wall_ns)))
+
+
 def worst(record: Record) -> Others | None:
     """The machine that lost most; None if nothing is known."""
-    known = [use for use in record.others if use.taken is not None]
-    return max(known, key=lambda use: use.taken or 0.0, default=None)
+    known = [(part, number) for number, use in enumerate(record.others) if (part := lost(use)) is not None]
+    # A suspension is the graver cause, however short it was.
+    suspended = [(part, number) for part, number in known if record.others[number].suspended_ns]
+    return record.others[max(suspended or known)[1]] if known else None
 
 
 def share(record: Record) -> float | None:
-    """The part of a measurement that other programs took, 0 to 1; None: unknown.
+    """The part of a measurement that other programs took, or for which it was suspended, 0 to 1; None:
+    unknown.
 
     Virtual time stands still while other programs have the processor.
     """
     if record.clock is Clock.VIRTUAL:
         return 0.0
-    use = worst(record)
-    return None if use is None else use.taken
+    return max((part for use in record.others if (part := lost(use)) is not None), default=None)
 
 
 def undisturbed(throughput: float, record: Record) -> tuple[float, float]:
     """The least and the most that a throughput would be if no other program had taken anything; the most is
     infinite if that cannot be told."""
     part = share(record)
-    left = 0.0 if part is None else 1 - LOST_OF_TAKEN * part
+    left = 0.0 if part is None else 1 - LOST_OF_TAKEN * part  # of an unknown part it cannot be told
     return throughput, throughput / left if left > 0 else math.inf
 
 
 def is_disturbed(record: Record) -> bool:
-    """Whether other programs took too much of a measurement for its figure to be used."""
-    return (share(record) or 0.0) > THRESHOLD
+    """Whether other programs took too much of a measurement for its figure to be used, or it was suspended.
+
+    That nothing is known makes no record disturbed: nobody watched those of others, and of before.
+    """
+    if record.clock is Clock.VIRTUAL:
+        return False
+    part = share(record)
+    return part is not None and (part > THRESHOLD or any(use.suspended_ns for use in record.others))
 
 
 def counting(records: Iterable[R]) -> list[R]:
-    """The repeats that count: ok and undisturbed. If all were disturbed, all that are ok."""
-    good = [record for record in records if record.status is Status.OK]
-    return [record for record in good if not is_disturbed(record)] or good
+    """The repeats that count: ok and undisturbed. If there are none, all that are ok.
+
+    A repeat of which nothing is known, in a run whose others were watched, is not one of the undisturbed: it
+    must not take the place of a figure that is known to be disturbed, nor stand beside a good one.
+    """
+    found = list(records)
+    return quiet(found) or [record for record in found if record.status is Status.OK]
 
 
 def quiet(records: Iterable[R]) -> list[R]:
-    """The repeats that conclusions can be drawn from: ok and undisturbed."""
-    return [record for record in records if record.status is Status.OK and not is_disturbed(record)]
+    """The repeats that conclusions can be drawn from: ok and undisturbed, as far as their run was watched."""
+    found = list(records)
+    watched = {record.run_id for record in found if share(record) is not None}
+    return [
+        record
+        for record in found
+        if record.status is Status.OK
+        and not is_disturbed(record)
+        and (share(record) is not None or record.run_id not in watched)
+    ]
+
+
+def most_disturbed(records: Iterable[R]) -> R | None:
+    """The record that was disturbed most; one of which nothing is known only if that is so of all."""
+
+    def severity(record: R) -> tuple[bool, float]:
+        part = share(record)
+        return is_disturbed(record), -1.0 if part is None else part
+
+    return max(records, key=severity, default=None)
 
 
 def is_final(record: Record, plan: Plan) -> bool:
@@ -224,9 +272,10 @@ def is_final(record: Record, plan: Plan) -> bool:
 
 def told(record: Record) -> Disturbed | None:
     """What to say about a figure that counts, if it was disturbed."""
-    if record.status is not Status.OK or not is_disturbed(record):
+    part = share(record)
+    if record.status is not Status.OK or part is None or not is_disturbed(record):
         return None
-    return Disturbed(share(record) or 0.0, cause(record))
+    return Disturbed(part, cause(record))
 
 
 def summary(records: Iterable[Record]) -> str:
@@ -235,16 +284,28 @@ def summary(records: Iterable[Record]) -> str:
     if not found:
         return ""
     worst = max(found, key=lambda disturbed: disturbed.share)
-    return f"disturbed: other programs took up to {percent(worst.share)} of the time ({worst.cause})"
+    return f"disturbed: {in_words(worst.share, worst.cause)}"
+
+
+def in_words(share: float, cause: str) -> str:
+    """What was lost of a measurement, with its cause (``cause``)."""
+    if STOOD_STILL in cause:
+        return cause
+    return f"other programs took up to {percent(share)} of the time ({cause})"
 
 
 def cause(record: Record) -> str:
     """Who disturbed a measurement: ``other programs used 63 % of the processors``."""
     use = worst(record)
-    if use is None or use.taken is None:
+    if use is None:
         return "the cause is unknown"
     where = f"on the {' and '.join(use.hosts)} " if len(record.others) > 1 else ""
-    half = use.taken / 2
+    if use.suspended_ns:
+        time = f"{use.suspended_ns / 1e9:.1f} s"
+        if use.taken is None:
+            return f"{where}the harness {STOOD_STILL} for {time}, or had no processor: nobody watched"
+        return f"{where}the run {STOOD_STILL} for {time}: it was stopped, or the machine slept"
+    half = (use.taken or 0.0) / 2
     if (use.stolen or 0.0) >= half:
         return f"{where}the hypervisor gave {percent(use.stolen)} of a processor to other machines"
     if (use.throttled or 0.0) >= half:

@@ -96,6 +96,8 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     programs kept the second hyperthreads of its cores busy. ``slowed`` is by how much its core worked slower
     than at its best. ``processors`` is what other processes used of all processors together. ``pressure`` is
     the time in which any program on the machine waited for a processor (/proc/pressure/cpu).
+    ``suspended_ns`` is for how long the machine slept, or the run on it was stopped; None in older records.
+    With ``taken`` unknown, it is for how long nobody watched.
     """
 
     hosts: tuple[str, ...]
@@ -109,6 +111,7 @@ class Others(msgspec.Struct, frozen=True, kw_only=True):
     slowed: Amount | None = None
     processors: Amount | None = None
     pressure: Amount | None = None
+    suspended_ns: Count | None = None
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,9 @@
 A lab cannot see the machine that it runs on. So the process that booted it watches its processes there,
 several times a second, and leaves the samples in a file of the run's folder, which the lab reads
 (``hostfs``). On real machines a program takes a sample (``programs/neighbours.py``) whenever it is asked to.
+
+Both also see whether all this was suspended in between: a process that was stopped, or a machine that slept,
+does nothing for a while and does not wait for a processor either (``Standstill``).
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ first, by up to a quarter, because its caches are cold and its clock, or the hyp
 
 PATIENCE_S = 2.0
 """How long to wait for a sample. The process that takes it also has to get a processor."""
+
+STANDSTILL_S = 0.5
+"""What comes later than this without having waited for a processor was suspended. On machines with four busy
+loops for each processor, nothing came more than 0.05 s late that had not."""
 
 MACHINES_PROC = Path("/run/harness/proc")
 """Where the testbed ``host``, which has a process namespace of its own, finds the machine's processes."""
@@ -117,15 +124,32 @@ def _machines(hosts: Sequence[Host], proc: Path) -> Iterator[_Machine]:
 
 
 class OnMachines(Watching):
-    """Asks each machine itself, by a program that runs there."""
+    """Asks each machine itself, by a program that runs there; whether this process is suspended in between
+    concerns all of them, because it waits for their programs."""
 
     def __init__(self, machines: Sequence[_Machine]) -> None:
         self._machines = machines
         self._looks: list[list[Look | None]] = []
+        self._still = Standstill()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> OnMachines:
         self._looks = [[machine.look() for machine in self._machines]]
+        self._thread.start()
         return self
+
+    def __exit__(self, kind: object, *more: object) -> None:
+        self._end.set()
+        self._thread.join()
+        super().__exit__(kind, *more)
+
+    def _tick(self) -> None:
+        while True:
+            stolen = (looks.TICK_NS * sum(times[7:8]) for times in looks.processors("/proc")[0])
+            self._still.tick(explained_ns(sum(stolen), looks.throttled_ns()), INTERVAL_S)
+            if self._end.wait(INTERVAL_S):
+                return
 
     def end(self) -> None:
         self._looks.append([machine.look() for machine in self._machines])
@@ -139,7 +163,11 @@ class OnMachines(Watching):
             for machine, first, last in zip(self._machines, *self._looks, strict=True)
             if first is not None and last is not None
         )
-        return tuple(use for use in found if use is not None)
+        return tuple(
+            msgspec.structs.replace(use, suspended_ns=max(use.suspended_ns or 0, self._still.total_ns))
+            for use in found
+            if use is not None
+        )
 
 
 class FromOutside(Watching):
@@ -149,6 +177,7 @@ class FromOutside(Watching):
         self._file, self._hosts = file, hosts
         self._looks: list[Look] = []
         self._began = 0.0
+        self._unwatched_s = 0.0
 
     def __enter__(self) -> FromOutside:
         self._looks = self._read()[-1:]
@@ -168,6 +197,8 @@ class FromOutside(Watching):
                 self._looks = [first, *later]
                 return
             if time.monotonic() > deadline:
+                seen_s = ((later[-1] if later else first).at_ns - first.at_ns) / 1e9
+                self._unwatched_s = time.monotonic() - self._began - seen_s
                 return
             time.sleep(INTERVAL_S / 5)
 
@@ -175,6 +206,13 @@ class FromOutside(Watching):
         if not self._looks:
             return ()
         last = self._looks[-1]
+        if self._unwatched_s:
+            unwatched_ns = round(1e9 * self._unwatched_s)
+            return (
+                Others(
+                    hosts=self._hosts, wall_ns=unwatched_ns, cores=last.processors, suspended_ns=unwatched_ns
+                ),
+            )
         # The part that counts ended somewhat before the last sample.
         begins_ns = last.at_ns - measured_ns - INTERVAL_S * 1e9 if measured_ns else self._looks[0].at_ns
         before = [look for look in self._looks if look.at_ns <= begins_ns]
@@ -218,7 +256,8 @@ def looking(folder: Path, keeper: int | None = None) -> Iterator[None]:
             for slot in itertools.cycle(range(SLOTS)):
                 # Blanks up to the slot's end, because the previous sample may have been longer.
                 data = msgspec.json.encode(sampler.look()).ljust(SLOT_BYTES)
-                os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
+                with sampler.writing():
+                    os.pwrite(live, data[:SLOT_BYTES], slot * SLOT_BYTES)
                 if end.wait(INTERVAL_S):
                     return
         finally:
@@ -300,6 +339,36 @@ def _piece_of_work_ns() -> int:
     return max(1, time.thread_time_ns() - began_ns)
 
 
+class Standstill:
+    """For how long this process was suspended, in all: stopped, or asleep with its machine.
+
+    A busy machine delays it as well, but then it is ready to run, and its kernel counts for how long.
+    """
+
+    def __init__(self) -> None:
+        self.total_ns = 0
+        self._was: tuple[int, int] | None = None
+
+    def tick(self, explained_ns: int, due_s: float) -> None:
+        """Call it ``due_s`` after the last time. ``explained_ns`` only grows while this process runs, waits
+        for a processor, or is kept from it; 0: no such time is known, and then nothing is."""
+        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        if self._was is not None and explained_ns:
+            before_ns, explained_before_ns = self._was
+            late_ns = now_ns - before_ns - round(1e9 * due_s) - (explained_ns - explained_before_ns)
+            if late_ns > STANDSTILL_S * 1e9:
+                self.total_ns += late_ns
+        self._was = now_ns, explained_ns
+
+
+def explained_ns(stolen_ns: int, throttled_ns: int | None) -> int:
+    """For how long the threads of this process ran or waited for a processor, with what the machine and its
+    control group were kept from; 0 if the kernel does not count who waits."""
+    own = (looks.read(f"{thread}/schedstat").split()[:2] for thread in _threads("self"))
+    own_ns = sum(int(word) for words in own for word in words)
+    return own_ns and own_ns + stolen_ns + (throttled_ns or 0)
+
+
 class Sampler:
     """Adds up what this process, the lab's keeper if there is one, and all their descendants do: each of them
     ends sooner or later, with its counters.
@@ -316,14 +385,32 @@ class Sampler:
         # mostly follows the core's clock frequency, which follows the load.
         self._paces: dict[int, Pace] | None = {} if _is_virtual() else None
         self._ours_ns = 0
+        self._still = Standstill()
+        self._written_ns = 0
+        self._stopped_ns = 0
+        self._looked_at_ns = 0
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """While it lasts, a slow disk may keep this process."""
+        began_ns = time.monotonic_ns()
+        yield
+        self._written_ns += time.monotonic_ns() - began_ns
 
     def look(self) -> Look:
         """The machine now."""
         at_ns = time.monotonic_ns()
-        self._add_up()
+        stood_ns = self._still.total_ns
+        is_stopped = self._add_up()
         ticks, count = looks.processors("/proc")
         idle = [looks.TICK_NS * (times[3] + times[4]) for times in ticks]
         stolen = [looks.TICK_NS * sum(times[7:8]) for times in ticks]
+        throttled_ns = looks.throttled_ns()
+        explained = explained_ns(sum(stolen) + self._written_ns, throttled_ns)
+        self._still.tick(explained, INTERVAL_S)
+        if is_stopped and self._looked_at_ns and self._still.total_ns == stood_ns:
+            self._stopped_ns += at_ns - self._looked_at_ns
+        self._looked_at_ns = at_ns
         cores = [
             self._core(at_ns, number, bound, idle, stolen)
             for number, bound in self._cores.items()
@@ -337,18 +424,27 @@ class Sampler:
             ours_ns=self._ours_ns,
             cores=tuple(cores),
             pressure_ns=looks.pressure_ns(),
-            throttled_ns=looks.throttled_ns(),
+            throttled_ns=throttled_ns,
+            still_ns=self._still.total_ns + self._stopped_ns,
             until_ns=at_ns,
         )
 
-    def _add_up(self) -> None:
-        """Add what has come since the last time, over all threads that exist now."""
+    def _add_up(self) -> bool:
+        """Add what has come since the last time, over all threads that exist now. Returns whether one of the
+        lab's kernels is stopped (SIGSTOP; state T of proc(5), stat)."""
         seen = {}
+        is_stopped = False
         processes = [*self._roots]
+        in_kernels: set[str] = set()
         for pid in processes:
             bound = self._bound(pid) if pid not in self._roots else None
+            # The first bound process of a branch is a kernel, and what is below it are its processes.
+            if bound is not None and pid not in in_kernels:
+                is_stopped |= looks.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["T"]
             for thread in _threads(pid):
-                processes += looks.read(f"{thread}/children").split()
+                children = looks.read(f"{thread}/children").split()
+                processes += children
+                in_kernels.update(children if bound is not None else ())
                 # Ran, waited, and how often it ran; a kernel without these counters has no such file.
                 values = [int(word) for word in looks.read(f"{thread}/schedstat").split()]
                 if len(values) != 3:
@@ -363,6 +459,7 @@ class Sampler:
                     core.ran_ns += ran
                     core.waited_ns += waited
         self._seen = seen
+        return is_stopped
 
     def _bound(self, pid: str) -> int | None:
         """The only processor that a process may run on; None if there are several."""

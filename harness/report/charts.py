@@ -91,8 +91,7 @@ def describe(cell: TableCell | None, metric: Metric) -> str:
         return "not measured"
     parts = []
     if cell.is_disturbed:
-        taken = disturbance.percent(cell.disturbed)
-        parts.append(f"disturbed, do not use: other programs took {taken} of the time ({cell.cause})")
+        parts.append(f"disturbed, do not use: {disturbance.in_words(cell.disturbed or 0.0, cell.cause)}")
     if cell.is_labs_own:
         parts.append("the lab limits it, and not the link that it imitates")
     if cell.low is not None and cell.high is not None and cell.n > 1:

@@ -558,8 +558,8 @@ class CellComposer:
         raw = self.folder.new_raw_folder(cell.key)
         lanes = up.lanes
         # Of each attempt another one, because fio appends to a log that is there.
-        log = self.private / f"{cell.key}.{next(self._attempts)}"
-        log = log if len(lanes) < 2 and not plan.virtual_time else None
+        name = f"{cell.key}.{next(self._attempts)}"
+        log = self.private / name if len(lanes) < 2 and not plan.virtual_time else None
 
         def job(device: str) -> str:
             return job_file(

@@ -369,7 +369,7 @@ def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCe
         reasons += (f"fio reported no {metric} in {len(good) - len(values)} of {len(records)} repeats",)
     counted = good or records
     summary = stats.summarise(values) if values else None
-    worst = max(good, key=lambda record: disturbance.share(record) or 0.0, default=None)
+    worst = disturbance.most_disturbed(good)
     known = [part for record in good if (part := disturbance.share(record)) is not None]
     is_disturbed = worst is not None and disturbance.is_disturbed(worst)
     return TableCell(

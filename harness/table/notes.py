@@ -150,8 +150,8 @@ def _disturbed(
         most, cause, worst = max(found)
         cells = _named([place for _, _, place in found])
         yield (
-            f"{DISTURBED_SIGN}: disturbed, do not use ({cells}): other programs took up to "
-            f"{disturbance.percent(most)} of the time (in {worst}: {cause}). 'harness run --resume' measures "
+            f"{DISTURBED_SIGN}: disturbed, do not use ({cells}): "
+            f"{disturbance.in_words(most, f'in {worst}: {cause}')}. 'harness run --resume' measures "
             "these cells again."
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -29,9 +30,11 @@ from harness.observe.neighbours import (
     OnMachines,
     Pace,
     Sampler,
+    Standstill,
     _machines,
     looking,
 )
+from tests.unit.fakes import World
 from tests.unit.results_folder import made_plan
 from tests.unit.test_table import record
 
@@ -323,7 +326,7 @@ def test_of_several_machines_the_one_that_lost_most_is_named() -> None:
 
 
 def test_a_disturbed_repeat_counts_only_where_there_is_no_other() -> None:
-    good, loud, failed = record(), disturbed(0.5, repeat=2), record(status=Status.FAILED, repeat=3)
+    good, loud, failed = disturbed(0.0), disturbed(0.5, repeat=2), record(status=Status.FAILED, repeat=3)
     assert disturbance.counting([loud, good, failed]) == [good] == disturbance.quiet([loud, good, failed])
     assert disturbance.counting([loud, failed]) == [loud] and disturbance.quiet([loud, failed]) == []
 
@@ -333,6 +336,151 @@ def test_a_disturbed_record_is_final_only_if_nothing_is_measured_again() -> None
     assert disturbance.is_final(record(), plan) and not disturbance.is_final(disturbed(0.5), plan)
     assert disturbance.is_final(disturbed(0.5), msgspec.structs.replace(plan, retries=0))
     assert not disturbance.is_final(record(status=Status.INVALID), plan)
+
+
+# What is unknown, and what was suspended
+
+
+def suspended(seconds: float, taken: float | None = 0.0, **changes: Any) -> Record:
+    use = msgspec.structs.replace(others(taken), suspended_ns=round(seconds * S))
+    return record(**changes, beside=Beside(others=(use,)))
+
+
+def test_what_is_unknown_takes_the_place_of_nothing_known() -> None:
+    """A run whose harness was stopped: nobody watched its second repeat, and others disturbed the first."""
+    honest, unknown, good = disturbed(0.2), record(repeat=2), disturbed(0.0, repeat=3)
+    assert disturbance.counting([honest, unknown]) == [honest, unknown], "with a mark"
+    assert disturbance.quiet([honest, unknown]) == []
+    assert disturbance.most_disturbed([unknown, honest]) is honest
+    assert disturbance.counting([honest, unknown, good]) == [good] == disturbance.quiet([unknown, good])
+    partly = record(repeat=2, beside=Beside(others=(others(None),)))
+    assert disturbance.counting([partly, good]) == [good]
+    elsewhere = record(run_id="r2", repeat=2)
+    assert disturbance.counting([honest, elsewhere]) == [elsewhere], "of a run that nobody watched"
+
+
+def test_what_nobody_ever_watched_counts_as_it_is() -> None:
+    old = [record(repeat=n) for n in range(3)]
+    assert disturbance.counting(old) == old == disturbance.quiet(old)
+    assert disturbance.is_final(old[0], made_plan()) and disturbance.told(old[0]) is None
+    assert disturbance.most_disturbed(old) is old[0] and disturbance.most_disturbed([]) is None
+    assert disturbance.undisturbed(5.0, old[0]) == (5.0, math.inf)
+
+
+def test_a_suspension_disturbs_however_short_it_was() -> None:
+    found = suspended(0.6)
+    assert disturbance.is_disturbed(found) and not disturbance.is_final(found, made_plan())
+    assert disturbance.share(found) == pytest.approx(0.3)
+    assert disturbance.share(suspended(0.6, taken=0.5)) == 0.5
+    assert disturbance.share(suspended(9.0)) == 1.0
+    words = "the run stood still for 0.6 s: it was stopped, or the machine slept"
+    assert disturbance.cause(found) == words
+    assert disturbance.summary([found, disturbed(0.2)]) == f"disturbed: {words}"
+    assert disturbance.quiet([found]) == [] and disturbance.counting([found]) == [found]
+    assert disturbance.most_disturbed([disturbed(0.05), suspended(0.002)]) == suspended(0.002)
+    assert not disturbance.is_disturbed(suspended(0.0))
+    assert not disturbance.is_disturbed(suspended(9.0, clock=Clock.VIRTUAL))
+    assert not disturbance.is_calm(found.others) and disturbance.is_calm(suspended(0.0).others)
+
+
+def test_of_several_machines_the_suspended_one_is_named() -> None:
+    uses = (
+        Others(hosts=("nas",), wall_ns=2 * S, cores=2, taken=0.9, suspended_ns=0),
+        Others(hosts=("laptop",), wall_ns=2 * S, cores=2, taken=0.0, suspended_ns=S),
+    )
+    found = record(beside=Beside(others=uses))
+    assert disturbance.share(found) == 0.9
+    assert disturbance.cause(found).startswith("on the laptop the run stood still for 1.0 s")
+
+
+def test_between_two_looks_a_suspension_is_the_difference() -> None:
+    first, last = msgspec.structs.replace(ZERO, still_ns=3 * S), after(9, still_ns=8)
+    use = disturbance.between(first, last, HOSTS)
+    assert use is not None and use.suspended_ns == 5 * S
+    use = disturbance.between(last, msgspec.structs.replace(last, at_ns=10 * S, still_ns=0), HOSTS)
+    assert use is not None and use.suspended_ns == 0, "another process began to look"
+
+
+@pytest.mark.parametrize(
+    ("late_s", "explained_s", "still_s"),
+    [
+        (0.0, 0.0, 0.0),
+        (0.4, 0.0, 0.0),
+        (5.0, 0.01, 4.99),
+        (5.0, 4.9, 0.0),  # a busy machine: it waited for a processor all the time
+        (30.0, 5.0, 25.0),  # both
+    ],
+)
+def test_what_comes_late_without_having_waited_was_suspended(
+    monkeypatch: pytest.MonkeyPatch, late_s: float, explained_s: float, still_s: float
+) -> None:
+    now = [100 * S]
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
+    still, blind = Standstill(), Standstill()
+    still.tick(7 * S, 0.1)
+    blind.tick(0, 0.1)
+    now[0] += round((0.1 + late_s) * S)
+    still.tick(round((7 + explained_s) * S), 0.1)
+    blind.tick(0, 0.1)
+    assert still.total_ns == pytest.approx(still_s * S)
+    assert blind.total_ns == 0, "a kernel that does not count who waits"
+
+
+TICKING = """
+import sys, threading
+from harness.observe.neighbours import Standstill, explained_ns
+still = Standstill()
+while True:
+    still.tick(explained_ns(0, None), 0.05)
+    print(still.total_ns, flush=True)
+    threading.Event().wait(0.05)
+"""
+
+
+def test_a_process_sees_that_it_was_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", TICKING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + PATIENCE_S
+        while int(process.stdout.readline()) < 1.2 * S:
+            assert time.monotonic() < deadline
+        process.kill()
+
+
+def test_a_lab_that_is_stopped_alone_is_seen_from_outside() -> None:
+    core = str(max(os.sched_getaffinity(0)))
+    words = ["taskset", "-c", core, "sh", "-c", "while :; do sleep 0.01; done"]
+    with subprocess.Popen(words) as process:
+        sampler = Sampler()
+        deadline = time.monotonic() + PATIENCE_S
+
+        def until(is_due: Callable[[Look], bool]) -> Look:
+            while not is_due(look := sampler.look()):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            return look
+
+        assert until(lambda look: bool(look.cores)).still_ns == 0
+        process.send_signal(signal.SIGSTOP)
+        until(lambda look: look.still_ns > 0.3 * S)
+        process.send_signal(signal.SIGCONT)
+        runs = sampler.look
+        until(lambda look: runs().still_ns == look.still_ns)
+        process.kill()
+
+
+def test_an_asking_process_that_was_stopped_concerns_all_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([ZERO, after(2, idle_ns=4)])
+    machine = neighbours._Machine(host=World().host("nas"), names=("nas",), argv=())
+    monkeypatch.setattr(neighbours._Machine, "look", lambda _machine: next(looks))
+    monkeypatch.setattr(Standstill, "tick", lambda still, *_: setattr(still, "total_ns", 3 * S))
+    with OnMachines([machine]) as watching:
+        pass
+    (use,) = watching.taken()
+    assert use.suspended_ns == 3 * S and use.taken == 0.0
 
 
 # Who looks from outside
@@ -407,8 +555,11 @@ def test_nothing_is_known_where_nobody_looks(tmp_path: Path, monkeypatch: pytest
     assert watched(lambda: None) == (), "there is no file"
     outside = Outside(tmp_path)
     assert watched(lambda: outside.look(1)) == (), "it began too late"
-    assert watched(lambda: None) == (), "who looked does so no more"
-    assert watched(lambda: outside.look(5, until_ns=1)) == (), "it was read while it was written"
+    for look in (lambda: None, lambda: outside.look(5, until_ns=1)):  # read while it was written
+        (use,) = watched(look)
+        assert use.taken is None and (use.suspended_ns or 0) >= 0.25 * S, "who looked does so no more"
+        found = record(beside=Beside(others=(use,)))
+        assert disturbance.is_disturbed(found) and "nobody watched" in disturbance.cause(found)
     outside.file.write_bytes(b'{"at_ns": ')
     assert watched(lambda: None) == ()
 

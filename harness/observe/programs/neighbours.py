@@ -3,7 +3,8 @@
     neighbours.py PROC [NAMESPACE...]
 
 PROC is where a procfs with all of the machine's processes is mounted. It prints one JSON object, with the
-fields of ``disturbance.Look``. Explained is what the kernel does by itself (interrupts, its threads), and
+fields of ``disturbance.Look``. For how long the machine slept is the difference of two of its clocks
+(clock_gettime(2), CLOCK_BOOTTIME). Explained is what the kernel does by itself (interrupts, its threads), and
 what is done in the named process namespaces, which are the run's own (``pid:[4026531836]``). Times are in
 nanoseconds, and as fine as the machine counts them: ticks, mostly of 10 ms (proc(5), stat).
 """
@@ -99,6 +100,11 @@ def throttled_ns() -> int | None:
     return found
 
 
+def slept_ns() -> int:
+    """For how long this machine has slept since it started."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
 def look(proc: str, *ours: str) -> dict[str, Any]:
     at_ns = time.monotonic_ns()
     each, count = processors(proc)
@@ -112,6 +118,7 @@ def look(proc: str, *ours: str) -> dict[str, Any]:
         "pressure_ns": pressure_ns(),
         "throttled_ns": throttled_ns(),
         "is_hyperthreaded": read(SMT).strip() == "1",
+        "still_ns": slept_ns(),
         "until_ns": at_ns,
     }
 

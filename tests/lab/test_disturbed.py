@@ -1,12 +1,14 @@
-"""Busy loops beside a run: what they spoil is marked, and measured again once they have ended."""
+"""Busy loops beside a run, and a run that is suspended: what that spoils is marked, and measured again."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,54 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
         assert " !" in out and "harness run --resume" in err
     else:
         assert share < found["share"] and "disturbed, do not use" not in out
+
+
+def of_run(pid: int, *, kernels_alone: bool) -> list[int]:
+    """The processes of a run: the command, its helpers, and the lab's kernels, without the processes that
+    those trace. If one of these is stopped, its kernel panics."""
+    found, within, bound = [pid], set[int](), set[int]()
+    for each in found:
+        try:
+            is_bound = len(os.sched_getaffinity(each)) == 1
+            texts = [file.read_text() for file in Path(f"/proc/{each}/task").glob("*/children")]
+        except OSError:  # it has ended
+            continue
+        bound.update([each] if is_bound else ())
+        children = [int(word) for text in texts for word in text.split()]
+        found += children
+        within.update(children if is_bound or each in within else ())
+    return [each for each in found if each not in within and (each in bound or not kernels_alone)]
+
+
+def stop_now_and_then(
+    process: subprocess.Popen[str], until: Callable[[], bool], *, kernels_alone: bool
+) -> None:
+    """For 1.5 of 3 s each."""
+    while not until() and process.poll() is None:
+        stopped = of_run(process.pid, kernels_alone=kernels_alone)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for each in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, number)
+            time.sleep(1.5)
+
+
+@pytest.mark.parametrize("kernels_alone", [False, True])
+def test_a_suspension_is_marked(tmp_path: Path, kernels_alone: bool) -> None:
+    with running(tmp_path, *RUN, "--runtime", "5s", "--retries", "0") as process:
+        (folder,) = tmp_path.iterdir()
+        assert wait_for(lambda: "cell-started" in (folder / "events.jsonl").read_text(), deadline_s=120)
+        stop_now_and_then(process, lambda: bool(ended(folder)), kernels_alone=kernels_alone)
+        out, err = process.communicate(timeout=COMMAND_DEADLINE_S)
+    (only,) = ended(folder)
+    assert only["status"] == "ok", (only, err)
+    found = only["disturbed"]
+    assert isinstance(found, dict) and "stood still for" in found["cause"], only
+    (record,) = RunFolder(folder).load_records()
+    (use,) = record.others
+    # The part that counts lasted as long as it was given, and was stopped more than once.
+    assert use.suspended_ns is not None and use.suspended_ns > 1e9
+    assert disturbance.is_disturbed(record) and " !" in out and "stood still for" in " ".join(out.split())
 
 
 def test_the_machine_below_the_lab_is_known(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ PATIENCE_S = 2.0
 """How long to wait for a sample. The process that takes it also has to get a processor."""
 
 STANDSTILL_S = 0.5
-"""What comes later than this without having waited for a processor was suspended. On machines with four busy
-loops for each processor, nothing came more than 0.05 s late that had not."""
+"""What comes later than this without having waited for a processor was suspended. Timers, and other threads
+that hold the interpreter's lock, delay it by hundredths of a second."""
 
 MACHINES_PROC = Path("/run/harness/proc")
 """Where the testbed ``host``, which has a process namespace of its own, finds the machine's processes."""

@@ -146,8 +146,8 @@ class OnMachines(Watching):
 
     def _tick(self) -> None:
         while True:
-            stolen = (looks.TICK_NS * sum(times[7:8]) for times in looks.processors("/proc")[0])
-            self._still.tick(explained_ns(sum(stolen), looks.throttled_ns()), INTERVAL_S)
+            stolen = [looks.TICK_NS * sum(times[7:8]) for times in looks.processors("/proc")[0]]
+            self._still.tick(INTERVAL_S, stolen, looks.throttled_ns() or 0)
             if self._end.wait(INTERVAL_S):
                 return
 
@@ -347,26 +347,30 @@ class Standstill:
 
     def __init__(self) -> None:
         self.total_ns = 0
-        self._was: tuple[int, int] | None = None
+        self._was: tuple[int, Sequence[int], int, dict[str, int]] | None = None
 
-    def tick(self, explained_ns: int, due_s: float) -> None:
-        """Call it ``due_s`` after the last time. ``explained_ns`` only grows while this process runs, waits
-        for a processor, or is kept from it; 0: no such time is known, and then nothing is."""
-        now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        if self._was is not None and explained_ns:
-            before_ns, explained_before_ns = self._was
-            late_ns = now_ns - before_ns - round(1e9 * due_s) - (explained_ns - explained_before_ns)
+    def tick(self, due_s: float, stolen_ns: Sequence[int], kept_ns: int) -> None:
+        """Call it ``due_s`` after the last time. ``stolen_ns`` is what a hypervisor took of each processor so
+        far; ``kept_ns`` only grows while something else keeps this process. Where the kernel does not count
+        who waits for a processor, nothing is known."""
+        now_ns, threads = time.clock_gettime_ns(time.CLOCK_BOOTTIME), own_threads()
+        if self._was is not None and threads:
+            before_ns, stolen_before_ns, kept_before_ns, were = self._was
+            # One that began or ended in between must not look like a time that is missing.
+            explained_ns = sum(max(0, time_ns - were.get(name, 0)) for name, time_ns in threads.items())
+            explained_ns += kept_ns - kept_before_ns
+            explained_ns += max((b - a for a, b in zip(stolen_before_ns, stolen_ns, strict=False)), default=0)
+            late_ns = now_ns - before_ns - round(1e9 * due_s) - explained_ns
             if late_ns > STANDSTILL_S * 1e9:
                 self.total_ns += late_ns
-        self._was = now_ns, explained_ns
+        self._was = now_ns, stolen_ns, kept_ns, threads
 
 
-def explained_ns(stolen_ns: int, throttled_ns: int | None) -> int:
-    """For how long the threads of this process ran or waited for a processor, with what the machine and its
-    control group were kept from; 0 if the kernel does not count who waits."""
-    own = (looks.read(f"{thread}/schedstat").split()[:2] for thread in _threads("self"))
-    own_ns = sum(int(word) for words in own for word in words)
-    return own_ns and own_ns + stolen_ns + (throttled_ns or 0)
+def own_threads() -> dict[str, int]:
+    """For how long each thread of this process ran or waited for a processor so far; none if the kernel does
+    not count that."""
+    read = {thread: looks.read(f"{thread}/schedstat").split()[:2] for thread in _threads("self")}
+    return {thread: sum(map(int, words)) for thread, words in read.items() if words}
 
 
 class Sampler:
@@ -406,8 +410,7 @@ class Sampler:
         idle = [looks.TICK_NS * (times[3] + times[4]) for times in ticks]
         stolen = [looks.TICK_NS * sum(times[7:8]) for times in ticks]
         throttled_ns = looks.throttled_ns()
-        explained = explained_ns(sum(stolen) + self._written_ns, throttled_ns)
-        self._still.tick(explained, INTERVAL_S)
+        self._still.tick(INTERVAL_S, stolen, (throttled_ns or 0) + self._written_ns)
         if is_stopped and self._looked_at_ns and self._still.total_ns == stood_ns:
             self._stopped_ns += at_ns - self._looked_at_ns
         self._looked_at_ns = at_ns

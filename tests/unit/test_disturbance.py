@@ -402,36 +402,56 @@ def test_between_two_looks_a_suspension_is_the_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late_s", "explained_s", "still_s"),
+    ("late_s", "own_s", "stolen_s", "kept_s", "still_s"),
     [
-        (0.0, 0.0, 0.0),
-        (0.4, 0.0, 0.0),
-        (5.0, 0.01, 4.99),
-        (5.0, 4.9, 0.0),  # a busy machine: it waited for a processor all the time
-        (30.0, 5.0, 25.0),  # both
+        (0.0, 0.0, 0.0, 0.0, 0.0),
+        (0.4, 0.0, 0.0, 0.0, 0.0),
+        (5.0, 0.01, 0.0, 0.0, 4.99),
+        (5.0, 4.9, 0.0, 0.0, 0.0),  # a busy machine: it waited for a processor all the time
+        (5.0, 0.0, 4.9, 0.0, 0.0),  # a hypervisor
+        (5.0, 0.0, 0.0, 4.9, 0.0),  # a slow disk, or a control group
+        (30.0, 4.0, 1.0, 1.0, 24.0),
     ],
 )
 def test_what_comes_late_without_having_waited_was_suspended(
-    monkeypatch: pytest.MonkeyPatch, late_s: float, explained_s: float, still_s: float
+    monkeypatch: pytest.MonkeyPatch,
+    late_s: float,
+    own_s: float,
+    stolen_s: float,
+    kept_s: float,
+    still_s: float,
 ) -> None:
-    now = [100 * S]
+    now, own = [100 * S], {"main": 7 * S, "ends": 90 * S}
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
+    monkeypatch.setattr(neighbours, "own_threads", lambda: dict(own))
     still, blind = Standstill(), Standstill()
-    still.tick(7 * S, 0.1)
-    blind.tick(0, 0.1)
+    still.tick(0.1, [S, S], 3 * S)
     now[0] += round((0.1 + late_s) * S)
-    still.tick(round((7 + explained_s) * S), 0.1)
-    blind.tick(0, 0.1)
+    own["main"] += round(own_s * S)
+    del own["ends"]
+    still.tick(0.1, [S, round((1 + stolen_s) * S)], round((3 + kept_s) * S))
     assert still.total_ns == pytest.approx(still_s * S)
+    own.clear()
+    for _ in range(2):
+        now[0] += round((0.1 + late_s) * S)
+        blind.tick(0.1, [], 0)
     assert blind.total_ns == 0, "a kernel that does not count who waits"
+
+
+def test_the_threads_of_this_process_are_counted() -> None:
+    main = f"/proc/self/task/{os.getpid()}"
+    before = neighbours.own_threads()[main]
+    deadline = time.monotonic() + PATIENCE_S
+    while neighbours.own_threads()[main] <= before:
+        assert time.monotonic() < deadline
 
 
 TICKING = """
 import sys, threading
-from harness.observe.neighbours import Standstill, explained_ns
+from harness.observe.neighbours import Standstill
 still = Standstill()
 while True:
-    still.tick(explained_ns(0, None), 0.05)
+    still.tick(0.05, [], 0)
     print(still.total_ns, flush=True)
     threading.Event().wait(0.05)
 """

@@ -124,10 +124,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         cells = [pair for loss in sure for pair in zip(loss.kept, loss.cells, strict=True)]
         for _, cell in sorted(cells, key=lambda pair: pair[0]):
             change = cell.verdict.change
-            if change is None or cell.mb_s is None or cell.changed_mb_s is None:
+            if change is None or not cell.would_lift:
                 continue
-            rates = f"from {cell.mb_s:.4g} to about {cell.changed_mb_s:.4g} MB/s"
-            known = f"{_capital(change.what)} would lift {cell.evidence.workload} {rates}."
+            known = f"{_capital(change.what)} {cell.would_lift}."
             return f"{known} {OFFLOAD}" if self._takes_packets_one_by_one else known
         return OFFLOAD if self._takes_packets_one_by_one else ""
 

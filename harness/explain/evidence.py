@@ -21,6 +21,7 @@ from harness.model import (
     ISCSI,
     LINK_LOCAL,
     TRANSPORTS,
+    BackingKind,
     Clock,
     Column,
     IpsecMode,
@@ -60,9 +61,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     neither, because processors cost nothing there. ``twin_ns`` is the cell's time beyond its device, minus
     the digital twin's time beyond its own device.
 
+    ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here.
     ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` and
     ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link beside the cells. ``ipsec_itself_ns``
     is how much longer the twin takes with IPsec.
+
+    ``faster`` is the path at twice the rate. ``is_memory``: the target's storage is memory, so the device's
+    time is a processor's work.
 
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Beside``).
@@ -87,6 +92,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     device_ns: Span | None = None
     device_alone_ns: Span | None = None
     path: Demands | None = None
+    faster: Demands | None = None
+    is_memory: bool = False
     rate_bit_s: int | None = None
     rtt_ns: Span | None = None
     goodput_bytes_s: float | None = None
@@ -95,6 +102,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     cipher_ns: Span | None = None
     busy: Span | None = None
     busiest: str = ""
+    work_ns: Span | None = None
     driver: str = ""
     twin_ns: Span | None = None
     ipsec_itself_ns: float | None = None
@@ -147,7 +155,41 @@ def collect(
         setting = notes.setting_name(key.setting) if several or not key.setting.is_plain else ""
         column = _ColumnOf(key, samples, plans, probes, idling.get(key.setting, 0.0))
         found += [column.evidence(name, setting) for name in names if samples[key].get(name)]
-    return found
+    return _with_work(found)
+
+
+IDLE = 0.15
+"""A core that is busy for a smaller part of the time does so much else in it that its work for one I/O is
+better known from another link."""
+
+
+def _with_work(found: Sequence[Evidence]) -> list[Evidence]:
+    """The same with the core's work for one I/O: over the link itself, or over that on which it idles least
+    above ``IDLE``."""
+    alike: dict[object, list[Evidence]] = {}
+    for each in found:
+        if each.busy is not None and each.time_ns is not None and each.busy.mid >= IDLE and not each.is_local:
+            alike.setdefault(_work_of(each), []).append(each)
+    made = []
+    for each in found:
+        others = alike.get(_work_of(each), [])
+        if each.busy is not None and each.busy.mid < IDLE and others:
+            other = min(others, key=lambda one: one.busy.mid if one.busy is not None else 1.0)
+            each = msgspec.structs.replace(each, work_ns=_product(other))
+        made.append(each)
+    return made
+
+
+def _work_of(each: Evidence) -> object:
+    """What the work for one I/O depends on, whatever the link."""
+    return each.setting, each.protection, each.transport, each.ipsec_mode, each.initiators, each.workload
+
+
+def _product(each: Evidence) -> Span | None:
+    if each.busy is None or each.time_ns is None:
+        return None
+    low, high = each.busy.low * each.time_ns.low, each.busy.high * each.time_ns.high
+    return Span(low, each.busy.mid * each.time_ns.mid, high)
 
 
 def _idling(samples: Mapping[ColumnKey, Samples]) -> dict[Setting, float]:
@@ -221,6 +263,7 @@ class _ColumnOf:
         rtt_ns = self._round_trip(good)
         demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
         missing += words
+        faster, _ = self._demands(good[0], direction, block_bytes, rtt_ns, rate=2)
         device = self._times(self._local(), name)
         if device is None and key.link != LINK_LOCAL:
             why = disturbance.summary(self._local().get(name, ())) or "not measured"
@@ -240,6 +283,8 @@ class _ColumnOf:
             device_ns=device,
             device_alone_ns=self._device_alone(name, depth),
             path=demands,
+            faster=faster,
+            is_memory=self._is_memory(good[0]),
             rate_bit_s=self.link.rate_bit_s if self.link else None,
             rtt_ns=rtt_ns,
             goodput_bytes_s=self.goodput_bytes_s,
@@ -301,18 +346,31 @@ class _ColumnOf:
         return good
 
     def _demands(
-        self, record: Record, direction: Direction | None, block_bytes: int | None, rtt_ns: Span | None
+        self,
+        record: Record,
+        direction: Direction | None,
+        block_bytes: int | None,
+        rtt_ns: Span | None,
+        *,
+        rate: int = 1,
     ) -> tuple[Demands | None, list[str]]:
-        """What the path takes, and why it is unknown."""
+        """What the path takes at so many times its rate, and why that is unknown."""
         key = self.key
         if key.link == LINK_LOCAL or direction is None or block_bytes is None:
             return None, []
         if self.link is None:
             return None, ["the link's profile is unknown: the run's plan is missing"]
         link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
+        if rate != 1:
+            if link.rate_bit_s is None:
+                return None, []
+            link = msgspec.structs.replace(link, rate_bit_s=rate * link.rate_bit_s)
         if self.link.interface is not None and rtt_ns is None:
             return None, ["the real link's round trip is unknown: no pings were made beside the cells"]
         window_bytes = self.link.tcp_window_bytes
+        if window_bytes is None and record.emulated:
+            # Here both ends are Linux with its defaults; on real machines that is not known.
+            window_bytes = transports.named(key.transport or ISCSI).window_bytes
         dialogue = path.dialogue_of(key.transport or ISCSI, record.session, direction, window_bytes)
         if dialogue is None:
             title = TRANSPORTS.get(key.transport or "", "session")
@@ -337,6 +395,11 @@ class _ColumnOf:
             ),
             words,
         )
+
+    def _is_memory(self, record: Record) -> bool:
+        """Whether the target's storage is memory, and not a disk or the model of one."""
+        kinds = {plan.backing.kind for plan in self.plans if plan.run_id == record.run_id}
+        return kinds == {BackingKind.RAMDISK} and not record.disk
 
     def _local(self) -> Samples:
         return next(

@@ -7,6 +7,7 @@ carries all frames that go its way. So the busier direction counts (``busy_ns``)
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -133,7 +134,9 @@ def demands(
     if window_bytes is not None:
         # RFC 9293, section 3.8.6: no more than a window is in flight, so one window's bytes per round trip.
         turn_s = wire.serialisation_s([wire.mss_bytes] * max(1, window_bytes // wire.mss_bytes))
-        lengths = [sum(burst.segments) for bursts in within for burst in bursts]
+        # Commands travel side by side, and share the window.
+        side_by_side = itertools.zip_longest(*within)
+        lengths = [sum(sum(burst.segments) for burst in turn if burst) for turn in side_by_side]
         stalls_s = sum((-(-max(1, length) // window_bytes) - 1) for length in lengths) * max(
             0.0, rtt_s - turn_s
         )

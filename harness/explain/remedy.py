@@ -1,101 +1,257 @@
-"""What would help, and how fast a cell would then be: the same bounds with one thing changed.
+"""What would help, and between which rates a cell would then be: operational analysis with one thing changed.
 
-This is an upper limit: the unexplained part stays as it is, and nothing new gets in the way.
+A change is foretold only if it can be made, so that a forecast can be tried (`python bench/remedies.py`).
+With N requests in flight, the time between two completions lies between the asymptotic bound, in which
+nothing waits but for the busiest resource, and that of mean value analysis, in which services vary as if by
+chance (Reiser and Lavenberg, Journal of the ACM 27(2), 1980; Lazowska et al., Quantitative System
+Performance, chapters 5 and 6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import enum
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from harness.explain.waterfall import Reading
-from harness.model import ISCSI
+from harness.explain.path import Demands
+from harness.explain.waterfall import Reading, parts
 from harness.model.units import format_size
-from harness.storage import transports
 
 DEEPEST = 32
 """The queue depth that open-iscsi gives a disk (node.session.queue_depth)."""
 
-ENOUGH = 1.05
+ENOUGH = 1.1
 """A depth suffices if a deeper queue would gain no more than this factor."""
 
-HALVED = {
-    "device": (0.5, "a device that takes half the time"),
-    "link": (0.5, "a link of twice the rate"),
-    "transport": (0.0, "no R2T and no headers (at best: {})"),
-    "framing": (0.0, "no headers of its own (at best: larger frames)"),
-    "crypto": (0.5, "a cipher that takes half the time"),
-    "cpu": (0.5, "a core twice as fast"),
-}
-"""By limit: the part of it that remains, and the change in words, with room for the transport's own."""
+
+class Kind(enum.StrEnum):
+    """What is changed."""
+
+    DEPTH = "depth"
+    RATE = "rate"
+    WINDOW = "window"
+    CIPHER = "cipher"
+    DEVICE = "device"
+
+
+class Resource(enum.StrEnum):
+    """What limits a cell after a change. ``ALONE``: nothing is full, there are too few I/Os in flight."""
+
+    CORE = "core"
+    LINK = "link"
+    WINDOW = "window"
+    DEVICE = "device"
+    ALONE = "alone"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing changed: to ``value`` for a depth or a window in bytes, else by this factor."""
+
+    kind: Kind
+    value: float
+
+    @property
+    def words(self) -> str:
+        """``queue depth 8``"""
+        return {
+            Kind.DEPTH: f"queue depth {self.value:.0f}",
+            Kind.RATE: "a link of twice the rate",
+            Kind.WINDOW: f"a TCP window of {format_size(self.value)}",
+            Kind.CIPHER: "a cipher that takes half the time",
+            Kind.DEVICE: "a device that takes half the time",
+        }[self.kind]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is changed, the time per I/O after it, and how that was computed."""
+    """A step, and the time per I/O after it: most likely, and from and to which.
 
+    ``then`` is what limits after it, ``how`` from what that was computed.
+    """
+
+    step: Step
     what: str
     time_ns: float
+    least_ns: float
+    most_ns: float
+    then: Resource
     how: str
 
 
-def less(
-    reading: Reading, parts: Mapping[str, float], names: Set[str], limit: str, transport: str | None
-) -> Change:
-    """With the limiting parts halved or removed."""
-    factor, what = HALVED[limit]
-    scale = {name: factor if name in names else 1.0 for name in (*parts, "device", "link", "window")}
-    how = "all other parts unchanged" if reading.depth == 1 else "up to the next bound"
-    what = what.format(transports.named(transport or ISCSI).remedy)
-    return Change(what=what, time_ns=_least_ns(reading, parts, reading.depth, scale), how=how)
+class Chances(msgspec.Struct, frozen=True):
+    """Where within the model's own bounds the truth is: each from 0 to 1.
+
+    ``waits``: from the asymptotic bound to mean value analysis. ``work``, ``clumps``: within ``WORK`` and
+    ``CLUMPS``.
+    """
+
+    waits: float = 0.5
+    work: float = 0.5
+    clumps: float = 0.5
 
 
-def deeper(reading: Reading, parts: Mapping[str, float]) -> Change | None:
-    """The smallest power of two beyond which a deeper queue gains almost nothing."""
-    at = {
-        depth: _least_ns(reading, parts, depth, {})
-        for depth in (2, 4, 8, 16, DEEPEST)
-        if depth > reading.depth
-    }
-    if not at:
+LIKELY = Chances()
+
+WORK = {
+    (Kind.DEPTH, True): (0.88, 1.18),
+    (Kind.DEPTH, False): (0.9, 1.1),
+    (Kind.RATE, True): (0.85, 1.0),
+    (Kind.RATE, False): (0.7, 0.95),
+}
+"""By what factor the core's work for one I/O changes with a step, from depth 1 and from a greater one
+(`python bench/remedies.py`). With more in flight, caches are colder and queues longer. With a faster link the
+core handles more packets at a time, and sleeps less often in between."""
+
+STEADY = (0.9, 1.1)
+"""The same for all other steps."""
+
+CLUMPS = (1.0, 1.1)
+"""By what factor N I/Os take longer than one where nothing is full: they come in clumps."""
+
+QUEUED = 0.7
+"""To queue I/Os takes fio two system calls for each, and one without a queue. Of memory that is the most, so
+it takes this part longer."""
+
+WORTH = 1.2
+"""What gains less than this factor is not worth a sentence."""
+
+
+def foretell(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Step) -> Change | None:
+    """The forecast of one step: from the best guess and from what it would be in each draw.
+
+    None if it is hardly worth it, or if the lab itself would be what limits: its core handles more packets at
+    a time or fewer as they come, and so takes half as long for them or twice.
+    """
+    time_ns, then = after(guess, step, LIKELY)
+    if guess.time_ns < WORTH * time_ns or (
+        step.kind is Kind.RATE and guess.is_labs and then is Resource.CORE
+    ):
         return None
-    best = min(at.values())
-    depth = next(depth for depth, time_ns in at.items() if time_ns <= ENOUGH * best)
-    one_us = _alone_ns(reading, parts) / 1000
-    how = f"the longer of {one_us:.0f} us / {depth} and the busiest resource's time"
-    return Change(what=f"queue depth {depth}", time_ns=at[depth], how=how)
+    drawn = sorted(after(reading, step, chances)[0] for reading, chances in draws) or [time_ns]
+    outer = round(OUTSIDE * len(drawn))
+    path = guess.faster if step.kind is Kind.RATE else guess.path
+    return Change(
+        step=step,
+        what=step.words,
+        time_ns=time_ns,
+        least_ns=max((1 - AGAIN) * min(time_ns, drawn[outer]), path.busy_ns if path is not None else 0.0),
+        # Nothing of this makes a cell slower.
+        most_ns=min(guess.time_ns, (1 + AGAIN) * max(time_ns, drawn[-1 - outer])),
+        then=then,
+        how=_how(guess, step, then),
+    )
 
 
-def wider_window(reading: Reading, parts: Mapping[str, float]) -> Change | None:
-    """With a window that holds bandwidth times delay (RFC 6349, section 3.1), or all that is sent at once."""
-    path = reading.path
+OUTSIDE = 0.05
+"""The part of the draws that lies on either side of an interval."""
+
+AGAIN = 0.06
+"""How far a second measurement lies beside any model: TCP begins slowly, and no two runs are alike."""
+
+
+def deeper(guess: Reading) -> Step | None:
+    """The smallest power of two beyond which a deeper queue gains almost nothing."""
+    depths = [depth for depth in (2, 4, 8, 16, DEEPEST) if depth > guess.depth]
+    at = {depth: after(guess, Step(Kind.DEPTH, depth), LIKELY)[0] for depth in depths}
+    best = min(at.values(), default=0.0)
+    return next((Step(Kind.DEPTH, depth) for depth, ns in at.items() if ns <= ENOUGH * best), None)
+
+
+def wider_window(guess: Reading) -> Step | None:
+    """A window that holds bandwidth times delay (RFC 6349, section 3.1), or all that is sent at once."""
+    path = guess.path
     if path is None or path.window_bytes is None or not path.busy_ns:
         return None
     # A window's bytes per round trip, and the window that would let through as much as the link.
     wanted = path.window_bytes * path.window_each_ns / path.busy_ns
-    what = f"a TCP window of {format_size(max(wanted, path.mss_bytes))}"
-    time_ns = _least_ns(reading, parts, reading.depth, {"window": 0.0})
-    return Change(what=what, time_ns=time_ns, how="rate times round trip (RFC 6349), all else unchanged")
+    return Step(Kind.WINDOW, max(wanted, path.mss_bytes))
 
 
-def _alone_ns(reading: Reading, parts: Mapping[str, float]) -> float:
-    """The time of a single I/O; at depth 1 with the unexplained part."""
-    return sum(part for name, part in parts.items() if name != "rest" or reading.depth == 1)
+def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resource]:
+    """The time per I/O after a step, and what then limits."""
+    found = parts(reading)
+    path = reading.faster if step.kind is Kind.RATE else reading.path
+    depth = int(step.value) if step.kind is Kind.DEPTH else reading.depth
+    gained = 0.0
+    core_ns = _core_ns(reading, found)
+    device_ns = None if reading.is_memory else reading.device_ns
+    if step.kind is Kind.RATE and path is not None and reading.path is not None:
+        gained = reading.path.alone_ns - path.alone_ns
+    elif step.kind is Kind.WINDOW:
+        gained = found.get("window", 0.0)
+    elif step.kind is Kind.CIPHER:
+        # What of the cipher's work nothing waits for keeps the core busy all the same.
+        gained = (1 - step.value) * found.get("crypto", 0.0)
+        core_ns -= (1 - step.value) * max(found.get("crypto", 0.0), reading.cipher_ns or 0.0)
+    elif step.kind is Kind.DEVICE and device_ns is not None:
+        gained = (1 - step.value) * found.get("device", 0.0)
+        device_ns *= step.value
+    # With several in flight, what nothing explains is waiting, and most of it for what is full. At depth 1 it
+    # takes its part of any time: while TCP's congestion window grows, everything takes longer.
+    known_ns = sum(ns for name, ns in found.items() if name != "rest")
+    slower = max(1.0, reading.whole_ns / known_ns) if reading.depth == 1 and known_ns else 1.0
+    alone_ns = (known_ns - gained) * slower
+    if step.kind is Kind.DEPTH and reading.depth == 1 and reading.is_memory:
+        core_ns += QUEUED * (reading.device_ns or 0.0)
+    core_ns *= _between(WORK.get((step.kind, reading.depth == 1), STEADY), chances.work)
+    servers = {Resource.CORE: core_ns}
+    if path is not None:
+        servers[Resource.LINK] = path.busy_ns
+    if device_ns is not None:
+        servers[Resource.DEVICE] = device_ns
+    if depth == 1:
+        return _one_at_a_time(alone_ns, servers, path, chances)
+    bounds = {**servers, Resource.ALONE: _between(CLUMPS, chances.clumps) * alone_ns / depth}
+    if path is not None and step.kind is not Kind.WINDOW:
+        bounds[Resource.WINDOW] = path.window_each_ns * (slower if reading.core_ns is not None else 1.0)
+    then = max(bounds, key=bounds.__getitem__)
+    least_ns = bounds[then]
+    most_ns = max(least_ns, _mean_value_ns(alone_ns, list(servers.values()), depth))
+    return least_ns + chances.waits * (most_ns - least_ns), then
 
 
-def _least_ns(reading: Reading, parts: Mapping[str, float], depth: int, scale: Mapping[str, float]) -> float:
-    """The least time per I/O at a depth, with parts and resources scaled.
+def _between(bounds: tuple[float, float], part: float) -> float:
+    return bounds[0] + part * (bounds[1] - bounds[0])
 
-    The unexplained part counts as the work of one more resource that serves one I/O at a time.
-    """
-    changed = {name: part * scale.get(name, 1.0) for name, part in parts.items()}
-    work = changed.get("cpu", 0.0) + changed.get("crypto", 0.0)
-    if reading.depth == 1:
-        work += max(0.0, changed.get("rest", 0.0))
-    resources = [_alone_ns(reading, changed) / depth, work]
-    if reading.device_ns is not None:
-        resources.append(reading.device_ns * scale.get("device", 1.0))
-    if reading.path is not None:
-        resources.append(reading.path.busy_ns * scale.get("link", 1.0))
-        resources.append(reading.path.window_each_ns * scale.get("window", 1.0))
-    return max(resources)
+
+def _one_at_a_time(
+    alone_ns: float, servers: Mapping[Resource, float], path: Demands | None, chances: Chances
+) -> tuple[float, Resource]:
+    """A core works on one packet while the link carries the next, so its work shows once the link is faster.
+    It idles at least while the first packet travels, and while the last one does if none waits before it."""
+    idle_ns = path.round_trip_ns * (1 + chances.waits) / 2 if path is not None else 0.0
+    core_ns = servers[Resource.CORE] + idle_ns
+    return (core_ns, Resource.CORE) if core_ns > alone_ns else (alone_ns, Resource.ALONE)
+
+
+def _core_ns(reading: Reading, found: Mapping[str, float]) -> float:
+    """How long the busiest core works for one I/O: as measured, else the parts that are its work."""
+    known = reading.core_ns if reading.work_ns is None else reading.work_ns
+    if known is not None:
+        return known
+    work = found.get("cpu", 0.0) + found.get("crypto", 0.0)
+    if reading.is_memory:
+        work += reading.device_ns or 0.0
+    return work + (max(0.0, found.get("rest", 0.0)) if reading.depth == 1 else 0.0)
+
+
+def _mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:
+    """The time between two completions of ``depth`` requests, each of which takes ``alone_ns`` by itself, by
+    exact mean value analysis. What is not a server's delays all of them alike."""
+    think_ns = max(0.0, alone_ns - sum(servers))
+    queues = [0.0] * len(servers)
+    each_ns = alone_ns
+    for requests in range(1, depth + 1):
+        times = [server * (1 + queue) for server, queue in zip(servers, queues, strict=True)]
+        each_ns = (think_ns + sum(times)) / requests
+        queues = [time_ns / each_ns for time_ns in times]
+    return each_ns
+
+
+def _how(guess: Reading, step: Step, then: Resource) -> str:
+    if step.kind is Kind.DEPTH:
+        one_us = sum(ns for name, ns in parts(guess).items() if name != "rest" or guess.depth == 1) / 1000
+        return f"the longer of {one_us:.0f} us / {step.value:.0f} and the busiest resource's time"
+    if step.kind is Kind.WINDOW:
+        return "rate times round trip (RFC 6349), all else unchanged"
+    return "up to the core's work" if then is Resource.CORE else "all other parts unchanged"

@@ -8,12 +8,13 @@ from itertools import groupby
 import msgspec
 
 from harness.explain.evidence import Evidence
-from harness.explain.remedy import Change
+from harness.explain.remedy import Resource
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
 from harness.model.escape import printable
 from harness.model.lines import wrapped
+from harness.storage import transports
 from harness.table.options import Choice
 
 _SHORT = {"round_trip": "round trip"}
@@ -43,14 +44,29 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mb_s(self) -> float | None:
-        return self._rate(self.evidence.time_ns.mid if self.evidence.time_ns else None)
+        return self.rate(self.evidence.time_ns.mid if self.evidence.time_ns else None)
 
     @property
     def changed_mb_s(self) -> float | None:
-        """The rate with the change that would help."""
-        return self._rate(self.verdict.change.time_ns if self.verdict.change else None)
+        """The most likely rate with the change that would help."""
+        return self.rate(self.verdict.change.time_ns if self.verdict.change else None)
 
-    def _rate(self, time_ns: float | None) -> float | None:
+    @property
+    def would_lift(self) -> str:
+        """``would lift seq-read-4k from 22.3 to between 58 and 66 MB/s``; "" if that is unknown."""
+        change, name = self.verdict.change, self.evidence.workload
+        if change is None or self.mb_s is None:
+            return ""
+        low, high = self.rate(change.most_ns) or 0.0, self.rate(change.least_ns) or 0.0
+        least, most = f"{low:.3g}", f"{high:.3g}"
+        to = f"about {least}" if least == most else f"between {least} and {most}"
+        here = ""
+        if change.then is Resource.CORE and self.evidence.is_emulated and not self.evidence.busiest:
+            here = " in the lab, where both ends share one core (two machines have two)"
+        return f"would lift {name} from {self.mb_s:.3g} to {to} MB/s{here}"
+
+    def rate(self, time_ns: float | None) -> float | None:
+        """MB/s, if an I/O takes this long."""
         if not time_ns or self.evidence.block_bytes is None:
             return None
         return self.evidence.block_bytes / time_ns * 1e3
@@ -79,10 +95,11 @@ def sentence(cell: Explained) -> str:
         f"confidence {verdict.confidence}{doubt}"
     )
     change = verdict.change
-    if change is None or cell.changed_mb_s is None or cell.mb_s is None:
+    if verdict.limited_by is Limit.TRANSPORT and cell.evidence.transport:
+        return f"{words}; what may help: {transports.named(cell.evidence.transport).remedy}"
+    if change is None or not cell.would_lift:
         return words
-    rates = f"from {cell.mb_s:.4g} to about {cell.changed_mb_s:.4g} MB/s"
-    return f"{words}; {change.what} would lift it {rates} ({change.how})"
+    return f"{words}; {change.what} {cell.would_lift} ({change.how})"
 
 
 def text(cells: Sequence[Explained], width: int | None = None) -> str:
@@ -250,7 +267,7 @@ def _plain(cell: Explained) -> dict[str, object]:
         "whole_ns": verdict.whole_ns,
         "waterfall_ns": verdict.waterfall_ns,
         "bounds_ns": verdict.bounds_ns,
-        "change": _change(verdict.change, cell.changed_mb_s),
+        "change": _change(cell),
         "implementation_ns": None if evidence.twin_ns is None else msgspec.to_builtins(evidence.twin_ns),
         "ipsec_itself_ns": evidence.ipsec_itself_ns,
         "cipher_ns": None if evidence.cipher_ns is None else msgspec.to_builtins(evidence.cipher_ns),
@@ -264,5 +281,13 @@ def _span(evidence: Evidence) -> dict[str, float] | None:
     return None if time_ns is None else {"low": time_ns.low, "median": time_ns.mid, "high": time_ns.high}
 
 
-def _change(change: Change | None, mb_s: float | None) -> dict[str, object] | None:
-    return None if change is None else {**msgspec.to_builtins(change), "mb_s": mb_s}
+def _change(cell: Explained) -> dict[str, object] | None:
+    change = cell.verdict.change
+    if change is None:
+        return None
+    rates = {
+        "mb_s": cell.changed_mb_s,
+        "least_mb_s": cell.rate(change.most_ns),
+        "most_mb_s": cell.rate(change.least_ns),
+    }
+    return {**msgspec.to_builtins(change), **rates}

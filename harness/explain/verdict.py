@@ -18,10 +18,11 @@ import msgspec
 
 from harness.explain import remedy, waterfall
 from harness.explain.evidence import Evidence
-from harness.explain.remedy import Change
+from harness.explain.remedy import Chances, Change, Kind, Step
 from harness.explain.waterfall import Reading
-from harness.model import TRANSPORTS
+from harness.model import ISCSI, TRANSPORTS
 from harness.model.units import format_size
+from harness.storage import transports
 
 NEAR = 0.7
 """The part of the measured time that a bound must reach to explain it. Even a short queue keeps its
@@ -164,7 +165,7 @@ def judge(evidence: Evidence) -> Verdict:
         waterfall_ns=waterfall.in_ns(parts, guess.whole_ns, saturated=saturated),
         bounds_ns={name: round(bound) for name, bound in bounds.items()},
     )
-    return msgspec.structs.replace(verdict, change=_change(guess, parts, told, evidence.transport))
+    return msgspec.structs.replace(verdict, change=_change(guess, draws, told, evidence.transport))
 
 
 def is_labs_own(evidence: Evidence) -> bool:
@@ -425,13 +426,36 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     return ""
 
 
-def _change(guess: Reading, parts: Mapping[str, float], limit: Limit, transport: str | None) -> Change | None:
-    # A faster lab says no more of the link that it imitates.
-    if limit in (Limit.UNKNOWN, Limit.LAB):
-        return None
+def forecast(evidence: Evidence, step: Step) -> Change | None:
+    """What a change would do to a cell; None without a figure."""
+    guess = waterfall.best_guess(evidence)
+    return None if guess is None else _foretold(guess, _draws(evidence), step)
+
+
+def _change(guess: Reading, draws: Sequence[Reading], limit: Limit, transport: str | None) -> Change | None:
+    """What would help, if it can be made: a processor twice as fast, or no headers, cannot."""
+    step = _step(guess, limit, transport)
+    return None if step is None else _foretold(guess, draws, step)
+
+
+def _foretold(guess: Reading, draws: Sequence[Reading], step: Step) -> Change | None:
+    random = Random(2)  # noqa: S311
+    chances = (Chances(random.random(), random.random(), random.random()) for _ in draws)
+    return remedy.foretell(guess, list(zip(draws, chances, strict=False))[::4], step)
+
+
+def _step(guess: Reading, limit: Limit, transport: str | None) -> Step | None:
     if limit is Limit.ROUND_TRIP and guess.path is not None:
-        if guess.path.is_window_narrow(guess.depth):
-            return remedy.wider_window(guess, parts)
-        return remedy.deeper(guess, parts)
-    names = {name for name, category in CATEGORY.items() if category is limit}
-    return remedy.less(guess, parts, names, str(limit), transport)
+        if not guess.path.is_window_narrow(guess.depth):
+            return remedy.deeper(guess)
+        # What the transport sets is widened by settings of the kernel's, which no link's profile has.
+        is_links = guess.path.window_bytes != transports.named(transport or ISCSI).window_bytes
+        return remedy.wider_window(guess) if is_links else None
+    if limit is Limit.LINK and guess.faster is not None:
+        return Step(Kind.RATE, 2)
+    if limit is Limit.CRYPTO:
+        return Step(Kind.CIPHER, 0.5)
+    # Memory that takes half the time is advice for nobody.
+    if limit is Limit.DEVICE and not guess.is_memory:
+        return Step(Kind.DEVICE, 0.5)
+    return None

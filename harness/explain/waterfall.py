@@ -37,9 +37,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     ``device_alone_ns`` is the device's time for a single I/O. ``above_plain_ns`` is the cell's processor time
     beyond the same link without IPsec, and ``crypto_ns`` the part of it for cipher and check. ``cipher_ns``
     is how long these keep a core busy, whether or not anything waits for it. ``core_ns`` is how long the
-    busiest core works for one I/O. ``implementation_ns`` is what the digital twin does not take.
+    busiest core works for one I/O, and ``work_ns`` the same as far as it is known better from another link.
+    ``implementation_ns`` is what the digital twin does not take.
     ``emulation_ns`` is what the emulation of the link adds. ``is_labs``: the link is emulated and nothing is
-    protected, so what processors do is the lab's own.
+    protected, so what processors do is the lab's own. ``faster`` is the path at twice the rate.
+    ``is_memory``: the device is memory, so its time is the processor's.
     """
 
     depth: int
@@ -51,9 +53,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     crypto_ns: float | None
     cipher_ns: float | None
     core_ns: float | None
+    work_ns: float | None
     implementation_ns: float | None
     emulation_ns: float | None = None
     is_labs: bool = False
+    faster: Demands | None = None
+    is_memory: bool = False
 
     @property
     def whole_ns(self) -> float:
@@ -112,9 +117,12 @@ def _reading(evidence: Evidence, at: At, *, model: float, split: float, waited: 
         crypto_ns=secret,
         cipher_ns=cipher,
         core_ns=time_ns * busy if busy is not None else None,
+        work_ns=at(evidence.work_ns) if evidence.work_ns is not None else None,
         implementation_ns=at(evidence.twin_ns) if evidence.twin_ns is not None else None,
         emulation_ns=at(evidence.emulation_ns) if evidence.emulation_ns is not None else None,
         is_labs=evidence.is_emulated and not evidence.is_protected,
+        faster=evidence.faster.scaled(model) if evidence.faster is not None else None,
+        is_memory=evidence.is_memory,
     )
 
 

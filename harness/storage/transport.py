@@ -114,7 +114,9 @@ class Shared(Protocol):
 class Transport(Protocol):
     """One way to a target's storage. ``port`` is the one that its standard gives it.
 
-    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O.
+    ``remedy`` says by which setting fewer round trips or headers would do, for one I/O. ``window_bytes`` is
+    what a connection has in flight at most by Linux's defaults, because the initiator sets the size of its
+    buffers; None: they grow as they have to.
     ``leaves`` is what may be left of a run, ``troubles`` are the kernel's messages of a session that was
     disturbed (``hosts/footprint.py``).
     """
@@ -122,6 +124,7 @@ class Transport(Protocol):
     name: ClassVar[str]
     port: ClassVar[int]
     remedy: ClassVar[str]
+    window_bytes: ClassVar[int | None]
     leaves: ClassVar[tuple[Leftover, ...]]
     troubles: ClassVar[tuple[Trouble, ...]]
 

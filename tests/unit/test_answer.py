@@ -54,7 +54,9 @@ def test_cost_cause_and_remedy_are_a_sentence_each() -> None:
     gcm = told(columns())[-1]
     assert gcm.cost == "IPsec aes128gcm16 over wired: -92 % at 256K, beside the same link without it."
     assert gcm.cause == "Limited by crypto work (confidence medium)."
-    assert gcm.help.startswith("A cipher that takes half the time would lift seq-read-256k from 8.721 to ")
+    assert gcm.help.startswith(
+        "A cipher that takes half the time would lift seq-read-256k from 8.72 to between "
+    )
     lines = in_words([gcm], WIDTH).splitlines()
     assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
 

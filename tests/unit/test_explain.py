@@ -298,15 +298,16 @@ def test_a_deeper_queue_helps_until_something_else_is_full() -> None:
     verdict = judge(cell(path=asked(far, block_bytes=65536), block_bytes=65536, time_ns=exact(2650 * US)))
     assert verdict.limited_by is Limit.ROUND_TRIP and verdict.change is not None
     assert verdict.change.what == "queue depth 8"
-    # 560 us of the link, or 2650 us for eight at once.
-    assert verdict.change.time_ns == pytest.approx(asked(far, block_bytes=65536).busy_ns, rel=0.01)
+    # 560 us of the link, or 2650 us for eight at once; and a few of them wait for each other.
+    assert verdict.change.least_ns == pytest.approx(asked(far, block_bytes=65536).busy_ns, rel=0.03)
+    assert verdict.change.time_ns == pytest.approx(asked(far, block_bytes=65536).busy_ns, rel=0.06)
 
 
 def test_a_wider_window_helps_up_to_the_links_rate() -> None:
     far = LinkProfile(name="far", title="x", emulated=True, rate_bit_s=10**9, delay_us=2000)
     narrow = asked(far, window_bytes=16384)
     time_ns = narrow.round_trip_ns + narrow.window_ns + narrow.link_ns + narrow.transport_ns + 60 * US
-    verdict = judge(cell(path=narrow, time_ns=exact(time_ns)))
+    verdict = judge(cell(path=narrow, time_ns=exact(time_ns), busy=within(0.01, 0.05)))
     assert verdict.limited_by is Limit.ROUND_TRIP and "TCP window 16 KiB" in verdict.detail
     assert verdict.change is not None
     assert verdict.change.time_ns == pytest.approx(time_ns - narrow.window_ns)

@@ -25,6 +25,7 @@ class NvmeTcp:
     name: ClassVar[str] = NVME_TCP
     port: ClassVar[int] = nvme.PORT
     remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
+    window_bytes: ClassVar[int | None] = None
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 

@@ -1,0 +1,331 @@
+"""Does what `harness explain` foretells come true? Each forecast is read, its change made and measured.
+
+    python bench/remedies.py                     # all of them, some 25 minutes on a quiet machine
+    python bench/remedies.py --only own-nvme     # one series alone
+    python bench/remedies.py --results FOLDER    # keep the runs there; what is there is not run again
+
+A series measures cells over emulated links, reads the forecast of each, and measures the same cells with
+the change: a deeper queue, a link of twice the rate, a faster cipher. At most ten forecasts of one kind of
+change on one link count. Half of the cells, chosen by their names, were kept out while the model was
+made. Printed are said and measured of each; the exit status is 1 if the targets below are missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from tabulate import tabulate
+
+from bench.in_turns import HARNESS
+from harness.analysis import stats
+from harness.explain import Explained, explain
+from harness.explain.remedy import Change, Kind, Resource, Step
+from harness.explain.verdict import forecast
+from harness.parse.profiles import load_link
+from harness.results.probe_store import open_probes
+from harness.results.store import open_plans, open_results
+
+CLOSE, FAR, PART = 1.15, 1.3, 0.9
+"""This part of the forecasts has to be right within the first factor, and all within the second."""
+
+MOST = 10
+"""Of one kind of change on one link."""
+
+LINKS = ("wired", "10g", "wan", "fast-ethernet", "wifi")
+WAYS = {"rand-read-4k": ("randread", "4k"), "seq-write-4k": ("write", "4k")} | {
+    "seq-read-256k": ("read", "256k"),
+    "rand-write-256k": ("randwrite", "256k"),
+}
+DEPTHS = (1, 2, 4, 8, 16, 32)
+JOBS = "[global]\ndirect=1\ntime_based\nruntime=700ms\n" + "".join(
+    f"[{name}-depth{depth}]\nrw={rw}\nbs={bs}\n"
+    + ("ioengine=psync\n" if depth == 1 else f"ioengine=libaio\niodepth={depth}\n")
+    for name, (rw, bs) in WAYS.items()
+    for depth in DEPTHS
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A run of base cells: its options, and those that its changed cells have in their place."""
+
+    name: str
+    words: Sequence[str]
+    links: Sequence[str] = LINKS
+    workloads: Sequence[str] = tuple(f"{name}-depth{depth}" for name in WAYS for depth in (1, 4))
+    changed: Mapping[Kind, Sequence[str]] = field(default_factory=dict)
+
+
+SERIES = (
+    Series(
+        name="debian",
+        words=("--lab-kernel=auto", "--protect=off", "--protect=aes128gcm16", "--protect=aes128-sha256"),
+    ),
+    Series(
+        name="portable",
+        words=("--protect=off", "--protect=aes128gcm16", "--cipher-driver=portable"),
+        links=("wired", "10g"),
+        workloads=("seq-read-256k-depth1", "rand-write-256k-depth4", "rand-read-4k-depth4"),
+        changed={Kind.CIPHER: ("--protect=off", "--protect=aes128gcm16")},
+    ),
+    *(
+        Series(
+            name=f"own-{name}",
+            words=("--lab-kernel=own", f"--transport={transport}")
+            + tuple(f"--protect={each}" for each in ("off", "aes128gcm16", "wireguard")),
+            links=("wired", "wan", "fast-ethernet"),
+            workloads=(
+                "rand-read-4k-depth1",
+                "seq-write-4k-depth1",
+                "seq-read-256k-depth1",
+                "rand-write-256k-depth4",
+            ),
+        )
+        for name, transport in (("iscsi", "iscsi"), ("nvme", "nvme-tcp"))
+    ),
+)
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """A forecast, and what was measured with its change made: all in MB/s."""
+
+    series: str
+    link: str
+    column: str
+    workload: str
+    kind: Kind
+    what: str
+    then: Resource
+    before: float
+    said: float
+    least: float
+    most: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Said / measured."""
+        return self.said / self.measured
+
+    @property
+    def is_close(self) -> bool:
+        return max(self.error, 1 / self.error) <= CLOSE
+
+    @property
+    def is_covered(self) -> bool:
+        return self.least <= self.measured <= self.most
+
+    @property
+    def half_width(self) -> float:
+        return (self.most - self.least) / 2 / self.said
+
+    @property
+    def is_kept_out(self) -> bool:
+        return kept_out(self.column, self.workload)
+
+
+def kept_out(column: str, workload: str) -> bool:
+    """Whether a cell was kept out while the model was made: half of them, by their names."""
+    return zlib.crc32(f"{column} {workload}".encode()) % 2 == 1
+
+
+def run(
+    folder: Path, words: Sequence[str], links: Sequence[str], workloads: Sequence[str], rate: int = 1
+) -> None:
+    """One run into ``folder``, unless it is there; links have so many times their rate, by the same names."""
+    if folder.is_dir():
+        return
+    made = folder.with_name(f"{folder.name}.part")
+    made.mkdir(parents=True)
+    jobs = made / "jobs.fio"
+    jobs.write_text(JOBS, encoding="utf-8")
+    for name in links:
+        given = [f"--link={name}"] if rate == 1 else [f"--link={_faster(made, name, rate)}"]
+        words = [*words, *given]
+    command = [*HARNESS, "run", f"--profile={jobs}", *words, *(f"--workload={name}" for name in workloads)]
+    command += ["--repeats=3", f"--results={made / 'results'}"]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if not (made / "results").is_dir():
+        sys.exit(f"{folder.name}: {done.stderr[-2000:]}")
+    made.rename(folder)
+
+
+def _faster(folder: Path, name: str, rate: int) -> Path:
+    """A profile of the same name with so many times the rate."""
+    profile = load_link(name)
+    assert profile.rate_bit_s is not None
+    lines = {
+        "title": profile.title,
+        "emulated": True,
+        "rate_bit_s": rate * profile.rate_bit_s,
+        "delay_us": profile.delay_us,
+        "mtu_bytes": profile.mtu_bytes,
+        "duplex": str(profile.duplex),
+        "frame_overhead_bytes": profile.frame_overhead_bytes,
+    }
+    made = folder / f"{name}.toml"
+    made.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in lines.items()), encoding="utf-8")
+    return made
+
+
+def _toml(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def explained(folder: Path) -> dict[tuple[str, str], Explained]:
+    """The cells of a run by column and workload."""
+    results = [folder / "results"]
+    cells = explain(open_results(results), open_plans(results), open_probes(results))
+    return {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
+
+
+def tried(series: Series, folder: Path) -> Iterator[Tried]:
+    """Measure a series, make each change that was foretold, and measure again."""
+    base = folder / series.name
+    run(base, ["--link=local", *series.words], series.links, series.workloads)
+    wanted: dict[Step, list[Explained]] = {}
+    counts: dict[tuple[Kind, str], int] = {}
+    cells = sorted(explained(base).items(), key=lambda item: zlib.crc32(f"{item[0]}".encode()))
+    for _, cell in cells:
+        change = cell.verdict.change
+        if change is None or cell.mb_s is None or cell.evidence.is_local:
+            continue
+        place = (change.step.kind, cell.evidence.link)
+        counts[place] = counts.get(place, 0) + 1
+        if counts[place] <= MOST and (
+            change.step.kind in (Kind.DEPTH, Kind.RATE) or change.step.kind in series.changed
+        ):
+            wanted.setdefault(change.step, []).append(cell)
+    for step, those in wanted.items():
+        yield from _tried(series, base, step, those)
+
+
+def _tried(series: Series, base: Path, step: Step, cells: Sequence[Explained]) -> Iterator[Tried]:
+    names = {cell.evidence.workload: _named(cell.evidence.workload, step) for cell in cells}
+    links = list(dict.fromkeys(cell.evidence.link for cell in cells))
+    folder = base.with_name(f"{base.name}-{step.kind}-{step.value:.4g}")
+    words = list(series.changed.get(step.kind, series.words))
+    run(folder, words, links, sorted(set(names.values())), rate=2 if step.kind is Kind.RATE else 1)
+    after = explained(folder)
+    for cell in cells:
+        found = after.get((cell.evidence.column, names[cell.evidence.workload]))
+        change = cell.verdict.change
+        if step.kind is Kind.CIPHER and found is not None:
+            # The other driver is as much faster as it is, and not twice.
+            change = _with_cipher(cell, found)
+        if found is None or found.mb_s is None or change is None or cell.mb_s is None:
+            print(f"not measured: {series.name} {cell.evidence.column} {cell.evidence.workload} {step.words}")
+            continue
+        yield Tried(
+            series=series.name,
+            link=cell.evidence.link,
+            column=cell.evidence.column,
+            workload=cell.evidence.workload,
+            kind=step.kind,
+            what=change.what,
+            then=change.then,
+            before=cell.mb_s,
+            said=cell.rate(change.time_ns) or 0.0,
+            least=cell.rate(change.most_ns) or 0.0,
+            most=cell.rate(change.least_ns) or 0.0,
+            measured=found.mb_s,
+        )
+
+
+def _with_cipher(cell: Explained, other: Explained) -> Change | None:
+    """The forecast with the driver of another cell, as much faster as the stand-alone ciphers show."""
+    slow, fast = cell.evidence.cipher_ns, other.evidence.cipher_ns
+    if slow is None or fast is None:
+        return None
+    return forecast(cell.evidence, Step(Kind.CIPHER, fast.mid / slow.mid))
+
+
+def _named(workload: str, step: Step) -> str:
+    """The workload with a deeper queue, if that is the step."""
+    name, _, _ = workload.rpartition("-depth")
+    return f"{name}-depth{step.value:.0f}" if step.kind is Kind.DEPTH else workload
+
+
+def summary(found: Sequence[Tried], name: str) -> str:
+    """One line: how many there are, close, covered, and how far the worst is."""
+    if not found:
+        return f"{name}: none"
+    close, covered = (
+        sum(flags) / len(found)
+        for flags in zip(*((one.is_close, one.is_covered) for one in found), strict=True)
+    )
+    worst = max(max(one.error, 1 / one.error) for one in found)
+    half = stats.median([one.half_width for one in found])
+    return (
+        f"{name}: {len(found)}, within 15 %: {close:.0%}, worst by {worst:.2f}, "
+        f"measured within the interval: {covered:.0%}, median half-width {half:.0%}"
+    )
+
+
+def table(found: Sequence[Tried]) -> str:
+    """A line for each forecast, MB/s."""
+    rows = [
+        [
+            one.series,
+            one.column,
+            one.workload,
+            one.what,
+            f"{one.before:.4g}",
+            f"{one.said:.4g} ({one.least:.4g} to {one.most:.4g})",
+            f"{one.measured:.4g}",
+            f"{one.error:.2f}",
+            one.then,
+            "kept out" if one.is_kept_out else "",
+        ]
+        for one in found
+    ]
+    heads = [
+        "series",
+        "column",
+        "workload",
+        "change",
+        "before",
+        "said",
+        "measured",
+        "said/measured",
+        "then",
+        "",
+    ]
+    return tabulate(rows, heads, tablefmt="simple", disable_numparse=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", action="append", choices=[series.name for series in SERIES])
+    parser.add_argument(
+        "--results", type=Path, help="where the runs are kept; what is there is not run again"
+    )
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (chosen.results or Path(scratch)).resolve()
+        found = [
+            one
+            for series in SERIES
+            if not chosen.only or series.name in chosen.only
+            for one in tried(series, folder)
+        ]
+    print(table(found))
+    of_core = [one for one in found if one.then is Resource.CORE]
+    print(summary(found, "\nall"))
+    print(summary([one for one in found if one.is_kept_out], "kept out while the model was made"))
+    print(summary(of_core, "where the processor is next"))
+    close = sum(one.is_close for one in found) >= PART * len(found)
+    far = [one for one in found if max(one.error, 1 / one.error) > FAR]
+    return 0 if found and close and not far else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -130,24 +130,38 @@ class Difference(enum.StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | None:
-    """Whether the 95 % interval of ratios above zero contains 1; None: fewer than two ratios have no
-    interval.
+def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of ratios above zero; None: fewer than two ratios have none.
 
-    If it does: ``NONE`` if the whole interval is within ``margin`` of 1, else ``INCONCLUSIVE``: a difference
-    that matters is neither shown nor ruled out. Six ratios or more have an interval by ranks. Three ratios
-    agree by chance in one of four cases, so fewer than six are taken as lognormal: Student's t of their
-    logarithms.
+    Six ratios or more have an interval by ranks. Three ratios agree by chance in one of four cases, so fewer
+    than six are taken as lognormal: Student's t of their logarithms.
     """
     n = len(ratios)
     if n < 2:
         return None
     summary = summarise(ratios)
-    low, high = summary.low, summary.high
-    if not summary.interval:
-        logarithms = [math.log(ratio) for ratio in ratios]
-        middle, error = statistics.fmean(logarithms), statistics.stdev(logarithms) / math.sqrt(n)
-        low, high = (math.exp(middle + sign * _STUDENT_T[n] * error) for sign in (-1, 1))
+    if summary.interval:
+        return summary.low, summary.high
+    logarithms = [math.log(ratio) for ratio in ratios]
+    middle, error = statistics.fmean(logarithms), statistics.stdev(logarithms) / math.sqrt(n)
+    low, high = (math.exp(middle + sign * _STUDENT_T[n] * error) for sign in (-1, 1))
+    return low, high
+
+
+def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | None:
+    """Whether the 95 % interval of ratios above zero contains 1; None: fewer than two ratios have no
+    interval.
+
+    If it does: ``NONE`` if the whole interval is within ``margin`` of 1, else ``INCONCLUSIVE``: a difference
+    that matters is neither shown nor ruled out.
+    """
+    interval = ratio_interval(ratios)
+    return None if interval is None else difference_of(interval, margin)
+
+
+def difference_of(interval: tuple[float, float], margin: float = MARGIN) -> Difference:
+    """The same by an interval that is known."""
+    low, high = interval
     if not low <= 1 <= high:
         return Difference.SHOWN
     within = 1 / (1 + margin) <= low and high <= 1 + margin

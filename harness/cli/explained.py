@@ -84,7 +84,7 @@ def print_answers(found: Sequence[explain.Answer]) -> None:
     if found:
         sys.stdout.write(answer.in_words(found, width) + "\n")
     else:
-        tell("nothing to compare: add --link local, or protected columns with --protect off beside them")
+        tell("nothing to compare: measure a link, or protected columns together with --protect off")
 
 
 def _measure_twin(run: RunFolder) -> None:

@@ -1,10 +1,15 @@
-"""What a column costs, and why: the answer that most readers came for, in a sentence for each column.
+"""What a column reaches and costs, and why: the answer that most readers came for, in a few sentences.
 
-A column with protection is compared with the same link and transport without it, any other column over a
-network with the local disk. A loss is what a column lacks of the other one's throughput (1 - ratio), where
-the ratio is the table's: the median of the ratios within blocks. Of disturbed figures only bounds are told:
-between which two the loss would be if no other program had taken anything (``disturbance.undisturbed``).
-A figure that is the lab's own is no part of an answer about a protection.
+A column without protection is held to what its link carries, its goodput, and to what one request at a time
+allows (``bounds``); and to the local disk, unless that is memory, next to which every network looks broken. A
+column with protection is compared with the same link and transport without it.
+
+What is compared is told of all cells together that have blocks of one size and one depth: in each block of
+the run, the median of their ratios. These have a 95 % interval, since blocks were measured one after another
+and cells of one block share its noise. A cell whose own interval lies wholly outside that one is told by
+itself; if half of them do, each is. Of disturbed figures only bounds are told: between which two the loss
+would be if no other program had taken anything (``disturbance.undisturbed``). A figure that is the lab's own
+is no part of an answer about a protection.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.analysis.stats import Difference
+from harness.analysis import stats
+from harness.analysis.stats import MARGIN, Difference
 from harness.explain.text import Explained
 from harness.explain.verdict import Confidence, Limit
 from harness.model import ISCSI, LINK_LOCAL, TRANSPORTS
@@ -25,53 +31,192 @@ from harness.table.options import Table, TableCell, TableColumn
 LARGE_BYTES = 1 << 16
 """From here on a block is a super-packet or more."""
 
+NEARLY = 0.8
+"""From this part of its goodput on, a link is nearly full."""
+
+ABOVE = 1.05
+"""A figure that is this much above the goodput is no figure of that link as its plan has it."""
+
+MOST = 4
+"""So many workloads are named; others are counted."""
+
+WIDEST = 2.0
+"""An interval that reaches from twice as fast on tells nothing."""
+
 OFFLOAD = (
-    "Without the kernel's module esp4_offload each packet of ESP passes TCP, IP and xfrm by itself: "
-    f"{DEFAULT_PROPOSAL}-gso beside it, in the lab, tells what the module is worth."
+    "Without the kernel's module esp4_offload each packet of ESP passes TCP, IP and xfrm by itself: in the "
+    f"lab, another column with {DEFAULT_PROPOSAL}-gso tells what the module is worth."
 )
 """What may help, and no model tells how much (docs/protections.md)."""
 
 
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells of a column that have blocks of one size (None: of several).
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A ratio of throughputs, below 1 if something is lost, with its 95 % interval (None: measured once).
 
-    ``kept`` are their ratios to the baseline, in the table's order, or the bounds of all of them if
-    ``is_disturbed``. ``is_shown``: at least one of them is shown to differ from 1; without repeats, or beside
-    the local disk, nothing is tested.
+    ``is_exact``: in virtual time, which repeats exactly.
+    """
+
+    ratio: float
+    interval: tuple[float, float] | None
+    difference: Difference | None
+    is_exact: bool = False
+
+    @classmethod
+    def of(cls, ratios: Sequence[float], *, is_exact: bool) -> Comparison:
+        return cls(
+            ratio=stats.median(ratios),
+            interval=stats.ratio_interval(ratios),
+            difference=stats.difference(ratios),
+            is_exact=is_exact,
+        )
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is a figure: not if a difference is neither shown nor ruled out."""
+        return self.difference in (Difference.SHOWN, None)
+
+    @property
+    def words(self) -> str:
+        """``3 % slower (95 %: 2 to 4)``, ``too few repeats to tell: between 1 % faster and 4 % slower``."""
+        changed = f"{_amount(self.ratio)} % {'slower' if self.ratio <= 1 else 'faster'}"
+        if self.is_exact:
+            return f"{changed} (exactly: virtual time)"
+        if self.interval is None:
+            return f"{changed} (measured once)"
+        match self.difference:
+            case Difference.SHOWN:
+                return f"{changed} (95 %: {_ends(self.interval)})"
+            case Difference.NONE:
+                no = f"no difference of more than {MARGIN:.0%}".replace("%", " %")
+                return f"{no} (95 %: {_between(self.interval, 'to')})"
+            case _ if self.interval[1] < WIDEST:
+                return f"too few repeats to tell: between {_between(self.interval, 'and')}"
+            case _:
+                return "too few repeats to tell"
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The words without their brackets, and these with a blank before them, or nothing."""
+        first, opened, brackets = self.words.partition(" (")
+        return first, f"{opened}{brackets}"
+
+    def costs(self, what: str, baseline: str) -> str:
+        """``IPsec costs 3 % compared with wired (95 %: 2 to 4)``; ``baseline`` may be empty."""
+        first, brackets = self.parts
+        against = f" compared with {baseline}" if baseline else ""
+        if self.is_told and self.ratio <= 1:
+            return f"{what} costs {first.removesuffix(' slower')}{against}{brackets}"
+        if self.difference is Difference.INCONCLUSIVE:
+            return f"what {what} costs{against} is not shown ({first})"
+        return f"{what} {'is' if self.is_told else 'makes'} {first}{against}{brackets}"
+
+    @property
+    def than_local(self) -> str:
+        """``52 % slower than the local disk (95 %: 50 to 54)``."""
+        first, brackets = self.parts
+        if self.is_told:
+            return f"that is {first} than the local disk{brackets}"
+        return f"compared with the local disk, {first}{brackets}"
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """The cells of a column that have blocks of one size (None: of several) at one depth (None: unknown).
+
+    ``kept`` are the parts that they have, in the table's order: of the same link without protection, of the
+    local disk, or of the link's goodput (1, if that is unknown). Or it has the bounds of all of them, if
+    ``is_disturbed``. ``compared`` is that of all cells together, ``apart`` that of those cells which differ
+    from the others, by workload: all of them, if half do.
     """
 
     block_bytes: int | None
     kept: tuple[float, ...]
-    is_shown: bool
     cells: tuple[Explained, ...]
+    depth: int | None = 1
+    compared: Comparison | None = None
+    apart: tuple[tuple[str, Comparison], ...] = ()
     is_disturbed: bool = False
 
     @property
     def size(self) -> str:
-        """``4K``, as in the names of workloads."""
+        """``4K``, as in the names of workloads; with the depth, if that is not 1."""
+        deep = f", {self.depth} at a time" if self.depth is not None and self.depth > 1 else ""
         if self.block_bytes is None:
-            return "several sizes"
-        return f"{self.block_bytes // 1024}K" if self.block_bytes % 1024 == 0 else f"{self.block_bytes} bytes"
+            return f"several sizes{deep}"
+        if self.block_bytes % 1024:
+            return f"{self.block_bytes} bytes{deep}"
+        return f"{self.block_bytes // 1024}K{deep}"
 
     @property
-    def words(self) -> str:
-        """``-78 to -80 % at 256K``, ``between -52 and -31 % at 256K (disturbed)``."""
-        least, most = _percent(min(self.kept)), _percent(max(self.kept))
+    def depends(self) -> str:
+        """Each cell's own figure, if they differ so much that one of all says nothing; else empty."""
+        if len(self.apart) < max(2, len(self.cells)):
+            return ""
+        return ", ".join(f"{workload}: {found.words}" for workload, found in self.apart)
+
+    @property
+    def disturbed(self) -> str:
+        """``between 31 and 52 % slower``; empty if it may be anything."""
+        least, most = min(self.kept), max(self.kept)
+        words = _between((least, most), "and")
+        first, _, rest = words.partition(" and ")
+        if most > WIDEST:
+            return ""
+        return f"about {rest}" if rest.startswith(f"{first} %") else f"between {words}"
+
+    @property
+    def brief(self) -> str:
+        """What stands next to its bar: ``256K: 3 % slower (95 %: 2 to 4)``, ``256K: 86 to 89 %``."""
         if self.is_disturbed:
-            between = f"about {least}" if least == most else f"between {least} and {most}"
-            return f"{between} % at {self.size} (disturbed)"
-        nearest = (most, least) if abs(max(self.kept) - 1) <= abs(min(self.kept) - 1) else (least, most)
-        changes = dict.fromkeys(nearest)
-        doubt = "" if self.is_shown else " (no difference shown)"
-        return f"{' to '.join(changes)} % at {self.size}{doubt}"
+            return f"{self.size}: {self.disturbed or 'anything'} (disturbed)"
+        if self.compared is not None:
+            return f"{self.size}: {'depends on the workload' if self.depends else self.compared.words}"
+        parts = dict.fromkeys(f"{100 * part:.0f}" for part in (min(self.kept), max(self.kept)))
+        return f"{self.size}: {' to '.join(parts)} %"
+
+    @property
+    def goodput_mb_s(self) -> float | None:
+        return next((cell.evidence.goodput_mb_s for cell in self.cells), None)
+
+    def rates(self, *, with_both: bool) -> str:
+        """``101 to 105 of the link's goodput of 117.7 MB/s, where one request at a time allows 112.6``; where
+        a request waits rather than transfers, or without ``with_both``, one of the two bounds."""
+        found = [cell.mb_s for cell in self.cells if cell.mb_s is not None]
+        if not found or self.is_disturbed:
+            return ""
+        goodput = self.goodput_mb_s
+        rates = " to ".join(dict.fromkeys(f"{rate:.3g}" for rate in (min(found), max(found))))
+        alone = [cell.evidence.one_at_a_time_mb_s for cell in self.cells]
+        known = [most for most in alone if most is not None]
+        is_alone = len(known) == len(alone)
+        ends = " to ".join(dict.fromkeys(_mb_s(most) for most in (*sorted(known)[:1], *sorted(known)[-1:])))
+        if is_alone and not (goodput and 2 * max(known) > goodput) and max(found) <= max(known):
+            return f"{rates} of the {ends} MB/s that one request at a time allows"
+        if not goodput:
+            return f"{rates} MB/s"
+        if max(found) > ABOVE * goodput:
+            return f"{rates} MB/s, above the link's goodput of {_mb_s(goodput)}"
+        both = f", where one request at a time allows {ends}" if is_alone and with_both else ""
+        return f"{rates} of the link's goodput of {_mb_s(goodput)} MB/s{both}"
+
+    @property
+    def is_part(self) -> bool:
+        """Whether what was kept is a part of something that is known."""
+        return self.is_disturbed or self.compared is not None or self.goodput_mb_s is not None
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether all of its cells nearly fill the link."""
+        goodput, rates = self.goodput_mb_s, [cell.mb_s or 0.0 for cell in self.cells]
+        return goodput is not None and NEARLY * goodput <= min(rates) <= max(rates) <= ABOVE * goodput
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One column's answer. ``losses`` is empty if no figure that counts can be compared.
+    """One column's answer. ``losses`` is empty if there is no figure that counts.
 
-    ``subject`` says what costs, ``baseline`` beside what. ``labs_own`` are the workloads that are left out of
-    the answer about a protection, because a figure is not the emulated link's, but the lab's own: the
-    column's, or that beside it.
+    ``subject`` says what reaches or costs that much, ``baseline`` compared with what: the name of a column,
+    or empty without protection. ``labs_own`` are the workloads that are left out of the answer about a
+    protection, because a figure is not the emulated link's, but the lab's own: the column's, or that which it
+    is compared with. ``disturbed`` are those left out for that; ``is_disturbed``: any figure is.
     """
 
     column: TableColumn
@@ -79,43 +224,76 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     losses: tuple[Loss, ...]
     labs_own: tuple[str, ...] = ()
+    disturbed: tuple[str, ...] = ()
     is_disturbed: bool = False
 
     @property
     def cost(self) -> str:
-        """What it costs, as a sentence."""
+        """The column's name, and what is told of it."""
+        return f"{self.column.label}: {self.told}"
+
+    @property
+    def told(self) -> str:
+        """What it reaches or costs, and what decides that, in a sentence for each size of block."""
         if not self.losses:
             why = "a figure is missing"
             if self.is_disturbed:
-                why = "its figures, or those beside it, are disturbed"
+                why = "its figures, or those that it is compared with, are disturbed"
             elif self.labs_own:
-                why = "its figures, or those beside it, are the lab's own"
-            return f"{self.subject}: no answer, because {why}."
-        losses = ", ".join(loss.words for loss in self.losses)
-        return f"{self.subject}: {losses}, beside {self.baseline}."
+                why = "the lab itself limited its figures, or those that it is compared with"
+            return f"no answer on {self.subject}, because {why}."
+        told = [_capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.losses)]
+        return " ".join(f"{each}." for each in told)
 
     @property
-    def cause(self) -> str:
-        """What limits it, and how sure that is, as a sentence; empty without figures."""
-        found = [(loss.size, limits(loss.cells)) for loss in self.losses if not loss.is_disturbed]
-        if not found:
-            return "What limits it is not told, because the figures are disturbed." if self.losses else ""
-        if len({words for _, words in found}) == 1:
-            return f"{_capital(found[0][1])}."
-        return f"{_capital('; '.join(f'at {size} {words}' for size, words in found))}."
+    def whole(self) -> str:
+        """What its bars are parts of."""
+        if self.baseline:
+            return self.baseline
+        return (
+            "the link's goodput" if all(loss.compared is None for loss in self.losses) else "the local disk"
+        )
+
+    def _sentence(self, loss: Loss, *, is_first: bool) -> str:
+        subject = self.subject if is_first else "it"
+        baseline = self.baseline if is_first else ""
+        rates = loss.rates(with_both=not self.column.protection)
+        told, parts = rates and f": {rates}", []
+        if loss.is_disturbed:
+            than = self.baseline or "the local disk"
+            if not loss.disturbed:
+                return f"at {loss.size} other programs disturbed {subject} too much to compare it with {than}"
+            return f"at {loss.size} {subject} is {loss.disturbed} than {than} (disturbed)"
+        if self.column.protection and loss.depends:
+            against = f" compared with {baseline}" if baseline else ""
+            parts.append(f"what {subject} costs{against} depends on the workload ({loss.depends}){told}")
+        elif self.column.protection and loss.compared is not None:
+            parts.append(f"{loss.compared.costs(subject, baseline)}{told}")
+        else:
+            verb = "nearly fills the link:" if loss.is_nearly_full else "reaches"
+            parts.append(f"{subject} {verb} {rates}")
+            if loss.depends:
+                parts.append(f"compared with the local disk it depends on the workload ({loss.depends})")
+            elif loss.compared is not None:
+                parts.append(loss.compared.than_local)
+        if not loss.depends:
+            parts += [f"for {workload} alone, {found.words}" for workload, found in loss.apart]
+        return f"at {loss.size} {'; '.join((*parts, decides(loss.cells)))}"
 
     @property
     def left_out(self) -> str:
-        """What the answer leaves out, as a sentence; empty if it has all, or nothing."""
-        if not (self.labs_own and self.losses):
-            return ""
-        those = f"{', '.join(self.labs_own)} {'is' if len(self.labs_own) == 1 else 'are'}"
-        return f"{those} left out, because the lab limits there, not the link that it imitates."
+        """What the answer leaves out, as a sentence or two; empty if it has all, or nothing."""
+        whys = (
+            (self.labs_own, "the lab limits there, not the link that it imitates"),
+            (self.disturbed, "other programs disturbed it"),
+        )
+        told = [f"Left out: {_listed(names)}, because {why}." for names, why in whys if names and self.losses]
+        return " ".join(told)
 
     @property
-    def sentences(self) -> tuple[str, str, str, str]:
-        """All of it, each a sentence or empty."""
-        return self.cost, self.left_out, self.cause, self.help
+    def sentences(self) -> tuple[str, str, str]:
+        """All of it, each a sentence or some, or empty."""
+        return self.cost, self.left_out, self.help
 
     @property
     def help(self) -> str:
@@ -145,58 +323,82 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answers(table: Table, cells: Sequence[Explained]) -> list[Answer]:
-    """An answer for each measured column over a network that could be compared, in the table's order.
+    """An answer for each measured column over a network that has a figure or is compared, in the table's
+    order.
 
     ``table`` is of MB/s; ``cells`` are those of the same records.
     """
     of = {(cell.evidence.column, cell.evidence.workload): cell for cell in cells}
     labs_own = [cell for cell in cells if cell.verdict.is_labs_own]
-    baselines = {(_beside(cell), cell.evidence.workload) for cell in labs_own if not cell.evidence.protection}
+    baselines = {
+        (_related(cell), cell.evidence.workload) for cell in labs_own if not cell.evidence.protection
+    }
     several = len({column.heading[0] for column in table.columns}) > 1
     found = []
     for place, column in enumerate(table.columns):
         if column.setting is None or column.link == LINK_LOCAL:
             continue
-        losses: dict[int | None, list[tuple[float, TableCell, Explained]]] = {}
-        bounds: dict[int | None, list[tuple[tuple[float, float], Explained]]] = {}
-        disturbed, left_out = False, list[str]()
+        counted: dict[_Group, list[tuple[TableCell, Explained]]] = {}
+        bounds: dict[_Group, list[tuple[tuple[float, float], Explained]]] = {}
+        is_disturbed, left_out, disturbed = False, list[str](), dict[str, _Group]()
         for row, line in zip(table.rows, table.cells, strict=True):
             cell, explained = line[place], of.get((column.label, row.workload))
             if cell is None or explained is None:
                 continue
-            kept = cell.ratio_to_no_ipsec if column.protection else cell.ratio_to_local
-            disturbed |= any(beside is not None and beside.is_disturbed for beside in line)
+            is_disturbed |= any(other is not None and other.is_disturbed for other in line)
+            group = _group(explained)
+            is_own = explained.verdict.is_labs_own or (_related(explained), row.workload) in baselines
+            kept = _kept(column, cell, explained)
             between = cell.bounds_to_no_ipsec if column.protection else cell.bounds_to_local
-            size = explained.evidence.block_bytes
-            is_own = explained.verdict.is_labs_own or (_beside(explained), row.workload) in baselines
             if column.protection and is_own:
                 left_out.append(row.workload)
             elif kept is not None and not cell.is_disturbed:
-                losses.setdefault(size, []).append((kept, cell, explained))
-            elif between is not None and disturbed:
-                bounds.setdefault(size, []).append((between, explained))
-        # Without the local disk there is nothing to compare an unprotected column with.
-        if not (losses or bounds or column.protection):
-            continue
-        told = [_bounded(size, bounds[size]) for size in bounds if size not in losses]
-        told += [_loss(size, losses[size]) for size in losses]
+                counted.setdefault(group, []).append((cell, explained))
+            elif between is not None and is_disturbed and (column.protection or not column.is_memory):
+                bounds.setdefault(group, []).append((between, explained))
+                disturbed[row.workload] = group
+            elif cell.is_disturbed:
+                disturbed[row.workload] = group
+        told = [_bounded(group, bounds[group]) for group in bounds if group not in counted]
+        told += [_loss(column, group, counted[group]) for group in counted]
         found.append(
             Answer(
                 column=column,
                 subject=_subject(column, with_setting=several),
-                baseline=_baseline(column),
-                losses=tuple(sorted(told, key=lambda loss: -(loss.block_bytes or 0))),
+                baseline=_baseline(table, column),
+                losses=tuple(sorted(told, key=lambda loss: (-(loss.block_bytes or 0), loss.depth or 0))),
                 labs_own=tuple(left_out),
-                is_disturbed=disturbed,
+                disturbed=tuple(name for name, of in disturbed.items() if of in counted or of not in bounds),
+                is_disturbed=is_disturbed,
             )
         )
     return found
 
 
-def _beside(cell: Explained) -> tuple[object, ...]:
+_Group = tuple[int | None, int | None]
+"""The size of blocks in bytes, and the depth."""
+
+
+def _group(cell: Explained) -> _Group:
+    return cell.evidence.block_bytes, cell.evidence.depth
+
+
+def _related(cell: Explained) -> tuple[object, ...]:
     """What a column has in common with its baseline."""
     of = cell.evidence
     return of.setting, of.link, of.transport, of.initiators
+
+
+def _kept(column: TableColumn, cell: TableCell, explained: Explained) -> float | None:
+    """The part that a cell has of what it is held to; None if it cannot be told."""
+    if column.protection:
+        return cell.ratio_to_no_ipsec
+    if not column.is_memory and cell.ratio_to_local is not None:
+        return cell.ratio_to_local
+    if cell.value is None or explained.mb_s is None:
+        return None
+    goodput = explained.evidence.goodput_mb_s
+    return explained.mb_s / goodput if goodput else 1.0
 
 
 def in_words(found: Sequence[Answer], width: int) -> str:
@@ -205,28 +407,86 @@ def in_words(found: Sequence[Answer], width: int) -> str:
     return "\n".join(line for words in told for line in wrapped(printable(words), width, "  "))
 
 
-def _loss(size: int | None, found: Sequence[tuple[float, TableCell, Explained]]) -> Loss:
-    tested = {cell.difference_from_no_ipsec for _, cell, _ in found}
+def _loss(column: TableColumn, group: _Group, found: Sequence[tuple[TableCell, Explained]]) -> Loss:
+    size, depth = group
+    parts = [(_kept(column, cell, explained), explained) for cell, explained in found]
+    is_compared = bool(column.protection) or not column.is_memory
+    compared = _compared(found) if is_compared else None
     return Loss(
         block_bytes=size,
-        kept=tuple(kept for kept, _, _ in found),
-        is_shown=bool(tested & {Difference.SHOWN, None}),
-        cells=tuple(cell for _, _, cell in found),
+        depth=depth,
+        kept=tuple(kept for kept, _ in parts if kept is not None),
+        cells=tuple(explained for _, explained in parts),
+        compared=compared,
+        apart=_apart(found, compared) if compared is not None else (),
     )
 
 
-def _bounded(size: int | None, found: Sequence[tuple[tuple[float, float], Explained]]) -> Loss:
+def _compared(found: Sequence[tuple[TableCell, Explained]]) -> Comparison | None:
+    """All cells together: the median of their ratios in each block that has all of them.
+
+    Without two such blocks, the median of the cells' own ratios, and from the lowest end to the highest of
+    their intervals. None if nothing was compared.
+    """
+    is_exact = all(explained.evidence.virtual for _, explained in found)
+    each = [cell.within_blocks for cell, _ in found]
+    common = [block for block in each[0] if all(block in ratios for ratios in each)]
+    if len(common) > 1 or (common and all(len(ratios) == 1 for ratios in each)):
+        pooled = [stats.median([ratios[block] for ratios in each]) for block in common]
+        return Comparison.of(pooled, is_exact=is_exact)
+    medians = [cell.ratio_to_no_ipsec or cell.ratio_to_local for cell, _ in found]
+    known = [ratio for ratio in medians if ratio]
+    if len(known) < len(found):
+        return None
+    intervals = [stats.ratio_interval(list(ratios.values())) for ratios in each]
+    ends = [interval for interval in intervals if interval is not None]
+    if len(ends) < len(found):
+        return Comparison(ratio=stats.median(known), interval=None, difference=None, is_exact=is_exact)
+    widest = min(low for low, _ in ends), max(high for _, high in ends)
+    return Comparison(
+        ratio=stats.median(known),
+        interval=widest,
+        difference=stats.difference_of(widest),
+        is_exact=is_exact,
+    )
+
+
+def _apart(
+    found: Sequence[tuple[TableCell, Explained]], together: Comparison
+) -> tuple[tuple[str, Comparison], ...]:
+    """The cells whose interval has nothing in common with that of all; all cells, if half are so."""
+    if together.interval is None or len(found) < 2:
+        return ()
+    low, high = together.interval
+    own = [
+        (
+            explained.evidence.workload,
+            Comparison.of(list(cell.within_blocks.values()), is_exact=together.is_exact),
+        )
+        for cell, explained in found
+        if cell.within_blocks
+    ]
+    apart = [
+        (workload, one)
+        for workload, one in own
+        if one.interval is not None and (one.interval[1] < low or one.interval[0] > high)
+    ]
+    return tuple(own if 2 * len(apart) >= len(found) else apart)
+
+
+def _bounded(group: _Group, found: Sequence[tuple[tuple[float, float], Explained]]) -> Loss:
+    size, depth = group
     return Loss(
         block_bytes=size,
+        depth=depth,
         kept=(min(low for (low, _), _ in found), max(high for (_, high), _ in found)),
-        is_shown=True,
         cells=tuple(cell for _, cell in found),
         is_disturbed=True,
     )
 
 
 def _subject(column: TableColumn, *, with_setting: bool) -> str:
-    """``IPsec aes128gcm16 over Gigabit Ethernet``."""
+    """``IPsec aes128gcm16 over Gigabit Ethernet``, ``iSCSI over Gigabit Ethernet to a disk in memory``."""
     origin, title, remarks, protection = column.heading
     transport = TRANSPORTS.get(column.transport or ISCSI, "")
     what = protection if column.protection else transport
@@ -234,15 +494,36 @@ def _subject(column: TableColumn, *, with_setting: bool) -> str:
     if not column.protection and transport in told:
         told.remove(transport)
     brackets = f" ({', '.join(told)})" if told else ""
-    return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}"
+    memory = " to a disk in memory" if column.is_memory and not column.protection else ""
+    return f"{f'{origin}: ' if origin and with_setting else ''}{what} over {title}{brackets}{memory}"
 
 
-def _baseline(column: TableColumn) -> str:
-    return "the same link without it" if column.protection else "the local disk"
+def _baseline(table: Table, column: TableColumn) -> str:
+    """The name of the column that a column with protection is compared with."""
+    if not column.protection:
+        return ""
+    wanted = msgspec.structs.replace(column.column, protection=())
+    names = [
+        other.name for other in table.columns if (other.setting, other.column) == (column.setting, wanted)
+    ]
+    return names[0] if names else wanted.label
+
+
+def decides(cells: Sequence[Explained]) -> str:
+    """What limits these cells, the most frequent first, and how sure that is: ``the round trip decides
+    (confidence high)``."""
+    known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
+    if not known:
+        either = {limit for cell in cells for limit in cell.verdict.either}
+        names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
+        return f"{names} decides (which of them is not clear)" if either else "what decides is not known"
+    names, part, least = _named(cells, known)
+    lab = ", so this says nothing of such a link" if {*_ranked(known)} == {Limit.LAB} else ""
+    return f"{names} decides{part}{lab} (confidence {least})"
 
 
 def limits(cells: Sequence[Explained]) -> str:
-    """What limits these cells, the most frequent first: ``limited by crypto work (confidence high)``."""
+    """The same of a picture's bars: ``limited by crypto work (confidence high)``."""
     known = [cell for cell in cells if cell.verdict.limited_by is not Limit.UNKNOWN]
     if not known:
         either = {limit for cell in cells for limit in cell.verdict.either}
@@ -250,20 +531,57 @@ def limits(cells: Sequence[Explained]) -> str:
             return "no verdict on what limits it"
         names = " or ".join(limit.words(cells[0].evidence) for limit in sorted(either))
         return f"limited by {names}, which of them is not clear"
-    limits = [cell.verdict.limited_by for cell in known]
-    ranked = sorted(dict.fromkeys(limits), key=limits.count, reverse=True)
-    names = " or ".join(limit.words(cells[0].evidence) for limit in ranked)
-    least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
-    part = "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads"
+    names, part, least = _named(cells, known)
     return f"limited by {names}{part} (confidence {least})"
 
 
-def _percent(kept: float) -> str:
-    """The change in whole percent; a loss of nearly all has a tenth, because -100 says that all is lost."""
-    change = round(100 * (kept - 1))
-    if change == -100 and kept > 0:
-        return f"{max(100 * (kept - 1), -99.9):.1f}"
-    return f"{change:+d}" if change else "0"
+def _ranked(known: Sequence[Explained]) -> list[Limit]:
+    found = [cell.verdict.limited_by for cell in known]
+    return sorted(dict.fromkeys(found), key=found.count, reverse=True)
+
+
+def _named(cells: Sequence[Explained], known: Sequence[Explained]) -> tuple[str, str, Confidence]:
+    """The limits in words, of how many of the cells they are known, and the least confidence."""
+    names = " or ".join(limit.words(cells[0].evidence) for limit in _ranked(known))
+    least = max((cell.verdict.confidence for cell in known), key=list(Confidence).index)
+    return names, "" if len(known) == len(cells) else f" in {len(known)} of {len(cells)} workloads", least
+
+
+def _mb_s(rate: float) -> str:
+    """A bound for people: ``117.7``, ``5.98``."""
+    return f"{rate:.1f}" if rate >= 10 else f"{rate:.3g}"
+
+
+def _amount(ratio: float) -> str:
+    """The change in percent without its sign: whole, but a tenth below 1 and near 100, which says that all is
+    lost."""
+    change = abs(100 * (ratio - 1))
+    if 99 < change < 100:
+        return f"{min(change, 99.9):.1f}"
+    return f"{change:.1f}" if 0.05 <= change < 0.95 else f"{change:.0f}"
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    """``2 to 4``; closer ends have a tenth, or are ``within 0.1``."""
+    least, most = sorted(interval, key=lambda ratio: abs(ratio - 1))
+    if (low := _amount(least)) != (high := _amount(most)):
+        return f"{low} to {high}"
+    tenths = [f"{abs(100 * (end - 1)):.1f}" for end in (least, most)]
+    return " to ".join(tenths) if len({*tenths}) > 1 else "within 0.1"
+
+
+def _between(interval: tuple[float, float], joint: str) -> str:
+    """``1 % faster and 4 % slower``, ``1 and 4 % slower``."""
+    low, high = interval
+    if low < 1 < high and _amount(high) != "0" and _amount(low) != "0":
+        return f"{_amount(high)} % faster {joint} {_amount(low)} % slower"
+    least, most = sorted((low, high), key=lambda ratio: abs(ratio - 1))
+    return f"{_amount(least)} {joint} {_amount(most)} % {'slower' if most < 1 else 'faster'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"{', '.join(names[:MOST])}{more}"
 
 
 def _capital(words: str) -> str:

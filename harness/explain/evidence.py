@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from harness.analysis import bounds, disturbance, stats
-from harness.analysis.theory import Direction
+from harness.analysis.theory import Direction, Framing
 from harness.explain import cipher, path, span
 from harness.explain.path import Demands
 from harness.explain.span import Span
@@ -25,6 +25,7 @@ from harness.model import (
     Clock,
     Column,
     IpsecMode,
+    LinkProfile,
     Plan,
     Record,
     Workload,
@@ -69,11 +70,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     ``faster`` is the path at twice the rate. ``is_memory``: the target's storage is memory, so the device's
     time is a processor's work.
 
+    ``goodput_mb_s`` is the link's goodput: the most TCP payload that it carries, in full frames without any
+    protection. ``one_at_a_time_mb_s`` is the most that one request at a time allows, which pays for its round
+    trips and for the transfer of all its bytes in turn, in this column's frames; None for greater depths.
+
     ``is_emulated``: the link is, in real time, so both ends share the lab's processor. ``emulation_ns`` is
     what that adds to the I/O's round trips, as the run calibrated it (``Beside``).
 
     ``missing`` says what is unknown, and what would tell. If ``is_disturbed``, nothing else is known
-    but the size of the blocks.
+    but the size of the blocks and the depth.
     """
 
     workload: str
@@ -97,6 +102,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     rate_bit_s: int | None = None
     rtt_ns: Span | None = None
     goodput_bytes_s: float | None = None
+    goodput_mb_s: float | None = None
+    one_at_a_time_mb_s: float | None = None
     plain: Ladder | None = None
     null: Ladder | None = None
     cipher_ns: Span | None = None
@@ -247,6 +254,7 @@ class _ColumnOf:
             return msgspec.structs.replace(
                 bare,
                 block_bytes=counted[0].block_bytes if counted else None,
+                depth=self._depth(name, counted[0])[0] if counted else None,
                 missing=(disturbed or "no repeat of this cell gave a figure",),
                 is_disturbed=bool(disturbed),
             )
@@ -264,6 +272,7 @@ class _ColumnOf:
         demands, words = self._demands(good[0], direction, block_bytes, rtt_ns)
         missing += words
         faster, _ = self._demands(good[0], direction, block_bytes, rtt_ns, rate=2)
+        goodput_mb_s, one_at_a_time_mb_s = self._most(good[0], direction, block_bytes, depth, rtt_ns)
         device = self._times(self._local(), name)
         if device is None and key.link != LINK_LOCAL:
             why = disturbance.summary(self._local().get(name, ())) or "not measured"
@@ -288,6 +297,8 @@ class _ColumnOf:
             rate_bit_s=self.link.rate_bit_s if self.link else None,
             rtt_ns=rtt_ns,
             goodput_bytes_s=self.goodput_bytes_s,
+            goodput_mb_s=goodput_mb_s,
+            one_at_a_time_mb_s=one_at_a_time_mb_s,
             plain=None if virtual else self._ladder(name, direction, encrypts=None),
             null=None if virtual else self._ladder(name, direction, encrypts=False),
             cipher_ns=cipher.work_ns(self._ciphers(), demands.sealed) if demands and not virtual else None,
@@ -375,12 +386,10 @@ class _ColumnOf:
         if dialogue is None:
             title = TRANSPORTS.get(key.transport or "", "session")
             return None, [f"the record does not have the negotiated {title} parameters"]
-        framing, words = None, []
-        if key.protection:
-            mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
-            framing = kinds.framing(key.protection, self.proposals, mode, self.link.mtu_bytes, self.link.ip)
-            if framing is None:
-                words = [f"the framing of {'+'.join(key.protection)} is unknown"]
+        framing = self._framing(self.link)
+        words = []
+        if key.protection and framing is None:
+            words = [f"the framing of {'+'.join(key.protection)} is unknown"]
         limit_kib = record.session.get("max_sectors_kb", "")
         command_bytes = int(limit_kib) * 1024 if limit_kib.isdecimal() and int(limit_kib) else None
         return (
@@ -400,6 +409,40 @@ class _ColumnOf:
         """Whether the target's storage is memory, and not a disk or the model of one."""
         kinds = {plan.backing.kind for plan in self.plans if plan.run_id == record.run_id}
         return kinds == {BackingKind.RAMDISK} and not record.disk
+
+    def _framing(self, link: LinkProfile) -> Framing | None:
+        key = self.key
+        if not key.protection:
+            return None
+        mode = IpsecMode(key.ipsec_mode or IpsecMode.TRANSPORT)
+        return kinds.framing(key.protection, self.proposals, mode, link.mtu_bytes, link.ip)
+
+    def _most(
+        self,
+        record: Record,
+        direction: Direction | None,
+        block_bytes: int | None,
+        depth: int | None,
+        rtt_ns: Span | None,
+    ) -> tuple[float | None, float | None]:
+        """The link's goodput and the one-at-a-time bound, in MB/s; each None if it is unknown."""
+        # The bounds are those of one initiator's link.
+        if self.link is None or self.key.link == LINK_LOCAL or self.key.initiators > 1:
+            return None, None
+        link = path.measured_link(self.link, rtt_ns, self.goodput_bytes_s)
+        goodput = bounds.goodput_bytes_per_s(link)
+        alone = None
+        if depth == 1 and direction is not None and block_bytes is not None:
+            alone = bounds.of_cell(
+                link,
+                self._framing(link),
+                record.session,
+                transports.named(self.key.transport or ISCSI).overheads(record.session),
+                depth=depth,
+                block_bytes=block_bytes,
+                writes=direction == "write",
+            ).bytes_per_s
+        return goodput and goodput / 1e6, alone and alone / 1e6
 
     def _local(self) -> Samples:
         return next(

@@ -271,32 +271,33 @@ def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
         told += f"<details><summary>{len(found) - _ANSWERS} more columns</summary>{rest}</details>"
     if not told:
         told = (
-            "<p>No column can be compared with another one. <code>--link local</code> adds the local disk, "
-            "and <code>--protect off</code> each link without protection.</p>"
+            "<p>No column over a network has a figure, or can be compared with another one. "
+            "<code>--protect off</code> adds each link without protection.</p>"
         )
     return f'<section id="answer"><h2>What it costs, and why</h2>{told}{_legend(facts)}</section>'
 
 
 def _cost(answer: Answer) -> str:
-    bars = "".join(_kept(loss) for loss in answer.losses)
-    beside = for_page(f"Throughput beside {answer.baseline}")
-    bars = bars and f"<p>{beside}</p><ul>{bars}</ul>"
-    why = " ".join(filter(None, (answer.left_out, answer.cause, answer.help))) or answer.cost
+    bars = "".join(_kept(loss) for loss in answer.losses if loss.is_part)
+    bars = bars and f"<p>Throughput, as a part of {for_page(answer.whole)}</p><ul>{bars}</ul>"
+    _, *further = answer.sentences
+    told = " ".join(filter(None, (answer.told, *further)))
     return (
-        f'<div class="answer"><h3>{for_page(answer.subject)}</h3>'
-        f"<div>{bars}</div><p>{for_page(why)}</p></div>"
+        f'<div class="answer"><h3>{for_page(answer.column.label)}</h3>'
+        f"<div>{bars}</div><p>{for_page(told)}</p></div>"
     )
 
 
 def _kept(loss: Loss) -> str:
-    """A bar as long as what is left; the whole outline is 100 %. Of several cells the least is filled."""
+    """A bar from zero as long as the part that is left; the whole outline is 100 %. Of several cells the
+    least is filled."""
     least, most = (min(1.0, part(loss.kept)) * 100 for part in (min, max))
-    label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} % left"
+    label = f"{' to '.join(dict.fromkeys((f'{least:.0f}', f'{most:.0f}')))} %"
     return (
         f'<li><svg role="img" aria-label="{label}" viewBox="0 0 {100 * draw.FINE} {8 * draw.FINE}" '
         f'preserveAspectRatio="none">{draw.rect(0, 0, least, 8, "f0 me")}'
         f"{draw.rect(least, 0, most - least, 8, 'f0 em')}{draw.rect(0, 0, 100, 8, 'bo')}"
-        f"</svg> <span>{for_page(loss.words)}</span></li>"
+        f"</svg> <span>{for_page(loss.brief)}</span></li>"
     )
 
 

@@ -16,6 +16,7 @@ from harness.model import (
     PROTECTION_OFF,
     TRANSPORTS,
     UNENCRYPTED,
+    BackingKind,
     Ciphers,
     Column,
     Io,
@@ -32,6 +33,7 @@ from harness.model.errors import UsageError
 from harness.parse.references import Reference
 from harness.table import notes
 from harness.table.options import (
+    Block,
     Direction,
     Metric,
     Options,
@@ -122,7 +124,7 @@ def build(
     )
     samples = by_column(records)
     keys = in_order(samples, context.plans)
-    columns = _headed(keys, samples)
+    columns = _headed(keys, samples, context.plans)
     rows = rows_of(records, options.metric, context.plans)
     grid: Grid = []
     for row in rows:
@@ -211,15 +213,22 @@ def in_order(found: Iterable[ColumnKey], plans: Iterable[Plan]) -> list[ColumnKe
 
 
 def _headed(
-    keys: Sequence[ColumnKey], samples: Mapping[ColumnKey, Mapping[str, Sequence[Record]]]
+    keys: Sequence[ColumnKey],
+    samples: Mapping[ColumnKey, Mapping[str, Sequence[Record]]],
+    plans: Sequence[Plan],
 ) -> list[TableColumn]:
     several = len({key.setting for key in keys}) > 1
     titles = {}
     emulated = {}
     ip_of = {}
+    memory = {}
     for key in keys:
         of_key = [record for cell in samples[key].values() for record in cell]
         title = next((record.link_title for record in of_key if record.link_title), "")
+        runs = {record.run_id for record in of_key}
+        memory[key] = _is_memory(key, [plan for plan in plans if plan.run_id in runs])
+        if memory[key] and key.link == LINK_LOCAL:
+            title = title.replace("disk", "memory")
         ip_of[key] = None if key.link == LINK_LOCAL else next((record.ip for record in of_key), None)
         titles[key] = title or ("Local" if key.link == LINK_LOCAL else key.link)
         emulated[key] = any(record.emulated for record in of_key)
@@ -252,11 +261,25 @@ def _headed(
                 initiators=key.initiators,
                 ip=ip_of[key],
                 is_unencrypted=key.is_unencrypted,
+                is_memory=memory[key],
                 label=f"{origin} {key.label}".strip(),
                 heading=(origin, title, ", ".join(remarks), protection),
             )
         )
     return columns
+
+
+def _is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
+    """Whether a column's storage is memory, by the plans of its runs; what has no plan may be a disk."""
+    backings = [
+        plan.local_device if plan.local_device is not None and key.link == LINK_LOCAL else plan.backing
+        for plan in plans
+    ]
+    return (
+        not key.setting.disk
+        and bool(backings)
+        and all(backing.kind is BackingKind.RAMDISK for backing in backings)
+    )
 
 
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
@@ -343,11 +366,11 @@ def _measured(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (record.started_unix_s, record.run_id, record.order))
 
 
-_Blocks = Mapping[tuple[str, int], float]
-"""Values that count, by run and repeat. Values with the same key were measured in the same block."""
+_Blocks = Mapping[Block, float]
+"""Values that count, by block."""
 
 
-_Spans = Mapping[tuple[str, int], tuple[float, float]]
+_Spans = Mapping[Block, tuple[float, float]]
 """By the same keys, between which two values each would be undisturbed."""
 
 
@@ -442,7 +465,8 @@ def _with_ratios(
             cell,
             ratio_to_local=to_local,
             ratio_to_no_ipsec=to_bare,
-            difference_from_no_ipsec=stats.difference(_ratios(values, bare)),
+            difference_from_no_ipsec=stats.difference(list(_ratios(values, bare).values())),
+            within_blocks=_ratios(values, bare if key.protection else local),
             bounds_to_local=_bounds(span, local_span) if to_local is None else None,
             bounds_to_no_ipsec=_bounds(span, bare_span) if to_bare is None else None,
         )
@@ -458,9 +482,11 @@ def _undisturbed(line: Sequence[TableCell | None], blocks: Sequence[_Blocks]) ->
     ]
 
 
-def _ratios(values: _Blocks, baseline: _Blocks) -> list[float]:
+def _ratios(values: _Blocks, baseline: _Blocks) -> dict[Block, float]:
     """The ratio within each block in which both were measured; a value of zero has none."""
-    return [value / baseline[block] for block, value in values.items() if value and baseline.get(block)]
+    return {
+        block: value / baseline[block] for block, value in values.items() if value and baseline.get(block)
+    }
 
 
 def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
@@ -470,7 +496,7 @@ def _ratio(values: _Blocks, baseline: _Blocks) -> float | None:
     """
     within = _ratios(values, baseline)
     if within:
-        return stats.median(within)
+        return stats.median(list(within.values()))
     base = stats.median(list(baseline.values())) if baseline else 0.0
     return stats.median(list(values.values())) / base if values and base else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
@@ -93,6 +94,10 @@ class TableFormat(Choice):
     JSON = "json"
 
 
+Block = tuple[str, int]
+"""One repeat of every cell, measured close in time: the run's id and the number of the repeat."""
+
+
 class Direction(enum.StrEnum):
     """The direction that a row shows. BOTH is the sum of a mixed workload's reads and writes."""
 
@@ -148,7 +153,7 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A measured column, or one of the reference if ``setting`` is None.
 
     ``heading`` is origin, title, remark and protection; each may be empty. ``label`` names the column in one
-    word.
+    word, behind its origin. ``is_memory``: behind it is a ramdisk, and no disk nor the model of one.
     """
 
     setting: Setting | None
@@ -159,8 +164,21 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     initiators: int = 1
     ip: Family | None = None
     is_unencrypted: bool = False
+    is_memory: bool = False
     label: str
     heading: tuple[str, str, str, str]
+
+    @property
+    def name(self) -> str:
+        """``wired+aes128gcm16``: as users type it, the same everywhere; empty for one of the reference."""
+        return self.label.removeprefix(self.heading[0]).strip() if self.setting is not None else ""
+
+    @property
+    def headed(self) -> tuple[str, str, str, str, str]:
+        """What stands above the column: its origin, its name, and that in words."""
+        origin, *words = self.heading
+        title, remarks, protection = words
+        return origin, self.name, title, remarks, protection
 
     @property
     def column(self) -> Column:
@@ -173,7 +191,8 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableRow(msgspec.Struct, frozen=True, kw_only=True):
-    """``group`` and ``operation`` are the document's words for its eight workloads."""
+    """``group`` and ``operation`` are the document's words for its eight workloads; only CSV still has
+    them."""
 
     workload: str
     direction: Direction | None
@@ -192,12 +211,13 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
 
     ``low`` and ``high`` are as in ``stats.Summary``; ``spread`` is a part of the value. Ratios are medians of
     the ratios within blocks (the same repeat of the same run), and ``difference_from_no_ipsec`` is what
-    ``stats.difference`` says about them. ``proof`` adds up ``Proof`` over the repeats behind the value, or
-    over all repeats if there is no value. ``disturbed`` is the largest part that other programs took of one
-    of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much for the value to be
-    used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``: between which two it
-    would be undisturbed. ``is_labs_own``: the lab limits it, and not the link that it imitates, as
-    ``explain`` says. ``mark`` is the number of the cell's footnote.
+    ``stats.difference`` says about them. ``within_blocks`` are these ratios: to the same link without
+    protection or, in a column without any, to the local disk. ``proof`` adds up ``Proof`` over the repeats
+    behind the value, or over all repeats if there is no value. ``disturbed`` is the largest part that other
+    programs took of one of the repeats behind the value (None: unknown). ``is_disturbed``: that is too much
+    for the value to be used, and ``cause`` says who took it. Instead of a ratio, such a cell has ``bounds``:
+    between which two it would be undisturbed. ``is_labs_own``: the lab limits it, and not the link that it
+    imitates, as ``explain`` says. ``mark`` is the number of the cell's footnote.
     """
 
     status: Status
@@ -210,6 +230,7 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
     ratio_to_local: float | None = None
     ratio_to_no_ipsec: float | None = None
     difference_from_no_ipsec: Difference | None = None
+    within_blocks: Mapping[Block, float] = {}
     bounds_to_local: tuple[float, float] | None = None
     bounds_to_no_ipsec: tuple[float, float] | None = None
     proof: dict[str, int | None] | None = None

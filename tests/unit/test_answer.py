@@ -7,35 +7,74 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.analysis.stats import Difference
 from harness.cli.run import _answer
 from harness.explain import Explained, Limit, explain
-from harness.explain.answer import Answer, Loss, answers, in_words
-from harness.model import Record, Status
+from harness.explain.answer import Answer, Comparison, answers, in_words
+from harness.model import Backing, BackingKind, Plan, Record, Status, Workload
 from harness.report import load
 from harness.results.store import RunFolder
 from harness.table import build
 from tests.unit.results_folder import write
 from tests.unit.test_disturbed_results import spoilt
-from tests.unit.test_explain import columns, plan_of_them
+from tests.unit.test_explain import columns, measured, plan_of_them
 
 WIDTH = 80
 OLD = Path(__file__).parents[1] / "data" / "schema-1" / "results"
 
 
-def told(records: list[Record]) -> list[Answer]:
-    plans = {"r1": plan_of_them()}
+def told(records: list[Record], plan: Plan | None = None) -> list[Answer]:
+    plans = {"r1": plan or plan_of_them()}
     return answers(build(records, plans=plans), explain(records, plans))
 
 
+def on_disk() -> Plan:
+    """The plan with a device of the user's instead of memory."""
+    plan: Plan = plan_of_them(backing=Backing(kind=BackingKind.BLOCK, size_bytes=1 << 30, path="/dev/sdz"))
+    return plan
+
+
+def in_repeats(*rates: tuple[float, float], workload: str = "seq-read-256k") -> list[Record]:
+    """A cell over ``wired`` and the same with aes128gcm16, in MB/s, a pair for each repeat."""
+    found = []
+    for column, place in (("off", 0), ("aes128gcm16", 1)):
+        (one, *_) = measured("wired", column, 2500)
+        for repeat, pair in enumerate(rates, 1):
+            assert one.read is not None and one.block_bytes
+            ns = round(one.read.ios * one.block_bytes / pair[place] * 1e3)
+            read = msgspec.structs.replace(one.read, runtime_ns=ns)
+            found.append(msgspec.structs.replace(one, workload=workload, repeat=repeat, read=read))
+    return found
+
+
+def of_ipsec(records: list[Record]) -> Answer:
+    (answer,) = (answer for answer in told(records) if answer.column.protection)
+    return answer
+
+
 def test_each_column_over_a_network_is_compared_with_the_one_below_it() -> None:
-    found = told(columns())
-    assert [(answer.subject, answer.baseline) for answer in found] == [
-        ("iSCSI over wired", "the local disk"),
-        ("IPsec null-sha256 over wired", "the same link without it"),
-        ("IPsec aes128gcm16 over wired", "the same link without it"),
+    found = told(columns(), on_disk())
+    assert [(answer.subject, answer.baseline, answer.whole) for answer in found] == [
+        ("iSCSI over wired", "", "the local disk"),
+        ("IPsec null-sha256 over wired", "wired", "wired"),
+        ("IPsec aes128gcm16 over wired", "wired", "wired"),
     ]
     kept = [loss.kept for answer in found for loss in answer.losses]
     assert kept == [pytest.approx((part,)) for part in (60 / 2500, 2500 / 5000, 2500 / 30000)]
+    assert "that is 98 % slower than the local disk (95 %: within 0.1)" in found[0].cost
+
+
+def test_next_to_memory_a_column_is_held_to_what_its_link_carries() -> None:
+    plain, null, _ = told(columns())
+    assert plain.subject == "iSCSI over wired to a disk in memory" and plain.whole == "the link's goodput"
+    (loss,) = plain.losses
+    assert loss.kept == pytest.approx((262144 / 2500e-6 / 117.69e6,), rel=0.01)
+    assert plain.cost == (
+        "wired: At 256K iSCSI over wired to a disk in memory nearly fills the link: 105 of the link's "
+        "goodput of 117.7 MB/s, where one request at a time allows 112.6; the link's rate decides "
+        "(confidence medium)."
+    )
+    assert "memory" not in null.cost and "disk" not in null.cost
 
 
 def test_transport_and_tunnel_mode_are_two_columns() -> None:
@@ -50,13 +89,14 @@ def test_transport_and_tunnel_mode_are_two_columns() -> None:
         }
 
 
-def test_cost_cause_and_remedy_are_a_sentence_each() -> None:
+def test_a_column_has_its_name_its_cost_its_limit_and_its_remedy() -> None:
     gcm = told(columns())[-1]
-    assert gcm.cost == "IPsec aes128gcm16 over wired: -92 % at 256K, beside the same link without it."
-    assert gcm.cause == "Limited by crypto work (confidence medium)."
-    assert gcm.help.startswith(
-        "A cipher that takes half the time would lift seq-read-256k from 8.72 to between "
+    assert gcm.cost == (
+        "wired+aes128gcm16: At 256K IPsec aes128gcm16 over wired costs 92 % compared with wired "
+        "(95 %: within 0.1): 8.72 of the link's goodput of 117.7 MB/s; crypto work decides (confidence "
+        "medium)."
     )
+    assert gcm.help.startswith("A cipher that takes half the time would lift seq-read-256k from 8.72 to ")
     lines = in_words([gcm], WIDTH).splitlines()
     assert max(map(len, lines)) <= WIDTH and all(line.startswith("  ") for line in lines[1:])
 
@@ -96,13 +136,15 @@ def judged_labs(records: list[Record], *labs: str) -> list[Explained]:
     ]
 
 
-def test_a_loss_beside_a_figure_of_the_lab_is_no_answer() -> None:
+def test_a_loss_compared_with_a_figure_of_the_lab_is_no_answer() -> None:
     table = build(columns(), plans={"r1": plan_of_them()})
     plain, _, gcm = answers(table, judged_labs(columns(), "wired"))
     assert plain.losses and not plain.labs_own
     assert gcm.labs_own == ("seq-read-256k",) and not gcm.losses
-    assert gcm.cost.endswith("no answer, because its figures, or those beside it, are the lab's own.")
-    assert not (gcm.left_out or gcm.cause or gcm.help)
+    why = "because the lab itself limited its figures, or those that it is compared with."
+    assert gcm.cost == f"wired+aes128gcm16: no answer on IPsec aes128gcm16 over wired, {why}"
+    assert not (gcm.left_out or gcm.help)
+    assert "the lab itself decides, so this says nothing of such a link (confidence " in plain.cost
 
 
 def test_a_column_that_the_lab_limits_is_no_answer_and_concerns_no_other() -> None:
@@ -116,7 +158,7 @@ def test_an_answer_says_what_it_leaves_out() -> None:
     (whole,) = [found for found in told(columns()) if found.column.protection == ("aes128gcm16",)]
     left = msgspec.structs.replace(whole, labs_own=("seq-read-4k", "rand-read-4k"))
     words = (
-        "seq-read-4k, rand-read-4k are left out, because the lab limits there, not the link that it imitates."
+        "Left out: seq-read-4k, rand-read-4k, because the lab limits there, not the link that it imitates."
     )
     assert left.left_out == words
     assert words in " ".join(in_words([left], WIDTH).split())
@@ -125,13 +167,13 @@ def test_an_answer_says_what_it_leaves_out() -> None:
 def test_disturbed_or_missing_figures_are_no_answer() -> None:
     disturbed = [spoilt(r) if r.column.ipsec == "off" and r.link == "wired" else r for r in columns()]
     *_, gcm = told(disturbed)
-    assert gcm.cost.endswith("no answer, because its figures, or those beside it, are disturbed.")
-    assert not gcm.cause and not gcm.help
+    assert gcm.cost.endswith("because its figures, or those that it is compared with, are disturbed.")
+    assert not gcm.help
     failed = [
         msgspec.structs.replace(r, status=Status.FAILED, reason="x") if r.column.ipsec == "aes128gcm16" else r
         for r in columns()
     ]
-    assert told(failed)[-1].cost.endswith("no answer, because a figure is missing.")
+    assert told(failed)[-1].cost.endswith("because a figure is missing.")
 
 
 def test_disturbed_figures_give_bounds_and_no_cause() -> None:
@@ -140,10 +182,13 @@ def test_disturbed_figures_give_bounds_and_no_cause() -> None:
     _, null, gcm = told(disturbed)
     (loss,) = gcm.losses
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000 / 0.7)) and loss.is_disturbed
-    loss_in_words = "between -94 and -88 % at 256K (disturbed)"
-    assert gcm.cost == f"IPsec aes128gcm16 over wired: {loss_in_words}, beside the same link without it."
-    assert "between -65 and -29 %" in null.cost
-    assert gcm.cause.endswith("because the figures are disturbed.") and not gcm.help
+    assert gcm.cost == (
+        "wired+aes128gcm16: At 256K IPsec aes128gcm16 over wired is between 88 and 94 % slower than wired "
+        "(disturbed)."
+    )
+    assert loss.brief == "256K: between 88 and 94 % slower (disturbed)"
+    assert "is between 29 and 65 % slower" in null.cost
+    assert "decides" not in gcm.cost and not gcm.help
 
 
 def test_one_disturbed_side_widens_one_bound() -> None:
@@ -152,27 +197,120 @@ def test_one_disturbed_side_widens_one_bound() -> None:
     assert loss.kept == pytest.approx((2500 / 30000 * 0.7, 2500 / 30000))
 
 
-def test_without_the_local_disk_an_unprotected_column_has_nothing_beside_it() -> None:
-    found = told([record for record in columns() if record.link == "wired"])
-    assert [answer.column.protection for answer in found] == [("null-sha256",), ("aes128gcm16",)]
+def test_without_the_local_disk_an_unprotected_column_is_held_to_its_link() -> None:
+    plain, *rest = told([record for record in columns() if record.link == "wired"], on_disk())
+    assert [answer.column.protection for answer in rest] == [("null-sha256",), ("aes128gcm16",)]
+    assert plain.whole == "the link's goodput" and "local disk" not in plain.cost
+
+
+def test_a_disturbed_cell_of_several_is_named_as_left_out() -> None:
+    calm = in_repeats((100, 97), (101, 98), (100, 97))
+    other = [spoilt(r) for r in in_repeats((100, 97), (100, 97), workload="rand-read-256k")]
+    plain, gcm = told([*calm, *other])
+    for answer in (plain, gcm):
+        assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
+
+
+SHOWN = [(100.0, 97.0), (101.0, 97.9), (102.0, 99.0), (99.0, 96.1)]
+UNSURE = [(100.0, 97.0), (101.0, 103.0), (102.0, 92.0), (99.0, 96.0)]
+SAME = [(100.0, 99.9), (101.0, 101.1), (102.0, 102.0), (99.0, 98.9)]
 
 
 @pytest.mark.parametrize(
-    ("kept", "is_shown", "words"),
+    ("pairs", "words"),
     [
-        ((0.22, 0.2), True, "-78 to -80 % at 256K"),
-        ((0.75, 0.7504), True, "-25 % at 256K"),
-        ((1.1, 1.01), True, "+1 to +10 % at 256K"),
-        ((0.999,), False, "0 % at 256K (no difference shown)"),
-        ((0.0032, 0.001), True, "-99.7 to -99.9 % at 256K"),
-        ((0.00001,), True, "-99.9 % at 256K"),
-        ((0.0,), True, "-100 % at 256K"),
+        (SHOWN, "costs 3 % compared with wired (95 %: "),
+        ([(b, a) for a, b in SHOWN], "is 3 % faster compared with wired (95 %: "),
+        (UNSURE, "is not shown (too few repeats to tell: between 5 % faster and 11 % slower)"),
+        (
+            SAME,
+            "makes no difference of more than 5 % compared with wired (95 %: 0.1 % faster to 0.2 % slower)",
+        ),
+        ([(100.0, 93.0)], "costs 7 % compared with wired (measured once)"),
+        ([(100.0, 90.0), (100.0, 40.0)], "is not shown (too few repeats to tell)"),
+    ],
+    ids=["slower", "faster", "inconclusive", "none", "once", "anything"],
+)
+def test_a_cost_says_how_sure_it_is(pairs: list[tuple[float, float]], words: str) -> None:
+    cost = of_ipsec(in_repeats(*pairs)).cost
+    assert words in cost
+    # The two are opposites, and no figure stands where none was shown.
+    assert ("too few repeats" in cost) + ("no difference" in cost) + ("costs 3 %" in cost) <= 1
+    assert "no difference shown" not in cost and "inconclusive" not in cost
+
+
+def test_cells_of_one_size_are_told_together_by_block() -> None:
+    """Each alone shows nothing: their noise goes opposite ways. In each block together they lose 3 %."""
+    first = in_repeats((100, 94), (100, 100), (100, 97), (100, 97))
+    second = in_repeats((100, 100.1), (100, 94.2), (100, 97), (100, 97), workload="rand-read-256k")
+    table = build([*first, *second])
+    alone = {cell.difference_from_no_ipsec for line in table.cells for cell in line if cell is not None}
+    assert alone == {None, Difference.INCONCLUSIVE}
+    answer = of_ipsec([*first, *second])
+    (loss,) = answer.losses
+    assert loss.compared is not None and loss.compared.difference is Difference.SHOWN
+    assert "costs 3 % compared with wired (95 %: " in answer.cost
+
+
+def test_a_cell_that_differs_from_the_others_is_told_by_itself() -> None:
+    most = [
+        in_repeats(*SHOWN, workload=name) for name in ("seq-read-256k", "rand-read-256k", "seq-write-256k")
+    ]
+    odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
+    answer = of_ipsec([record for cell in (*most, odd) for record in cell])
+    assert "for rand-write-256k alone, 32 % slower (95 %: " in answer.cost
+    assert [name for name, _ in answer.losses[0].apart] == ["rand-write-256k"]
+    assert "costs 3 % compared with wired (95 %: " in answer.cost
+
+
+def test_cells_of_which_half_differ_have_no_common_figure() -> None:
+    few = in_repeats(*SHOWN)
+    odd = in_repeats(*((a, 0.7 * b) for a, b in SHOWN), workload="rand-write-256k")
+    cost = of_ipsec([*few, *odd]).cost
+    assert "what IPsec aes128gcm16 over wired costs compared with wired depends on the workload (" in cost
+    assert "rand-write-256k: 32 % slower (95 %: " in cost and "seq-read-256k: 3 % slower (95 %: " in cost
+
+
+def test_without_a_common_block_the_widest_of_the_intervals_is_told() -> None:
+    first = in_repeats(*SHOWN)
+    second = [
+        msgspec.structs.replace(each, repeat=each.repeat + 10)
+        for each in in_repeats(*((a, 0.9 * b) for a, b in SHOWN), workload="rand-read-256k")
+    ]
+    (loss,) = of_ipsec([*first, *second]).losses
+    assert loss.compared is not None and loss.compared.interval == pytest.approx((0.873, 0.971), abs=0.002)
+    assert loss.compared.ratio == pytest.approx(0.97 * 0.9**0.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.78, "22 % slower (measured once)"),
+        (1.1, "10 % faster (measured once)"),
+        (0.998, "0.2 % slower (measured once)"),
+        (0.0032, "99.7 % slower (measured once)"),
+        (0.00001, "99.9 % slower (measured once)"),
     ],
 )
-def test_losses_have_a_sign_and_no_false_precision(
-    kept: tuple[float, ...], is_shown: bool, words: str
-) -> None:
-    assert Loss(block_bytes=1 << 18, kept=kept, is_shown=is_shown, cells=()).words == words
+def test_losses_have_words_and_no_false_precision(ratio: float, words: str) -> None:
+    assert Comparison.of([ratio], is_exact=False).words == words
+
+
+def test_virtual_time_is_exact() -> None:
+    assert Comparison.of([0.98], is_exact=True).words == "2 % slower (exactly: virtual time)"
+
+
+def test_cells_of_different_depths_are_not_told_together() -> None:
+    workloads = (
+        Workload(name="seq-read-256k", options=(("rw", "read"), ("bs", "256k"))),
+        Workload(
+            name="deep", options=(("rw", "read"), ("bs", "256k"), ("ioengine", "libaio"), ("iodepth", "8"))
+        ),
+    )
+    found = [*in_repeats(*SHOWN), *in_repeats(*SHOWN, workload="deep")]
+    plain, gcm = told(found, plan_of_them(workloads=workloads))
+    assert [loss.size for loss in gcm.losses] == ["256K", "256K, 8 at a time"]
+    assert plain.losses[1].rates(with_both=True).endswith("of the link's goodput of 117.7 MB/s")
 
 
 def test_a_run_counts_though_a_probe_of_it_cannot_be_read(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from harness.results import distributions
 from harness.results.distributions import Distribution
 from harness.storage import transports
 from harness.table import Metric
+from harness.table.notes import DISTURBED_SIGN, LAB_SIGN
 from harness.table.options import Choice, Direction, Table, TableCell, TableRow
 from harness.table.text import marked_value, number
 
 WIDTH = 352
-"""Width of every picture, in px: what a telephone of 375 px shows beside the margins, so that text
+"""Width of every picture, in px: what a telephone of 375 px shows between the margins, so that text
 is as large there as it is drawn."""
 
 LEFT = 64
@@ -33,7 +34,8 @@ _EDGE = 4
 _BAR = 34
 """Height of a column's name with its figure, and of its bar below them."""
 LINEAR_UP_TO = 20
-"""Up to this ratio of highest to lowest bar, a linear axis shows both."""
+"""Up to this ratio of highest to lowest value, a linear axis shows both curves. Bars always have one, from
+zero: they are there to be compared."""
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
 _MARKED = (50, 90, 99, 99.9, 99.99)
@@ -85,8 +87,14 @@ def goodness(cells: Sequence[TableCell | None], metric: Metric) -> list[float | 
     return [of(cell) for cell in cells]
 
 
+def signs(table: Table) -> list[str]:
+    """What the signs mean that pictures show next to a figure, as far as they occur."""
+    shown = (f"{DISTURBED_SIGN}:", f"{LAB_SIGN}:")
+    return [mark for mark in table.marks if mark.startswith(shown)]
+
+
 def describe(cell: TableCell | None, metric: Metric) -> str:
-    """What a table knows of a cell beside its value, for the tooltip."""
+    """What a table knows of a cell, for the tooltip next to its value."""
     if cell is None:
         return "not measured"
     parts = []
@@ -120,7 +128,7 @@ def matrix(table: Table, facts: Sequence[ColumnFacts], colours: Mapping[str, str
     parts = []
     for index, fact in enumerate(facts):
         x = labels + index * wide + wide / 2
-        heading = [*fact.column.heading[:2], fact.column.heading[3].removeprefix("IPsec ")]
+        heading = [fact.column.heading[0], fact.column.name, fact.column.heading[1]]
         for place, words in enumerate((f"{fact.origin.sign} {fact.origin}", *filter(None, heading))):
             short = draw.shortened(words, draw.fits(wide - 4))
             parts.append(draw.text(x, head - 58 + 15 * place, short, "m" + (" mu" if not place else "")))
@@ -162,19 +170,11 @@ def bars(table: Table, facts: Sequence[ColumnFacts]) -> list[Chart]:
 
 
 def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]], metric: Metric) -> Chart:
-    values = [
-        value
-        for _, cell in cells
-        if cell is not None
-        for value in (cell.low, cell.value, cell.high)
-        if value is not None
-    ]
-    above = [value for value in values if value > 0]
     start, end = _EDGE, WIDTH - _EDGE
-    scale = scale_of(above, start, end, room=1.6)
+    scale = draw.linear(_to_compare(cells, metric), start, end)
     bottom = TOP + _BAR * len(cells)
     parts = vertical([(scale.at(tick), draw.amount(tick)) for tick in _inner(scale)], TOP - 4, bottom)
-    lines, names, figures, whiskers = [], [], [], []
+    lines, names, figures, whiskers, cuts = [], [], [], [], []
     for place, (fact, cell) in enumerate(cells):
         y = TOP + _BAR * place
         if cell is None:
@@ -188,18 +188,22 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
             parts.append(draw.text(end, y + 10, told, "e mu"))
             continue
         figures.append((end, y + 10, told))
-        x = scale.at(cell.value) if cell.value else start
+        is_cut = cell.value > scale.high
+        x = scale.at(cell.value)
         colour = f"{draw.series(fact.place)} {fact.origin.value[:2]}"
         # A whole name and the figure stand above the bar.
         tip = f"{fact.name}: {told} {metric.unit}" if fact.name not in label else ""
         parts.append(draw.rect(start, y + 15, max(0.5, x - start), 13, colour, tip))
-        if cell.low and cell.high and cell.n > 1:
+        if is_cut:
+            # A gap in the bar, near its end, says that it goes on.
+            cuts += [((x - gap, y + 29), (x - gap + 4, y + 14)) for gap in (16, 20)]
+        elif cell.low is not None and cell.high is not None and cell.n > 1:
             whiskers += _whisker(scale.at(cell.low), scale.at(cell.high), y + 21.5)
     # A halo of the page's colour lets an interval stand out from its bar.
     parts += [draw.lines(whiskers, classes) for classes in ("ha", "wh") if whiskers]
+    parts += [draw.lines(cuts, "ha")] if cuts else []
     parts += [draw.texts(names, ""), draw.texts(figures, "e b")]
-    axis = f"{metric.unit}{remark(scale)}"
-    parts.append(draw.text((start + end) / 2, bottom + 30, axis, "m mu"))
+    parts.append(draw.text((start + end) / 2, bottom + 30, metric.unit, "m mu"))
     return Chart(
         title=row.name,
         description=f"bars of {metric.meaning} by column, with intervals",
@@ -211,15 +215,24 @@ def _bars_of(row: TableRow, cells: Sequence[tuple[ColumnFacts, TableCell | None]
     )
 
 
-def scale_of(values: Sequence[float], start: float, end: float, *, room: float = draw.ROOM) -> draw.Scale:
-    """The scale that shows all of ``values``, which are above 0; ``room`` is a logarithmic one's."""
+def _to_compare(cells: Sequence[tuple[ColumnFacts, TableCell | None]], metric: Metric) -> list[float]:
+    """The values that the axis of bars reaches to. Memory without a network, which moves fifty times as much
+    as any link, is left out where there are others."""
+    known = [(fact.origin, cell) for fact, cell in cells if cell is not None and cell.value is not None]
+    others = [cell for origin, cell in known if origin is not Origin.MEMORY or metric.is_latency]
+    found = [(cell.value, cell.high) for cell in others or [cell for _, cell in known]]
+    return [value for ends in found for value in ends if value is not None]
+
+
+def scale_of(values: Sequence[float], start: float, end: float) -> draw.Scale:
+    """The scale that shows curves through all of ``values``, which are above 0."""
     if max(values, default=1.0) / min(values, default=1.0) > LINEAR_UP_TO:
-        return draw.logarithmic(values, start, end, room=room)
+        return draw.logarithmic(values, start, end)
     return draw.linear(values, start, end)
 
 
 def remark(scale: draw.Scale) -> str:
-    """What the axis of a scale says beside its unit."""
+    """What the axis of a scale says behind its unit."""
     return ", logarithmic axis" if scale.log else ""
 
 
@@ -476,7 +489,7 @@ def _roof_of(link: LinkProfile, dots: Sequence[_Dot], title: str) -> Chart:
     marks, high = legend(list({dot.fact.place: dot.fact for dot in dots}.values()), bottom + 50)
     return Chart(
         title=title,
-        description="each cell's rate by its bytes in flight, below the bounds by round trip and by rate",
+        description="each cell's rate by its bytes in flight, below what round trips and the goodput allow",
         height=bottom + 44 + high,
         body="".join([*parts, *marks]),
         headings=ROOF_HEADINGS,
@@ -492,7 +505,7 @@ ROOF_HEADINGS = (
     "round trips",
     "median [MB/s]",
     "bound by round trip [MB/s]",
-    "bound by rate [MB/s]",
+    "goodput in its frames [MB/s]",
     "bound [MB/s]",
     "reached",
 )
@@ -516,8 +529,12 @@ def _roof_line(dot: _Dot) -> tuple[str, ...]:
 def _told(dot: _Dot) -> str:
     most = dot.bound.bytes_per_s
     return f"{dot.name}: {draw.amount(dot.rate / 1e6)} MB/s at depth {dot.depth}" + (
-        f", {_reached(dot)} of the link's {draw.amount(most / 1e6)} MB/s" if most else ""
+        f", {_reached(dot)} of the {draw.amount(most / 1e6)} MB/s that {_allows(dot)}" if most else ""
     )
+
+
+def _allows(dot: _Dot) -> str:
+    return "one request at a time allows" if dot.depth == 1 else "the link allows"
 
 
 def _reached(dot: _Dot) -> str:
@@ -527,8 +544,7 @@ def _reached(dot: _Dot) -> str:
 
 
 def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None) -> list[str]:
-    """The bounds of a link: by round trip, by rate, and for a single request at a time, which pays for
-    both."""
+    """The bounds of a link: by round trip, its goodput, and one request at a time, which pays for both."""
     parts = []
     if rtt_s:
         # Only where the line is within the picture: the scale would bend it along the border.
@@ -538,8 +554,8 @@ def _roofs(x: draw.Scale, y: draw.Scale, rtt_s: float | None, rate: float | None
             parts.append(draw.path(ends, "bo", f"one round trip of {draw.microseconds(1e6 * rtt_s)} an I/O"))
     if rate:
         level = [(x.at(x.low), y.at(rate)), (x.at(x.high), y.at(rate))]
-        parts.append(draw.path(level, "bo", f"rate of the link in full frames: {_mb_s(rate)} MB/s"))
-        parts.append(draw.text(WIDTH - 14, y.at(rate) - 4, f"{_mb_s(rate)} MB/s", "e mu"))
+        parts.append(draw.path(level, "bo", f"the link's goodput: {_mb_s(rate)} MB/s"))
+        parts.append(draw.text(WIDTH - 14, y.at(rate) - 4, f"goodput {_mb_s(rate)} MB/s", "e mu"))
     if rtt_s and rate:
         steps = [x.low * (x.high / x.low) ** (n / 32) for n in range(33)]
         curve = [(at, 1 / (rtt_s / at + 1 / rate)) for at in steps]

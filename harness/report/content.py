@@ -14,7 +14,7 @@ import msgspec
 from harness import __version__
 from harness.analysis import theory
 from harness.explain import Answer, Explained, answers, explain, labs_own, twin
-from harness.model import IPV4, IpsecMode, LinkProfile, Plan, Record, Workload
+from harness.model import IPV4, LINK_LOCAL, IpsecMode, LinkProfile, Plan, Record, Workload
 from harness.protection import kinds
 from harness.results import unread
 from harness.results.probe_records import ProbeRecord
@@ -30,21 +30,24 @@ class Origin(enum.StrEnum):
     """What the figures of a column are based on."""
 
     MEASURED = "measured"
+    MEMORY = "memory"
     EMULATED = "emulated"
     VIRTUAL = "virtual"
 
     @property
     def sign(self) -> str:
-        """A sign that needs no colour: a full, a half and an empty circle."""
-        return {"measured": "●", "emulated": "◐", "virtual": "○"}[self]
+        """A sign that needs no colour: a full circle, one with a ring, a half and an empty one."""
+        return {"measured": "●", "memory": "◉", "emulated": "◐", "virtual": "○"}[self]
 
     @property
     def meaning(self) -> str:
         match self:
             case Origin.MEASURED:
-                return "in real time, with nothing emulated"
+                return "in real time, over a real link, or on a disk of the machine"
+            case Origin.MEMORY:
+                return "in real time, without a network, on a ramdisk: no figure of a disk"
             case Origin.EMULATED:
-                return "in real time, over a link that imitates a medium that is not there"
+                return "in real time, over a link, or on a disk, that is imitated"
             case Origin.VIRTUAL:
                 return "in simulated time"
 
@@ -166,13 +169,15 @@ def columns(results: Results, table: Table) -> list[ColumnFacts]:
         plans = [results.plans[run] for run in dict.fromkeys(r.run_id for r in found) if run in results.plans]
         link = next((plan.links[key.link] for plan in plans if key.link in plan.links), None)
         virtual = any(record.clock != "real" for record in found)
-        emulated = any(record.emulated for record in found)
+        emulated = any(record.emulated or record.disk for record in found)
+        memory = key.link == LINK_LOCAL and column.is_memory
+        real = Origin.MEMORY if memory else Origin.EMULATED if emulated else Origin.MEASURED
         facts.append(
             ColumnFacts(
                 column=column,
                 place=place,
                 name=column.label.removeprefix(column.heading[0]).strip() if alike else column.label,
-                origin=Origin.VIRTUAL if virtual else Origin.EMULATED if emulated else Origin.MEASURED,
+                origin=Origin.VIRTUAL if virtual else real,
                 samples=samples[key],
                 link=link,
                 framing=kinds.framing(

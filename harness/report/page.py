@@ -97,8 +97,9 @@ def render(results: Results, words: Words | None = None, *, going: str = "") -> 
                 "Throughput",
                 "<p>Bars and marks are filled where measured, light with an outline where emulated, empty "
                 "with a dashed outline where virtual. Whiskers: the 95 % interval of the median; with fewer "
-                "than six samples the lowest and the highest. Where the longest bar is more than twenty "
-                "times the shortest, the axis is logarithmic and says so.</p>",
+                "than six samples the lowest and the highest. Every bar begins at zero; that of memory "
+                "without a network, cut near its end, goes on beyond the axis.</p>"
+                + _listed_marks(charts.signs(table)),
                 charts.bars(table, facts),
                 "no cell has a figure",
             ),
@@ -356,10 +357,17 @@ def _table(table: Table, facts: Sequence[ColumnFacts], prefix: str) -> str:
         f"<caption><span>{for_page(table.title)}; {better} is better</span></caption>"
         f"<thead><tr>{corner}{head}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>"
+        + _listed_marks(table.marks)
         + (f"<h3>Why a figure is missing</h3><ul>{reasons}</ul>" if reasons else "")
         + (f"<h3>Warnings</h3><ul>{doubts}</ul>" if doubts else "")
         + f"<h3>Notes</h3><ul>{notes}</ul>"
     )
+
+
+def _listed_marks(marks: Sequence[str]) -> str:
+    """What the signs of figures mean, below or above these; nothing if there are none."""
+    items = "".join(f"<li>{for_page(mark)}</li>" for mark in marks)
+    return items and f"<ul>{items}</ul>"
 
 
 def _of_warnings(note: str) -> bool:
@@ -372,8 +380,8 @@ def _listed(cells: Sequence[str]) -> str:
 
 
 def _heading(fact: ColumnFacts) -> str:
-    origin, title, _, protection = fact.column.heading
-    said = dict.fromkeys(filter(None, (origin, title, *_remarks(fact), protection)))
+    origin, name, title, _, protection = fact.column.headed
+    said = dict.fromkeys(filter(None, (origin, name, title, *_remarks(fact), protection)))
     spans = "".join(f"<span>{for_page(part)}</span>" for part in said)
     return (
         f'<th scope="col" class="{fact.origin}" aria-sort="none"><button type="button" class="sort">'
@@ -409,7 +417,7 @@ def _paths(results: Results, table: Table, facts: Sequence[ColumnFacts]) -> str:
     parts = [
         f"<h3>{title}</h3>{_data(title, headings, lines, classes)}"
         for title, headings, lines, classes in (
-            ("Beside the cells", paths.BESIDE, paths.beside(table, facts), ""),
+            ("Measured during the cells", paths.BESIDE, paths.beside(table, facts), ""),
             ("Probes", paths.PROBES, paths.probes(results.probes), " facts"),
         )
         if lines

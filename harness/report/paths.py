@@ -1,4 +1,4 @@
-"""The probes beside the cells, and the other probes, as tables. What is unknown is "n/a"."""
+"""What was measured during the cells, and the probes, as tables. What is unknown is "n/a"."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def probes(records: Iterable[ProbeRecord]) -> Lines:
     return [
         (
             record.shown,
-            f"{record.probe.name}{' (beside cells)' if record.is_beside else ''}",
+            f"{record.probe.name}{' (between cells)' if record.is_beside else ''}",
             str(record.repeat),
             str(record.status),
             "; ".join(_told(record.figures)) if record.figures is not None else UNKNOWN,

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from harness import __version__
 from harness.model.errors import RequirementError, UsageError, lacks_package
 from harness.model.escape import for_page, printable
@@ -53,6 +55,8 @@ def picture(
             hint=_NEEDS.get(kind, "see with harness table why no cell has a figure"),
         )
     words = words or Words(title="")
+    if kind in (Kind.MATRIX, Kind.BARS):
+        words = msgspec.structs.replace(words, notes=(*words.notes, *charts.signs(results.table(metric))))
     keys = charts.keys(content.columns(results, results.throughput))
     document = _document(drawn, words, results.source, colours, keys)
     if file.suffix == ".svg":

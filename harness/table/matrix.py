@@ -140,7 +140,8 @@ def build(
                 line[place] = msgspec.structs.replace(cell, is_labs_own=True)
         grid.append(_with_ratios(keys, line, _undisturbed(line, values), spans))
     grid, footnotes = notes.marked(grid)
-    title, legend = notes.title(options, grid), notes.legend(context, options, columns, rows, grid)
+    title, marks = notes.title(options, grid), notes.marks(options, columns, rows, grid)
+    legend = notes.legend(context, options, columns, rows, grid)
     if options.reference is not None:
         columns += _reference_columns(options.reference)
         for row, line in zip(rows, grid, strict=True):
@@ -151,6 +152,7 @@ def build(
         rows=tuple(rows),
         cells=tuple(map(tuple, grid)),
         title=title,
+        marks=marks,
         notes=legend,
         footnotes=footnotes,
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from harness.analysis import disturbance, schedule
+from harness.analysis import bounds, disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
 from harness.model import CIPHERS_CLOSED_SINCE, Clock, LabKernel, Plan, Record, Status, StoppingRule
 from harness.results import machine
-from harness.table.options import Direction, Options, Ratio, Setting, TableCell, TableColumn, TableRow
+from harness.table.options import Direction, Metric, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
 HARNESS_SOURCE = "harness"
 """``Record.source`` of what a run of the harness measured."""
@@ -117,6 +117,13 @@ def title(options: Options, grid: Iterable[Line]) -> str:
     return f"{options.metric.meaning}, median of {count} samples{pooled}"
 
 
+def marks(
+    options: Options, columns: Sequence[TableColumn], rows: Sequence[TableRow], grid: Sequence[Line]
+) -> tuple[str, ...]:
+    """What each sign means that stands in a cell, the most important first; each begins with its sign."""
+    return (*_disturbed(columns, rows, grid), *_labs_own(grid), *_signs(options, rows, grid))
+
+
 def legend(
     context: Context,
     options: Options,
@@ -126,15 +133,31 @@ def legend(
 ) -> tuple[str, ...]:
     """Everything that a reader must know to use the figures, the most important first."""
     return (
-        *_disturbed(columns, rows, grid),
-        *_labs_own(grid),
-        *_signs(options, rows, grid),
+        *_memory(columns),
+        *_goodputs(context, options, columns),
         *_origins(context),
         *differences(context.plans, context.environments),
         *_gaps(context),
         *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
         *_warnings(columns, rows, grid),
     )
+
+
+def _memory(columns: Iterable[TableColumn]) -> Iterable[str]:
+    if any(column.is_memory for column in columns):
+        yield "memory: the storage is a ramdisk, so no figure is that of a disk."
+
+
+def _goodputs(context: Context, options: Options, columns: Iterable[TableColumn]) -> Iterable[str]:
+    """What each imitated link carries at most; of a real one a plan does not say it."""
+    links = dict.fromkeys(column.link for column in columns)
+    profiles = {name: link for plan in context.plans for name, link in plan.links.items() if name in links}
+    most = {
+        name: bounds.goodput_bytes_per_s(link) for name, link in profiles.items() if link.interface is None
+    }
+    told = [f"{name} {rate / 1e6:.4g} MB/s" for name, rate in most.items() if rate]
+    if told and options.metric in (Metric.MB_S, Metric.MIB_S):
+        yield f"Goodput, the most payload that a link carries: {', '.join(told)}."
 
 
 def _disturbed(
@@ -179,7 +202,7 @@ def _signs(options: Options, rows: Iterable[TableRow], grid: Iterable[Line]) -> 
         yield f"{SIGNS[Difference.NONE]}: no difference of more than {MARGIN:.0%} from {held_to}."
     if Difference.INCONCLUSIVE in found:
         sign = SIGNS[Difference.INCONCLUSIVE]
-        yield f"{sign}: difference neither shown nor ruled out, compared to {held_to}."
+        yield f"{sign}: difference neither shown nor ruled out, compared with {held_to}."
     if options.ratio is not Ratio.NONE:
         yield f"\N{MULTIPLICATION SIGN}: ratio to the value of {options.ratio.baseline}, same workload."
     if any(row.direction is Direction.BOTH for row in rows):

@@ -256,7 +256,8 @@ class TableCell(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix; ``cells[row][column]`` is None where nothing was measured.
 
-    ``title`` stands above it; below it stand the ``notes``, and then the ``footnotes``, numbered from 1.
+    ``title`` stands above it; below it stand the ``footnotes``, numbered from 1, what each sign in its cells
+    means (``marks``, of those that occur), and then the ``notes``.
     All text is unescaped: renderers escape it.
     """
 
@@ -265,5 +266,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[TableRow, ...]
     cells: tuple[tuple[TableCell | None, ...], ...]
     title: str
+    marks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     footnotes: tuple[str, ...] = ()

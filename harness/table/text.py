@@ -25,9 +25,9 @@ _GAP = 2  # columns that tabulate's "simple" leaves between two columns
 def render(table: Table, format: TableFormat = TableFormat.PLAIN, width: int | None = None) -> str:
     """``table`` as text without a newline at its end.
 
-    A plain table wider than ``width`` characters has the workloads' names and spreads in whole percent. If it
-    is too wide for that, it is printed in blocks of columns, one below the other, each with the rows' names.
-    None: no limit.
+    A plain table wider than ``width`` characters has spreads in whole percent, and names of columns in two
+    lines. If it is too wide for that, it is printed in blocks of columns, one below the other, each with the
+    rows' names. None: no limit.
     """
     match format:
         case TableFormat.PLAIN:
@@ -93,20 +93,12 @@ def _parts(
     )
 
 
-def _row_labels(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Headings and contents of the leading columns: the group, named once, and the operation."""
-    if not any(row.group for row in table.rows):
-        return [""], [[row.operation] for row in table.rows]
-    previous = ""
-    labels = []
-    for row in table.rows:
-        labels.append(["" if row.group == previous else row.group, row.operation])
-        previous = row.group
-    return ["", ""], labels
-
-
 def _notes(table: Table) -> list[str]:
-    return [*(f"[{n}] {text}" for n, text in enumerate(table.footnotes, 1)), *table.notes]
+    return [
+        *(f"[{n}] {text}" for n, text in enumerate(table.footnotes, 1)),
+        *table.marks,
+        *table.notes,
+    ]
 
 
 def _plain(table: Table, width: int | None) -> str:
@@ -120,26 +112,21 @@ def _plain(table: Table, width: int | None) -> str:
 
 def _drawn(table: Table, width: int | None, *, is_narrow: bool) -> list[str]:
     """The blocks of a table."""
-    _, labels = ([""], [[row.name] for row in table.rows]) if is_narrow else _row_labels(table)
-    labels = [list(map(printable, label)) for label in labels]
+    labels = [printable(row.name) for row in table.rows]
     bodies = [_aligned(table, column, is_narrow=is_narrow) for column in range(len(table.columns))]
-    taken = sum(max(len(line[i]) for line in labels) + _GAP for i in range(len(labels[0])))
+    taken = max(map(len, labels)) + _GAP
     blocks = []
-    for block in _blocks(table.columns, bodies, None if width is None else width - taken):
+    room = None if width is None else width - taken
+    for block in _blocks(table.columns, bodies, room, is_narrow=is_narrow):
         # Not as tabulate's headers, which it makes wider by two blanks.
-        lines: list[Any] = [
-            ["" for _ in labels[0]] + _stacked([table.columns[column] for column in block]),
-            SEPARATING_LINE,
-        ]
-        for row, label in enumerate(labels):
-            if row and label[0] and len(label) > 1:
-                lines.append(SEPARATING_LINE)
-            lines.append([*label, *(bodies[column][row] for column in block)])
+        headings = _stacked([table.columns[column] for column in block], is_narrow=is_narrow)
+        lines: list[Any] = [["", *headings], SEPARATING_LINE]
+        lines += [[label, *(bodies[column][row] for column in block)] for row, label in enumerate(labels)]
         text = tabulate(
             lines,
             tablefmt="simple",
             disable_numparse=True,
-            colalign=["left"] * len(labels[0]) + ["right"] * len(block),
+            colalign=["left"] + ["right"] * len(block),
         )
         blocks.append("\n".join(text.splitlines()[1:-1]).replace(_FILLER, " "))
     return blocks
@@ -150,14 +137,21 @@ def note_lines(note: str, width: int | None) -> list[str]:
     return [note] if width is None else wrapped(note, width, "    ")
 
 
-def _heading_lines(column: TableColumn) -> list[list[str]]:
-    return [textwrap.wrap(printable(part), _HEADING_WIDTH, break_long_words=False) for part in column.heading]
+def _heading_lines(column: TableColumn, *, is_narrow: bool) -> list[list[str]]:
+    """Each part of a heading in lines; in a narrow table a long name has a line for each protection."""
+    origin, name, *words = column.headed
+    if is_narrow and len(name) > _HEADING_WIDTH:
+        name = name.replace("+", " +")
+    return [
+        textwrap.wrap(printable(part), _HEADING_WIDTH, break_long_words=False)
+        for part in (origin, name, *words)
+    ]
 
 
-def _stacked(columns: Sequence[TableColumn]) -> list[str]:
-    """Headings of several lines. Origins, titles, remarks and IPsec each begin at the same height."""
-    headings = [_heading_lines(column) for column in columns]
-    heights = [max(len(parts[i]) for parts in headings) for i in range(4)]
+def _stacked(columns: Sequence[TableColumn], *, is_narrow: bool) -> list[str]:
+    """Headings of several lines. Origins, names, titles, remarks and IPsec each begin at the same height."""
+    headings = [_heading_lines(column, is_narrow=is_narrow) for column in columns]
+    heights = [max(map(len, parts)) for parts in zip(*headings, strict=True)]
     return [
         "\n".join(
             line
@@ -186,12 +180,17 @@ def _aligned(table: Table, column: int, *, is_narrow: bool) -> list[str]:
 
 
 def _blocks(
-    columns: Sequence[TableColumn], bodies: Sequence[Sequence[str]], room: int | None
+    columns: Sequence[TableColumn],
+    bodies: Sequence[Sequence[str]],
+    room: int | None,
+    *,
+    is_narrow: bool,
 ) -> list[list[int]]:
     """Indexes of the columns printed side by side: all if they fit, else as many of one setting as fit."""
     widths = []
     for column, body in zip(columns, bodies, strict=True):
-        heading = max((len(line) for part in _heading_lines(column) for line in part), default=0)
+        lines = [line for part in _heading_lines(column, is_narrow=is_narrow) for line in part]
+        heading = max(map(len, lines), default=0)
         widths.append(_GAP + max(heading, *map(len, body)))
     if room is None or sum(widths) - _GAP <= room:
         return [list(range(len(columns)))]
@@ -208,13 +207,12 @@ def _blocks(
 
 def _github(table: Table) -> str:
     body, headings = _joined(table, for_markdown, "<br>")
-    corner, _ = _row_labels(table)
     text = tabulate(
         body,
-        headers=corner + headings,
+        headers=["", *headings],
         tablefmt="pipe",
         disable_numparse=True,
-        colalign=["left"] * len(corner) + ["right"] * len(headings),
+        colalign=["left"] + ["right"] * len(headings),
     )
     notes = "".join(f"\n- {for_markdown(note)}" for note in _notes(table))
     return f"{for_markdown(table.title)}\n\n{text}\n{notes}"
@@ -222,13 +220,12 @@ def _github(table: Table) -> str:
 
 def _latex(table: Table) -> str:
     body, headings = _joined(table, for_latex, r"\\")
-    corner, _ = _row_labels(table)
     text = tabulate(
         body,
-        headers=corner + [rf"\shortstack[r]{{{heading}}}" for heading in headings],
+        headers=["", *(rf"\shortstack[r]{{{heading}}}" for heading in headings)],
         tablefmt="latex_raw",
         disable_numparse=True,
-        colalign=["left"] * len(corner) + ["right"] * len(headings),
+        colalign=["left"] + ["right"] * len(headings),
     )
     notes = "".join(f"\n\n{for_latex(note)}" for note in _notes(table))
     return f"{for_latex(table.title)}\n\n{text}{notes}"
@@ -236,45 +233,35 @@ def _latex(table: Table) -> str:
 
 def _joined(table: Table, escape: Callable[[str], str], newline: str) -> tuple[list[list[str]], list[str]]:
     """Rows and headings as escaped text, one string a cell."""
-    _, labels = _row_labels(table)
     body = [
-        [escape(text) for text in label]
-        + [escape(" ".join(filter(None, _parts(table, cell)))) for cell in line]
-        for label, line in zip(labels, table.cells, strict=True)
+        [escape(row.name), *(escape(" ".join(filter(None, _parts(table, cell)))) for cell in line)]
+        for row, line in zip(table.rows, table.cells, strict=True)
     ]
-    headings = [newline.join(escape(part) for part in column.heading if part) for column in table.columns]
+    headings = [newline.join(escape(part) for part in column.headed if part) for column in table.columns]
     return body, headings
 
 
 def _html(table: Table) -> str:
     """One ``<table>`` that is complete in itself: no script, no style sheet, no charset."""
-    corner, _ = _row_labels(table)
     head = "".join(
         f'<th scope="col" style="text-align: right; vertical-align: top">'
-        f"{'<br>'.join(for_html(part) for part in column.heading if part)}</th>"
+        f"{'<br>'.join(for_html(part) for part in column.headed if part)}</th>"
         for column in table.columns
     )
     lines = [
         '<table style="border-spacing: 0.9em 0.2em; text-align: right; white-space: nowrap">',
         f'<caption style="text-align: left">{for_html(table.title)}</caption>',
-        f'<thead><tr><td colspan="{len(corner)}"></td>{head}</tr></thead>',
+        f"<thead><tr><td></td>{head}</tr></thead>",
         "<tbody>",
     ]
-    previous = ""
     for row, cells in zip(table.rows, table.cells, strict=True):
-        group = ""
-        if len(corner) > 1 and row.group != previous:
-            span = sum(other.group == row.group for other in table.rows)
-            group = f'<th scope="rowgroup" rowspan="{span}" style="text-align: left; vertical-align: top">'
-            group += f"{for_html(row.group)}</th>"
-        previous = row.group
-        name = f'<th scope="row" style="text-align: left; font-weight: normal">{for_html(row.operation)}</th>'
+        name = f'<th scope="row" style="text-align: left; font-weight: normal">{for_html(row.name)}</th>'
         values = "".join(f"<td{_range(cell)}>{_html_cell(table, cell)}</td>" for cell in cells)
-        lines.append(f"<tr>{group}{name}{values}</tr>")
+        lines.append(f"<tr>{name}{values}</tr>")
     lines.append("</tbody>")
     notes = "<br>".join(for_html(note) for note in _notes(table))
     if notes:
-        across = f'colspan="{len(corner) + len(table.columns)}" style="text-align: left; white-space: normal"'
+        across = f'colspan="{1 + len(table.columns)}" style="text-align: left; white-space: normal"'
         lines.append(f"<tfoot><tr><td {across}><small>{notes}</small></td></tr></tfoot>")
     return "\n".join([*lines, "</table>"])
 
@@ -296,7 +283,8 @@ def _range(cell: TableCell | None) -> str:
 
 def _csv(table: Table) -> str:
     """For each column its value, low, high, n and disturbed part, unrounded. Instead of a missing value, the
-    reasons."""
+    reasons. ``group`` and ``operation`` are names of earlier versions for what ``workload`` names: they go
+    with the release after this one."""
     ratio = table.options.ratio
     further: dict[str, Callable[[TableCell], float | None]] = {
         "low": lambda cell: cell.low,

@@ -3,4 +3,4 @@
 Each folder is a room, and imports go one way between them: CONTRIBUTING.md has the map.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.1.1"

@@ -134,7 +134,7 @@ COMMANDS = {
     ),
     "documents": (
         "documents:documents_command",
-        "Write one page on five published measurements: what they asked, their figures beside ours, and the "
+        "Write one page on five published measurements: what they asked, their figures next to ours, and the "
         "answers.",
     ),
     "export": (
@@ -165,7 +165,7 @@ harness table results/RUN --format github""",
     "explain": """harness explain results/RUN --summary
 harness explain --reference document-003""",
     "report": """harness report results/RUN -o report.html
-harness report results/ --watch            (beside a run that goes on)""",
+harness report results/ --watch            (during a run)""",
     "plot": "harness plot roofline results/RUN -o roofline.svg",
     "documents": """harness documents --run
 harness documents --run --quick --document document-000

@@ -69,7 +69,7 @@ def documents_command(
         ),
     ] = None,
 ) -> None:
-    """Write one page on five published measurements: what they asked, their figures beside ours, and the
+    """Write one page on five published measurements: what they asked, their figures next to ours, and the
     answers."""
     places = paths or [QUICK_FOLDER if quick else FOLDER]
     for name in names or ():

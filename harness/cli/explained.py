@@ -29,6 +29,7 @@ from harness.explain import answer, published, twin
 from harness.explain.evidence import collect
 from harness.model import LINK_LOCAL
 from harness.model.errors import UsageError
+from harness.model.lines import wrapped
 from harness.model.units import shown
 from harness.parse import references
 from harness.parse.files import shown_path
@@ -70,19 +71,22 @@ def explain_command(
             _measure_twin(run)
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(explain.as_json(results.explained).decode() + "\n")
+        sys.stdout.write(explain.as_json(results.explained, results.corrections).decode() + "\n")
     elif summary:
-        print_answers(results.answers)
+        print_answers(results.answers, results.corrections)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(explain.text(results.explained, width) + "\n")
+        sys.stdout.write(explain.text(results.explained, width, results.corrections) + "\n")
 
 
-def print_answers(found: Sequence[explain.Answer]) -> None:
-    """What each column costs, and why; to standard error if nothing can be compared."""
+def print_answers(found: Sequence[explain.Answer], corrections: Sequence[str] = ()) -> None:
+    """What each column reaches and costs, and why; to standard error if nothing can be told. Then what
+    answers of earlier versions said wrongly."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NARROW
     if found:
         sys.stdout.write(answer.in_words(found, width) + "\n")
+        for line in corrections:
+            sys.stdout.write("\n".join(wrapped(line, width, "  ")) + "\n")
     else:
         tell("nothing to compare: measure a link, or protected columns together with --protect off")
 

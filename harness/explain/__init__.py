@@ -3,7 +3,8 @@
 ``evidence`` collects what is known of a cell. ``path`` computes the times of framing and round trips in
 closed form, ``cipher`` the work of the stand-alone ciphers. ``waterfall`` splits the time into parts, and
 ``verdict`` has the rules. ``published`` does the same for a matrix of which only the figures are known.
-``text`` has the words, and ``answer`` what each column costs in all. docs/explain.md gives the reasoning.
+``text`` has the words, ``answer`` what each column reaches and costs in all, and ``corrections`` what earlier
+versions said wrongly. docs/explain.md gives the reasoning.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.explain import twin
 from harness.explain.answer import Answer, answers
+from harness.explain.corrections import corrections
 from harness.explain.evidence import collect
 from harness.explain.text import Explained, ExplainFormat, as_json, sentence, text
 from harness.explain.verdict import Limit, is_labs_own
@@ -25,6 +27,7 @@ __all__ = [
     "Limit",
     "answers",
     "as_json",
+    "corrections",
     "explain",
     "labs_own",
     "sentence",

@@ -64,7 +64,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``work_ns`` is the core's work for one I/O as another link shows it, where the core idles here.
     ``cipher_ns`` is the stand-alone time of cipher and check on the core that does most of it. ``rtt_ns`` and
-    ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link beside the cells. ``ipsec_itself_ns``
+    ``goodput_bytes_s`` (TCP's without IPsec) were measured on the link between the cells. ``ipsec_itself_ns``
     is how much longer the twin takes with IPsec.
 
     ``faster`` is the path at twice the rate. ``is_memory``: the target's storage is memory, so the device's
@@ -377,7 +377,7 @@ class _ColumnOf:
                 return None, []
             link = msgspec.structs.replace(link, rate_bit_s=rate * link.rate_bit_s)
         if self.link.interface is not None and rtt_ns is None:
-            return None, ["the real link's round trip is unknown: no pings were made beside the cells"]
+            return None, ["the real link's round trip is unknown: no pings were made before the cells"]
         window_bytes = self.link.tcp_window_bytes
         if window_bytes is None and record.emulated:
             # Here both ends are Linux with its defaults; on real machines that is not known.

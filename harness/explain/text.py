@@ -102,12 +102,14 @@ def sentence(cell: Explained) -> str:
     return f"{words}; {change.what} {cell.would_lift} ({change.how})"
 
 
-def text(cells: Sequence[Explained], width: int | None = None) -> str:
-    """For each column: a sentence on the whole, where the time goes, and a sentence for each cell.
+def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequence[str] = ()) -> str:
+    """For each column: a sentence on the whole, where the time goes, and a sentence for each cell; below
+    them, what answers of earlier versions said wrongly.
 
     ``width`` is that of the terminal in characters; None: lines are as long as their sentences.
     """
     blocks = [_column(found, width) for _, found in _columns(cells)]
+    blocks += [[line] for line in corrections]
     return "\n\n".join("\n".join(_wrapped(printable(line), width) for line in lines) for lines in blocks)
 
 
@@ -234,9 +236,10 @@ def _us(time_ns: int, most_us: float | None) -> str:
     return f"{us:.0f}" if most_us is not None and us >= most_us else f"{us:.1f}"
 
 
-def as_json(cells: Sequence[Explained]) -> bytes:
+def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> bytes:
     """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
-    return msgspec.json.format(msgspec.json.encode({"cells": [_plain(cell) for cell in cells]}), indent=1)
+    found = {"cells": [_plain(cell) for cell in cells], "corrections": list(corrections)}
+    return msgspec.json.format(msgspec.json.encode(found), indent=1)
 
 
 def _plain(cell: Explained) -> dict[str, object]:
@@ -263,6 +266,8 @@ def _plain(cell: Explained) -> dict[str, object]:
         "depth": evidence.depth,
         "repeats": evidence.repeats,
         "mb_s": cell.mb_s,
+        "goodput_mb_s": evidence.goodput_mb_s,
+        "one_at_a_time_mb_s": evidence.one_at_a_time_mb_s,
         "time_ns": _span(evidence),
         "whole_ns": verdict.whole_ns,
         "waterfall_ns": verdict.waterfall_ns,

@@ -129,7 +129,7 @@ def check(probe: Probe) -> None:
     if isinstance(probe, Cipher):
         raise UsageError(
             "the cipher probe sends no packets, so it cannot be part of a probe profile",
-            hint="harness run measures ciphers beside its cells",
+            hint="harness run measures ciphers together with its cells",
         )
     if isinstance(probe, Ping | UdpLatency):
         _within("count", probe.count, 1, MOST_COUNT)

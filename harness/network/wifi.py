@@ -214,7 +214,7 @@ def station(host: Host, iface: str, network: Network, *, folder: Path, log: Path
             raise CommandFailed(
                 f"expected {iface} to associate with {network.ssid} within {DEADLINE_S} s: "
                 f"{runner.tail(log)}",
-                hint="see its log, and hostapd's beside it",
+                hint="see its log, and hostapd's next to it",
             ) from error
         found = parse_association(host.run(ask).stdout)
         require_agreed(found, network)

@@ -506,7 +506,7 @@ def _job(
     if not (read or write or problems):
         problems.append(_why_nothing(trim, mixed=bool(job.mixed)))
     elif trim:
-        warnings.append(f"job {embedded.quote(name)} trimmed {trim.ios} blocks beside its reads and writes")
+        warnings.append(f"job {embedded.quote(name)} trimmed {trim.ios} blocks besides its reads and writes")
     if write and options.get("rw") in ("read", "randread"):
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
     sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")

@@ -66,7 +66,7 @@ _REASONS = {
         create_only create_on_open create_serialize create_fsync overwrite fallocate unlink
         unlink_each_loop replay_redirect read_iolog merge_blktrace_file hostname port""",
     "a job file may not run commands": "exec_prerun exec_postrun program arguments",
-    "it would write files beside the device": """
+    "it would write files next to the device": """
         write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_avg_msec
         log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save verify_state_load""",
     "it would change the machine, not the I/O": "ioscheduler cgroup cgroup_weight uid gid",
@@ -258,7 +258,7 @@ def parse_workloads(text: str, source: str) -> tuple[Workload, ...]:
             current[option] = value
     if not sections:
         raise UsageError(
-            f"{source}: expected at least one section beside [global], found none",
+            f"{source}: expected at least one section other than [global], found none",
             hint="begin a job with its name in brackets, such as [rand-read-4k]",
         )
     return tuple(_workload(name, *section, source) for name, section in sections.items())

@@ -13,7 +13,7 @@ import msgspec
 
 from harness import __version__
 from harness.analysis import theory
-from harness.explain import Answer, Explained, answers, explain, labs_own, twin
+from harness.explain import Answer, Explained, answers, corrections, explain, labs_own, twin
 from harness.model import IPV4, LINK_LOCAL, IpsecMode, LinkProfile, Plan, Record, Workload
 from harness.protection import kinds
 from harness.results import unread
@@ -112,6 +112,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         runs = [RunFolder(folder) for folder in self.folders.values()]
         twins = {cell: time_ns for run in reversed(runs) for cell, time_ns in twin.times(run).items()}
         return explain(self.records, self.plans, self.probes, twins)
+
+    @property
+    def corrections(self) -> list[str]:
+        """What answers of earlier versions said wrongly of these runs."""
+        return corrections(self.plans.values())
 
     @functools.cached_property
     def answers(self) -> list[Answer]:

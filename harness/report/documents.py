@@ -1,4 +1,4 @@
-"""What published documents asked, their figures beside ours, and the answers: as a page, and as text."""
+"""What published documents asked, their figures next to ours, and the answers: as a page, and as text."""
 
 from __future__ import annotations
 

@@ -275,6 +275,7 @@ def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
             "<p>No column over a network has a figure, or can be compared with another one. "
             "<code>--protect off</code> adds each link without protection.</p>"
         )
+    told += "".join(f"<p>{for_page(line)}</p>" for line in results.corrections)
     return f'<section id="answer"><h2>What it costs, and why</h2>{told}{_legend(facts)}</section>'
 
 
@@ -382,7 +383,7 @@ def _listed(cells: Sequence[str]) -> str:
 def _heading(fact: ColumnFacts) -> str:
     origin, name, title, _, protection = fact.column.headed
     said = dict.fromkeys(filter(None, (origin, name, title, *_remarks(fact), protection)))
-    spans = "".join(f"<span>{for_page(part)}</span>" for part in said)
+    spans = "".join(f"<span>{for_page(part).replace('+', '<wbr>+')}</span>" for part in said)
     return (
         f'<th scope="col" class="{fact.origin}" aria-sort="none"><button type="button" class="sort">'
         f'<span class="muted">{for_page(f"{fact.origin.sign} {fact.origin}")}</span>{spans}</button></th>'

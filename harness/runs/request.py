@@ -280,7 +280,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool | None,
         Option(
             flag="--probes/--no-probes",
-            help="Measure paths and processors beside the cells.",
+            help="Measure paths and processors during the cells.",
             default="yes; in virtual time no",
             panel=THE_RUN,
         ),

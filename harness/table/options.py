@@ -176,8 +176,9 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def headed(self) -> tuple[str, str, str, str, str]:
         """What stands above the column: its origin, its name, and that in words."""
-        origin, *words = self.heading
-        title, remarks, protection = words
+        origin, title, remarks, protection = self.heading
+        if title.casefold() == self.name.casefold():
+            title = ""
         return origin, self.name, title, remarks, protection
 
     @property

@@ -142,9 +142,10 @@ def _heading_lines(column: TableColumn, *, is_narrow: bool) -> list[list[str]]:
     origin, name, *words = column.headed
     if is_narrow and len(name) > _HEADING_WIDTH:
         name = name.replace("+", " +")
+    parts = (printable(part) for part in (origin, name, *words))
     return [
-        textwrap.wrap(printable(part), _HEADING_WIDTH, break_long_words=False)
-        for part in (origin, name, *words)
+        textwrap.wrap(part, _HEADING_WIDTH, break_long_words=False, break_on_hyphens=place != 1)
+        for place, part in enumerate(parts)
     ]
 
 

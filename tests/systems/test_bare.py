@@ -85,5 +85,5 @@ def test_a_bare_system_gets_to_a_table_with_ipsec(suite: str, who: str) -> None:
     known = f"the harness was tried on {KNOWN[suite]}"
     assert known in said
     assert "the lab is ready: harness run" in said
-    (row,) = (line for line in said.splitlines() if "Uncached Read [4K blocks]" in line)
+    (row,) = (line for line in said.splitlines() if line.startswith("rand-read-4k "))
     assert len(re.findall(r"\d+\.\d+", row)) >= 2, "without IPsec and with it"

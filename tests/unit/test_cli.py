@@ -178,7 +178,7 @@ def test_a_finished_run_resumed_has_nothing_left_to_measure(here: Path) -> None:
     done = harness("run", "--resume", run_id, "--results", "elsewhere", cwd=here)
     assert done.returncode == 0, done
     assert "nothing is left to measure" in done.stderr
-    assert "Uncached Read [4K blocks]" in done.stdout and "4.10" in done.stdout, "its table is shown"
+    assert "rand-read-4k" in done.stdout and "4.10" in done.stdout, "its table is shown"
     assert contents(here) == before
 
 

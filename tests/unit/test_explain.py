@@ -477,6 +477,23 @@ def test_json_has_what_was_promised() -> None:
     assert gcm["change"]["mb_s"] > gcm["mb_s"]
 
 
+def test_the_two_bounds_of_a_link_have_one_name_each() -> None:
+    """Of Gigabit Ethernet, 100 us there and back: 117.7 MB/s, and 112.6 for one read of 256K at a time."""
+    cells = json.loads(as_json(explain(columns(), {"r1": plan_of_them()})))["cells"]
+    found = {
+        cell["link"] + cell["ipsec"]: (cell["goodput_mb_s"], cell["one_at_a_time_mb_s"]) for cell in cells
+    }
+    assert found["localoff"] == (None, None)
+    assert found["wiredoff"] == pytest.approx((117.69, 112.61), abs=0.01)
+    assert found["wiredaes128gcm16"][0] == found["wiredoff"][0], "the link's, whatever protects the column"
+    assert found["wiredaes128gcm16"][1] < found["wiredoff"][1], "in the column's own frames"
+    deep = Workload(name="seq-read-256k", options=(("rw", "read"), ("ioengine", "libaio"), ("iodepth", "8")))
+    (wired, *_) = [
+        e for e in collect(columns(), {"r1": plan_of_them(workloads=(deep,))}) if e.link == "wired"
+    ]
+    assert wired.goodput_mb_s is not None and wired.one_at_a_time_mb_s is None
+
+
 def test_words_for_people() -> None:
     cells = explain(columns(), {"r1": plan_of_them()})
     whole = text(cells)

@@ -315,7 +315,7 @@ def test_trims_are_named() -> None:
     assert found.invalid == ()
     assert found.write is not None
     assert (found.write.ios, found.trim and found.trim.ios) == (256, 256)
-    assert output.warnings == ("job 'both' trimmed 256 blocks beside its reads and writes",)
+    assert output.warnings == ("job 'both' trimmed 256 blocks besides its reads and writes",)
     (shown,) = json.loads(json.dumps(as_json(output)))["jobs"]
     assert (shown["trim"]["ios"], shown["read"]) == (256, None)
 

@@ -24,6 +24,7 @@ from harness.table import Metric
 from harness.table.options import TableCell
 from tests.unit.command import harness
 from tests.unit.results_folder import ENVIRONMENT, fio_json, made_plan, write
+from tests.unit.test_disturbed_results import spoilt
 from tests.unit.test_table import HOSTILE, matrix, record, repeats
 
 NAMES = [
@@ -36,11 +37,11 @@ NAMES = [
     "x" * 5000,
     "",
 ]
-VOID = {"meta", "input", "br", "link", "img", "hr"}
+VOID = {"meta", "input", "br", "wbr", "link", "img", "hr"}
 _OURS = """
     html head meta title style body header main section nav div h1 h2 h3 h4 p ul li a label select option
     fieldset legend input details summary table caption thead tbody tr th td button span small figure
-    figcaption svg defs g use rect circle path text dl dt dd pre code script
+    figcaption svg wbr defs g use rect circle path text dl dt dd pre code script
 """
 ELEMENTS = set(_OURS.split())
 CELL, ROW = {"td", "th"}, {"td", "th", "tr"}
@@ -235,17 +236,67 @@ def test_zero_and_extreme_values_are_drawn(tmp_path: Path) -> None:
 
 def test_origins_are_told_apart_by_words_and_signs() -> None:
     found = [
-        record(1.0, link="local"),
+        record(1.0, link="local", run_id="disk"),
+        record(1.0, link="local", testbed="host"),
         record(1.0, link="wifi", emulated=True),
         record(1.0, link="twin", clock="virtual"),
     ]
-    shown = results(found)
-    facts = content.columns(shown, shown.table(Metric.MB_S))
-    assert [fact.origin for fact in facts] == [Origin.MEASURED, Origin.EMULATED, Origin.VIRTUAL]
+    shown = results(found, plans={"r1": made_plan()})
+    facts = sorted(
+        content.columns(shown, shown.table(Metric.MB_S)), key=lambda fact: list(Origin).index(fact.origin)
+    )
+    assert [fact.origin for fact in facts] == list(Origin)
     said = "".join(Page(render(shown)).text)
     assert all(f"{origin.sign} {origin}" in said for origin in Origin)
-    (chart,) = bars(shown.table(Metric.MB_S), facts)
-    assert all(f'f{place} {origin.value[:2]}"' in chart.body for place, origin in enumerate(Origin))
+    (chart,) = bars(shown.table(Metric.MB_S), content.columns(shown, shown.table(Metric.MB_S)))
+    assert all(f'f{fact.place} {fact.origin.value[:2]}"' in chart.body for fact in facts)
+
+
+def test_a_ramdisk_is_never_called_measured_with_nothing_emulated() -> None:
+    shown = results([record(1.0, link="local"), record(1.0)], plans={"r1": made_plan()})
+    (local, _) = content.columns(shown, shown.table(Metric.MB_S))
+    assert local.origin is Origin.MEMORY
+    said = " ".join("".join(Page(render(shown)).text).split())
+    assert "◉ memory: in real time, without a network, on a ramdisk: no figure of a disk" in said
+    assert "nothing emulated" not in said
+
+
+def test_bars_begin_at_zero_and_memory_is_cut() -> None:
+    """Two bars are as long as their figures, however far they are apart; memory does not shrink them."""
+    found = [record(5000.0, link="local"), record(100.0), record(2.0, link="wifi")]
+    shown = results(found, plans={"r1": made_plan()})
+    table = shown.table(Metric.MB_S)
+    (chart,) = bars(table, content.columns(shown, table))
+    memory, wired, wifi = (int(wide) for wide in re.findall(r'<rect[^>]* width="([0-9]+)"', chart.body))
+    assert wired / wifi == pytest.approx(100 / 2, rel=0.1)
+    assert memory / wired == pytest.approx(1.02, rel=0.01) and 'class="ha"' in chart.body
+    assert "logarithmic" not in chart.body
+    bare = results(found)
+    table = bare.table(Metric.MB_S)
+    (chart,) = bars(table, content.columns(bare, table))
+    disk, other, _ = (int(wide) for wide in re.findall(r'<rect[^>]* width="([0-9]+)"', chart.body))
+    assert disk / other == pytest.approx(50, rel=0.1) and 'class="ha"' not in chart.body
+
+
+def test_signs_are_explained_where_they_stand(tmp_path: Path) -> None:
+    """Below the matrix and above the bars, in pictures below them; and only those that occur."""
+    found = [msgspec.structs.replace(spoilt(record(1.0)), repeat=1), record(2.0, link="wifi")]
+    shown = results(found)
+    text = render(shown)
+    matrix_of, _, rest = text.partition('<section id="bars"' if '<section id="bars"' in text else "id=bars")
+    assert "!: disturbed, do not use" in matrix_of.partition("<h3>Notes")[0]
+    assert "!: disturbed, do not use" in rest.partition("<figure")[0]
+    for kind in (Kind.BARS, Kind.MATRIX):
+        drawn = picture(kind, shown, Metric.MB_S, tmp_path / "x.svg").decode()
+        assert "!: disturbed, do not use" in drawn
+        calm = picture(kind, results([record(2.0)]), Metric.MB_S, tmp_path / "x.svg").decode()
+        assert "disturbed" not in calm
+
+
+def test_columns_have_their_names_in_headings_and_answers(tmp_path: Path) -> None:
+    text = render(whole(tmp_path))
+    assert "<span>wired<wbr>+aes128gcm16</span>" in text
+    assert "<h3>wired+aes128gcm16</h3>" in text
 
 
 def test_a_setting_that_all_columns_share_is_not_in_the_names_of_pictures() -> None:
@@ -299,6 +350,9 @@ def test_a_roofline_holds_cells_against_the_link(tmp_path: Path) -> None:
     assert len(wired.lines) == 2 * 8
     known = dict(zip(wired.headings, wired.lines[0], strict=True))
     assert (known["bound by round trip [MB/s]"], known["queue depth"]) == ("40.96", "1")
+    assert float(known["goodput in its frames [MB/s]"]) == pytest.approx(116.3, rel=0.01)
+    assert "goodput 117.69 MB/s" in wired.body
+    assert "of the 30.3 MB/s that one request at a time allows" in wired.body
 
 
 def test_a_row_is_compared_with_its_best() -> None:

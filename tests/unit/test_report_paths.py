@@ -124,7 +124,7 @@ def test_a_probe_is_told_with_all_its_figures() -> None:
             probe(status=Status.FAILED, reason="no answer"),
         ]
     )
-    assert lines[0][:4] == ("wired", "tcp (beside cells)", "1", "ok")
+    assert lines[0][:4] == ("wired", "tcp (between cells)", "1", "ok")
     assert "received: 941 Mbit/s" in lines[0][4]
     assert "sent: n/a" in lines[0][4] or "sent bit s: n/a" in lines[0][4]
     assert "retransmits: 3" in lines[0][4]

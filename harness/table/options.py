@@ -177,7 +177,8 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     def headed(self) -> tuple[str, str, str, str, str]:
         """What stands above the column: its origin, its name, and that in words."""
         origin, title, remarks, protection = self.heading
-        if title.casefold() == self.name.casefold():
+        # A link without a title of its own is called by its name.
+        if self.name and title.casefold() == self.link.casefold():
             title = ""
         return origin, self.name, title, remarks, protection
 

@@ -263,7 +263,7 @@ def test_a_table_marks_what_the_lab_limits() -> None:
         (c.evidence.column, c.evidence.workload) for c in explain(records, plans) if c.verdict.is_labs_own
     }
     table = build(records, plans=plans, labs_own=own)
-    (note,) = [note for note in table.notes if note.startswith("lab: ")]
+    (note,) = [note for note in table.marks if note.startswith("lab: ")]
     assert "not the link that it imitates" in note
     text = render(table)
     assert "13.08 lab ±" in text and note in text
@@ -291,7 +291,9 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
     (wired,) = [c for c in explained if c["limited_by"] == "lab"]
     assert wired["waterfall_ns"]["emulation"] == 80_000 and wired["change"] is None
     summary = " ".join(harness("explain", str(tmp_path), "--summary", cwd=tmp_path).stdout.split())
-    assert "IPsec aes128gcm16 over wired: no answer, because its figures, or those beside it, are" in summary
+    no_answer = "wired+aes128gcm16: no answer on IPsec aes128gcm16 over wired, because the lab itself limited"
+    assert no_answer in summary
+    assert "the lab itself decides, so this says nothing of such a link (confidence " in summary
     assert harness("report", str(tmp_path), "-o", "page.html", cwd=tmp_path).returncode == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "13.08 lab" in page and "the lab limits it, and not the link that it imitates" in page
@@ -301,7 +303,7 @@ def test_the_commands_mark_it_and_leave_it_out(tmp_path: Path) -> None:
 def test_without_an_emulated_link_nothing_is_marked() -> None:
     assert not labs_own(columns(), {"r1": plan_of_them()})
     plain = build(columns(), plans={"r1": plan_of_them()})
-    assert not any(note.startswith("lab: ") for note in plain.notes)
+    assert not any(note.startswith("lab: ") for note in plain.marks)
 
 
 def test_the_waterfall_says_what_is_left_over_of_the_busy_core() -> None:

@@ -185,7 +185,6 @@ def test_cells_that_do_not_count_show_why() -> None:
 MB/s (10^6 bytes per second), median of 1 to 3 samples
 
                local        wired      wired+x           wifi
-                                         wired
                         IPsec off      IPsec x      IPsec off
 ------------  ------  -----------  -----------  -------------
 seq-write-4k  100.00  INVALID [1]  SKIPPED [2]  4.50 ±11% [3]

@@ -83,7 +83,11 @@ def test_the_printed_matrix_heads_it_so(declared: bool) -> None:
     rule = next(number for number, line in enumerate(lines) if line.startswith("---"))
     columns = [match.span() for match in re.finditer(r"-+", lines[rule])]
     headings = [" ".join(" ".join(line[slice(*span)] for line in lines[2:rule]).split()) for span in columns]
-    assert headings[-3:] == ["wired IPsec off", "wired IPsec aes128gcm16", "wired not encrypted null-sha256"]
+    assert headings[-3:] == [
+        "wired IPsec off",
+        "wired+aes128gcm16 IPsec aes128gcm16",
+        "wired+null-sha256 (not encrypted) not encrypted null-sha256",
+    ]
 
 
 @pytest.mark.parametrize("declared", [True, False])

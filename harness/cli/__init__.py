@@ -59,7 +59,7 @@ app = typer.Typer(
     epilog="""harness run                                (the whole matrix)
 harness run --ipsec on --link wifi         (one column)
 harness run --protect off --protect on --protect wireguard --link wired
-harness table results/ --ratio local       (as ratios to the local disk)
+harness table results/ --ratio local       (as ratios to the column local)
 harness explain results/ --summary         (what each column costs, and why)
 harness report results/ -o report.html     (a page to look at)
 

@@ -21,7 +21,6 @@ from harness.model import (
     ISCSI,
     LINK_LOCAL,
     TRANSPORTS,
-    BackingKind,
     Clock,
     Column,
     IpsecMode,
@@ -36,7 +35,7 @@ from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.results.store import FIO_SOURCE
 from harness.storage import transports
 from harness.table import notes
-from harness.table.matrix import ColumnKey, by_column, in_order, rows_of
+from harness.table.matrix import ColumnKey, by_column, in_order, is_memory, rows_of
 from harness.table.options import Metric, Setting
 
 CALIBRATION = 2.0
@@ -293,7 +292,7 @@ class _ColumnOf:
             device_alone_ns=self._device_alone(name, depth),
             path=demands,
             faster=faster,
-            is_memory=self._is_memory(good[0]),
+            is_memory=is_memory(key, self.plans),
             rate_bit_s=self.link.rate_bit_s if self.link else None,
             rtt_ns=rtt_ns,
             goodput_bytes_s=self.goodput_bytes_s,
@@ -404,11 +403,6 @@ class _ColumnOf:
             ),
             words,
         )
-
-    def _is_memory(self, record: Record) -> bool:
-        """Whether the target's storage is memory, and not a disk or the model of one."""
-        kinds = {plan.backing.kind for plan in self.plans if plan.run_id == record.run_id}
-        return kinds == {BackingKind.RAMDISK} and not record.disk
 
     def _framing(self, link: LinkProfile) -> Framing | None:
         key = self.key

@@ -228,7 +228,7 @@ def _headed(
         of_key = [record for cell in samples[key].values() for record in cell]
         title = next((record.link_title for record in of_key if record.link_title), "")
         runs = {record.run_id for record in of_key}
-        memory[key] = _is_memory(key, [plan for plan in plans if plan.run_id in runs])
+        memory[key] = is_memory(key, [plan for plan in plans if plan.run_id in runs])
         if memory[key] and key.link == LINK_LOCAL:
             title = title.replace("disk", "memory")
         ip_of[key] = None if key.link == LINK_LOCAL else next((record.ip for record in of_key), None)
@@ -271,7 +271,7 @@ def _headed(
     return columns
 
 
-def _is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
+def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
     """Whether a column's storage is memory, by the plans of its runs; what has no plan may be a disk."""
     backings = [
         plan.local_device if plan.local_device is not None and key.link == LINK_LOCAL else plan.backing

@@ -302,9 +302,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         cells = [pair for loss in sure for pair in zip(loss.kept, loss.cells, strict=True)]
         for _, cell in sorted(cells, key=lambda pair: pair[0]):
             change = cell.verdict.change
-            if change is None or not cell.would_lift:
+            if change is None or not cell.lift:
                 continue
-            known = f"{_capital(change.what)} {cell.would_lift}."
+            lifted = f"{_capital(change.what)} would lift {cell.evidence.workload} {cell.lift}"
+            known = f"{', '.join(filter(None, (lifted, cell.where)))}."
             return f"{known} {OFFLOAD}" if self._takes_packets_one_by_one else known
         return OFFLOAD if self._takes_packets_one_by_one else ""
 

@@ -173,7 +173,7 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
     path = reading.faster if step.kind is Kind.RATE else reading.path
     depth = int(step.value) if step.kind is Kind.DEPTH else reading.depth
     gained = 0.0
-    core_ns = _core_ns(reading, found)
+    core_ns = _core_ns(reading, found, chances)
     device_ns = None if reading.is_memory else reading.device_ns
     if step.kind is Kind.RATE and path is not None and reading.path is not None:
         gained = reading.path.alone_ns - path.alone_ns
@@ -224,15 +224,16 @@ def _one_at_a_time(
     return (core_ns, Resource.CORE) if core_ns > alone_ns else (alone_ns, Resource.ALONE)
 
 
-def _core_ns(reading: Reading, found: Mapping[str, float]) -> float:
-    """How long the busiest core works for one I/O: as measured, else the parts that are its work."""
+def _core_ns(reading: Reading, found: Mapping[str, float], chances: Chances) -> float:
+    """How long the busiest core works for one I/O: as measured, else the parts that are its work, and as much
+    of what nothing explains as chance will have it."""
     known = reading.core_ns if reading.work_ns is None else reading.work_ns
     if known is not None:
         return known
     work = found.get("cpu", 0.0) + found.get("crypto", 0.0)
     if reading.is_memory:
         work += reading.device_ns or 0.0
-    return work + (max(0.0, found.get("rest", 0.0)) if reading.depth == 1 else 0.0)
+    return work + (chances.work * max(0.0, found.get("rest", 0.0)) if reading.depth == 1 else 0.0)
 
 
 def _mean_value_ns(alone_ns: float, servers: Sequence[float], depth: int) -> float:

@@ -52,18 +52,22 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
         return self.rate(self.verdict.change.time_ns if self.verdict.change else None)
 
     @property
-    def would_lift(self) -> str:
-        """``would lift seq-read-4k from 22.3 to between 58 and 66 MB/s``; "" if that is unknown."""
-        change, name = self.verdict.change, self.evidence.workload
+    def lift(self) -> str:
+        """``from 22.3 to between 58 and 66 MB/s``, with the change that would help; "" if that is unknown."""
+        change = self.verdict.change
         if change is None or self.mb_s is None:
             return ""
-        low, high = self.rate(change.most_ns) or 0.0, self.rate(change.least_ns) or 0.0
-        least, most = f"{low:.3g}", f"{high:.3g}"
+        least, most = (f"{self.rate(time_ns) or 0.0:.3g}" for time_ns in (change.most_ns, change.least_ns))
         to = f"about {least}" if least == most else f"between {least} and {most}"
-        here = ""
-        if change.then is Resource.CORE and self.evidence.is_emulated and not self.evidence.busiest:
-            here = " in the lab, where both ends share one core (two machines have two)"
-        return f"would lift {name} from {self.mb_s:.3g} to {to} MB/s{here}"
+        return f"from {self.mb_s:.3g} to {to} MB/s"
+
+    @property
+    def where(self) -> str:
+        """Where alone the forecast holds; "" if it does anywhere."""
+        change, evidence = self.verdict.change, self.evidence
+        if change is None or change.then is not Resource.CORE or not evidence.is_emulated or evidence.busiest:
+            return ""
+        return "in the lab, where both ends share one core: two machines have two"
 
     def rate(self, time_ns: float | None) -> float | None:
         """MB/s, if an I/O takes this long."""
@@ -97,9 +101,10 @@ def sentence(cell: Explained) -> str:
     change = verdict.change
     if verdict.limited_by is Limit.TRANSPORT and cell.evidence.transport:
         return f"{words}; what may help: {transports.named(cell.evidence.transport).remedy}"
-    if change is None or not cell.would_lift:
+    if change is None or not cell.lift:
         return words
-    return f"{words}; {change.what} {cell.would_lift} ({change.how})"
+    how = "; ".join(filter(None, (change.how, cell.where)))
+    return f"{words}; {change.what} would lift it {cell.lift} ({how})"
 
 
 def text(cells: Sequence[Explained], width: int | None = None, corrections: Sequence[str] = ()) -> str:

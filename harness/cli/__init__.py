@@ -23,8 +23,8 @@ from harness.cli.streams import (
     tell_interruption,
 )
 from harness.hosts import signals
+from harness.model import unread
 from harness.model.errors import HarnessError, Interrupted, Unreadable
-from harness.results import unread
 
 INTERRUPTED = 130
 """Exit status after an interruption, whatever its cause: the one that shells use for Ctrl-C."""

@@ -16,13 +16,12 @@ from harness.cli.progress import Left, Outcome, follow
 from harness.cli.streams import err, say, tell
 from harness.hosts.journal import Journal
 from harness.hosts.state import exclusive, lasting_folder
-from harness.model import Ciphers, LabKernel, Machines, Plan
+from harness.model import Ciphers, LabKernel, Machines, Plan, unread
 from harness.model.errors import HarnessError, Interrupted, UsageError
 from harness.model.escape import printable
 from harness.model.lines import wrapped
 from harness.model.units import format_duration, format_size
 from harness.parse.files import Room
-from harness.results import unread
 from harness.results.events import TAKING_DOWN, Event
 from harness.results.store import RunFolder
 from harness.runs import duration

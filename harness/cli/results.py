@@ -15,11 +15,12 @@ import msgspec
 import typer
 
 from harness.cli.streams import tell
+from harness.model import unread
 from harness.model.errors import UsageError
 from harness.model.units import parse_percent
 from harness.parse import references
 from harness.parse.files import shown_path
-from harness.results import probe_store, unread
+from harness.results import probe_store
 from harness.results.store import RESULTS, open_environments, open_plans, open_results, write_out
 from harness.table import Metric, Options, Ratio, TableFormat, build, cached, comparison, export, render
 from harness.table.options import Table

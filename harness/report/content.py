@@ -14,9 +14,8 @@ import msgspec
 from harness import __version__
 from harness.analysis import theory
 from harness.explain import Answer, Explained, answers, corrections, explain, labs_own, twin
-from harness.model import IPV4, LINK_LOCAL, IpsecMode, LinkProfile, Plan, Record, Workload
+from harness.model import IPV4, LINK_LOCAL, IpsecMode, LinkProfile, Plan, Record, Workload, unread
 from harness.protection import kinds
-from harness.results import unread
 from harness.results.probe_records import ProbeRecord
 from harness.results.probe_store import open_probes
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, open_runs

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from harness.model import unread
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.model.probing import Cipher, check
 from harness.parse.files import read_bytes
-from harness.results import unread
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder, decode, open_runs, write_atomically
 
@@ -28,7 +28,7 @@ def save(folder: RunFolder, record: ProbeRecord) -> Path:
 
 
 def load(folder: RunFolder) -> list[ProbeRecord]:
-    """All records of probes of a run, by name. What cannot be read is noted (``harness.results.unread``)."""
+    """All records of probes of a run, by name. What cannot be read is noted (``harness.model.unread``)."""
     return list(unread.each(folder.entries(FOLDER), _load))
 
 

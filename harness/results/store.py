@@ -2,7 +2,7 @@
 
 ``docs/results.md`` describes the files. Readers are strict: a record that cannot be read is an error that
 names the file, because a table without that record would still look complete. Commands note such errors, and
-name the records below what they show of the others (``harness.results.unread``).
+name the records below what they show of the others (``harness.model.unread``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from harness.model import (
     Record,
     Status,
     TestbedKind,
+    unread,
 )
 from harness.model.errors import Unreadable, UsageError
 from harness.model.escape import printable
 from harness.model.units import shown
 from harness.parse.files import kind_of, read_bytes
-from harness.results import unread, upgrade
+from harness.results import upgrade
 from harness.results.machine import MACHINE
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ class RunFolder:
         return any(any((self.path / kind).glob("*.json")) for kind in ("cells", "probes"))
 
     def load_records(self) -> list[Record]:
-        """All records so far. What cannot be read is noted (``harness.results.unread``), naming the file."""
+        """All records so far. What cannot be read is noted (``harness.model.unread``), naming the file."""
         return list(unread.each(self.record_files(), _of_run))
 
     def raw_folder(self, cell_key: str) -> Path:
@@ -354,7 +355,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files, every
     file that names fio's version is read as fio's output. Of the others, each ``*.json`` must be a record,
     unless there are run folders beside it. A record in a folder that cannot be read is noted
-    (``harness.results.unread``), and a fio output is an INVALID cell. UsageError for one that is named
+    (``harness.model.unread``), and a fio output is an INVALID cell. UsageError for one that is named
     itself, if no record at all can be read, and for a path without anything to read.
     """
     loose: list[Path] = []

@@ -21,12 +21,12 @@ from harness.hosts import PRIVATE, Host, NamespaceHost, end_kept, recovery, remo
 from harness.hosts.journal import Journal
 from harness.hosts.runner import last_lines
 from harness.hosts.state import lasting_folder
-from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, TestbedKind
+from harness.model import ENDS, TRANSPORTS, HopKind, LabKernel, Plan, TestbedKind, unread
 from harness.model.errors import CommandFailed, HarnessError, HostLost, Interrupted, RequirementError
 from harness.network import interfaces
 from harness.network.paths import pppoe
 from harness.observe import hops
-from harness.results import planned, probe_store, unread
+from harness.results import planned, probe_store
 from harness.results.events import Emit, Ended, Failed, Phase, writer
 from harness.results.store import RunFolder
 from harness.runs import modules

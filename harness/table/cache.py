@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
+from harness.model import unread
 from harness.model.errors import HarnessError
-from harness.results import unread
 from harness.results.store import RunFolder
 from harness.table.options import Options, Table
 

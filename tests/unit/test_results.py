@@ -22,10 +22,10 @@ from harness.model import (
     Status,
     TestbedKind,
     Workload,
+    unread,
 )
 from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
-from harness.results import unread
 from harness.results.store import (
     NOT_UNDERSTOOD,
     RunFolder,

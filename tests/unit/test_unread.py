@@ -12,8 +12,9 @@ import pytest
 
 from harness.analysis.schedule import Schedule
 from harness.cli import MOST_NAMED
+from harness.model import unread
 from harness.model.errors import Unreadable
-from harness.results import probe_store, unread
+from harness.results import probe_store
 from harness.results.store import RunFolder, open_results, record_key
 from tests.unit.command import harness
 from tests.unit.results_folder import made_plan, write

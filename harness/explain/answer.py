@@ -40,6 +40,9 @@ ABOVE = 1.05
 MOST = 4
 """So many workloads are named; others are counted."""
 
+APART = 0.02
+"""A cell that costs less than this more than the others, or less, is worth no sentence of its own."""
+
 WIDEST = 2.0
 """An interval that reaches from twice as fast on tells nothing."""
 
@@ -455,7 +458,8 @@ def _compared(found: Sequence[tuple[TableCell, Explained]]) -> Comparison | None
 def _apart(
     found: Sequence[tuple[TableCell, Explained]], together: Comparison
 ) -> tuple[tuple[str, Comparison], ...]:
-    """The cells whose interval has nothing in common with that of all; all cells, if half are so."""
+    """The cells that are ``APART`` from all together, and whose interval has nothing in common with theirs;
+    all cells, if half are so."""
     if together.interval is None or len(found) < 2:
         return ()
     low, high = together.interval
@@ -470,7 +474,9 @@ def _apart(
     apart = [
         (workload, one)
         for workload, one in own
-        if one.interval is not None and (one.interval[1] < low or one.interval[0] > high)
+        if one.interval is not None
+        and abs(one.ratio - together.ratio) > APART
+        and (one.interval[1] < low or one.interval[0] > high)
     ]
     return tuple(own if 2 * len(apart) >= len(found) else apart)
 

@@ -1,7 +1,7 @@
 # `make run` measures the whole matrix, `make test` runs every test, `make check` those that need no lab and end within
 # a minute. All install what is missing first.
 .DEFAULT_GOAL := help
-.PHONY: help kernel run documents test check lint types style format imports shell unit docs site lab-kernel install packages clean
+.PHONY: help kernel run documents test long check lint types style format imports shell unit docs site lab-kernel install packages clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,6 +14,7 @@ help:
 	@echo 'make run    install what is missing, measure the whole matrix, print the table, what each column costs and why (about 5 minutes)'
 	@echo 'make documents   install what is missing, measure what five published documents measured, write one page (some 16 minutes)'
 	@echo 'make test   install what is missing, run every test'
+	@echo 'make long   the tests that `make test` has no time for (an hour more)'
 	@echo 'make check  install what is missing, then format, lint, types, import rules and unit tests (a minute; no lab)'
 	@echo 'make docs   install what is missing, build the docs as a site in site/'
 	@echo 'make lab-kernel   install what it needs, build the lab'"'"'s own kernel (about 5 minutes, once)'
@@ -38,10 +39,16 @@ documents: kernel
 	@sh tools/install-packages.sh packages-paths.txt
 	$(VENV)/bin/harness documents --run
 
-test: install
+test: install $(VENV)/check $(VENV)/docs
 	@sh tools/install-packages.sh packages-test.txt
 	@sh tools/install-packages.sh packages-paths.txt
-	$(VENV)/bin/tox run-parallel --parallel 4
+	$(VENV)/bin/python -m tests.lanes
+
+# What CI has no time for, and the lanes that it leaves out where no change can reach them.
+long: install $(VENV)/check
+	@sh tools/install-packages.sh packages-test.txt
+	@sh tools/install-packages.sh packages-paths.txt
+	$(VENV)/bin/python -m tests.lanes long stock bare
 
 # Side by side, so that no processor waits. `tox -e lint` and the hooks of .pre-commit-config.yaml make parts of it.
 check: install $(VENV)/check

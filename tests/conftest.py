@@ -6,6 +6,15 @@ import os
 import signal
 import sys
 
+import pytest
+
+from tests.lanes import recorder
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.register(recorder)
+    recorder.add_options(parser)
+
 
 def pytest_configure() -> None:
     """Have a process be as usual, and with it every command that a test starts."""

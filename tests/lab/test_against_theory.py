@@ -1,14 +1,17 @@
 """Virtual time against theory, and against itself: the same frames to the last byte.
 
+In CI each framing has one workload (`square`); `-m long` has all cells.
+
 `python -m tests.lab.test_against_theory measure` writes the reference figures anew;
 `python -m tests.lab.test_against_theory table` prints what docs/theory.md shows of them.
 """
 
 from __future__ import annotations
 
+import functools
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -21,10 +24,13 @@ from harness.storage.iscsi.dialogue import Dialogue
 from tests.lab import references
 from tests.lab.cli import harness, python_inside
 from tests.lab.inside.against_theory import FRAMINGS, WORKLOADS, Cell, Column, Framing, Measured
+from tests.lab.square import square
 
 pytestmark = [pytest.mark.lab, pytest.mark.own_kernel]
 
-GOLDEN = "against-theory.json"
+GOLDEN = {"all": "against-theory.json", "square": "against-theory-square.json"}
+"""By how many cells are measured: what a connection has carried before shows in its counters."""
+
 DEADLINE_S = 1800.0
 """Two to four minutes of real time, as busy as the machine is: virtual time itself does not tell."""
 
@@ -38,13 +44,27 @@ REPEAT_TOLERANCE = 0.0001
 
 REGENERATE = "if that was meant: python -m tests.lab.test_against_theory measure, and say why in CHANGELOG.md"
 
+
+def name_of(framing: Framing, workload: str) -> str:
+    return f"{framing.name}-{workload}"
+
+
 CELLS = [(framing, workload) for framing in FRAMINGS for workload in WORKLOADS]
+PLACES = [
+    *(pytest.param("square", *place, id=name_of(*place)) for place in square(FRAMINGS, list(WORKLOADS))),
+    *(pytest.param("all", *place, id=f"all-{name_of(*place)}", marks=pytest.mark.long) for place in CELLS),
+]
+HOW_MANY = ["square", pytest.param("all", marks=pytest.mark.long)]
 
 
-def measure() -> Measured:
-    """All cells, on the lab's own kernel, under names that no other run has."""
+def measure(how_many: str) -> Measured:
+    """All cells or those of a square, on the lab's own kernel, under names that no other run has."""
     # In what order Python goes through a set is otherwise random.
-    inside = ("env", "PYTHONHASHSEED=0", *python_inside("inside.against_theory", secrets.token_hex(2)))
+    inside = (
+        "env",
+        "PYTHONHASHSEED=0",
+        *python_inside("inside.against_theory", secrets.token_hex(2), how_many),
+    )
     done = harness(
         *("lab", "exec", "--kernel", "own", "--virtual-time", "--memory", "512", "--", *inside),
         deadline_s=DEADLINE_S,
@@ -53,22 +73,21 @@ def measure() -> Measured:
     return msgspec.json.decode(done.out.strip().splitlines()[-1], type=Measured)
 
 
-def golden() -> Measured:
+def golden(how_many: str) -> Measured:
     """The reference figures of this system."""
-    return msgspec.json.decode((references.folder() / GOLDEN).read_bytes(), type=Measured)
+    return msgspec.json.decode((references.folder() / GOLDEN[how_many]).read_bytes(), type=Measured)
 
 
-@pytest.fixture(scope="module")
-def reference() -> Measured:
+def reference(how_many: str) -> Measured:
     try:
-        return golden()
+        return golden(how_many)
     except FileNotFoundError as error:
         pytest.skip(f"no reference figures for this system: {error.filename}")
 
 
 @pytest.fixture(scope="module")
-def measured() -> Measured:
-    return measure()
+def measured() -> Callable[[str], Measured]:
+    return functools.cache(measure)
 
 
 def path_of(framing: Framing) -> theory.Wire:
@@ -113,9 +132,11 @@ def assert_as_predicted(told: Measured, framing: Framing, workload: str) -> None
     assert column.mss_bytes == path_of(framing).mss_bytes
 
 
-@pytest.mark.parametrize(("framing", "workload"), CELLS, ids=[f"{f.name}-{w}" for f, w in CELLS])
-def test_virtual_time_is_what_theory_predicts(measured: Measured, framing: Framing, workload: str) -> None:
-    assert_as_predicted(measured, framing, workload)
+@pytest.mark.parametrize(("how_many", "framing", "workload"), PLACES)
+def test_virtual_time_is_what_theory_predicts(
+    measured: Callable[[str], Measured], how_many: str, framing: Framing, workload: str
+) -> None:
+    assert_as_predicted(measured(how_many), framing, workload)
 
 
 def without_times(column: Column) -> Column:
@@ -124,21 +145,29 @@ def without_times(column: Column) -> Column:
     return msgspec.structs.replace(column, cells=cells)
 
 
+@pytest.mark.parametrize("how_many", HOW_MANY)
 def test_frames_and_bytes_are_the_reference_to_the_last_digit(
-    measured: Measured, reference: Measured
+    measured: Callable[[str], Measured], how_many: str
 ) -> None:
+    both = measured(how_many), reference(how_many)
     for framing in FRAMINGS:
-        found, expected = (without_times(of.columns[framing.name]) for of in (measured, reference))
+        found, expected = (without_times(of.columns[framing.name]) for of in both)
         assert found == expected, REGENERATE
 
 
-def test_times_are_the_reference(measured: Measured, reference: Measured) -> None:
+@pytest.mark.parametrize("how_many", HOW_MANY)
+def test_times_are_the_reference(measured: Callable[[str], Measured], how_many: str) -> None:
+    both = found, asked = measured(how_many), reference(how_many)
     times, expected = (
-        {f"{framing.name} {what}": of.columns[framing.name].cells[what].total_ns for framing, what in CELLS}
-        for of in (measured, reference)
+        {
+            f"{name} {what}": cell.total_ns
+            for name, column in of.columns.items()
+            for what, cell in column.cells.items()
+        }
+        for of in both
     )
     assert times == pytest.approx(expected, rel=REPEAT_TOLERANCE), REGENERATE
-    assert measured.device_ns == pytest.approx(reference.device_ns, rel=REPEAT_TOLERANCE), REGENERATE
+    assert found.device_ns == pytest.approx(asked.device_ns, rel=REPEAT_TOLERANCE), REGENERATE
 
 
 def table(told: Measured) -> Iterator[str]:
@@ -162,10 +191,11 @@ def table(told: Measured) -> Iterator[str]:
 
 def main(what: str) -> None:
     if what == "measure":
-        file = references.folder() / GOLDEN
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(measure())) + b"\n")
-    sys.stdout.write("\n".join([*table(golden()), ""]))
+        for how_many, name in GOLDEN.items():
+            file = references.folder() / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(msgspec.json.format(msgspec.json.encode(measure(how_many))) + b"\n")
+    sys.stdout.write("\n".join([*table(golden("all")), ""]))
 
 
 if __name__ == "__main__":

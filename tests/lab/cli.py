@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -117,10 +119,43 @@ class Measured:
 
 
 def measure(results: Path, *words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Measured:
-    """`harness run` with short defaults, its results in a folder of their own."""
-    short = ("--repeats", "1", "--runtime", "0.3s", "--retries", "0", "--results", str(results))
-    done = harness("run", *short, *words, deadline_s=deadline_s)
+    """`harness run` with short defaults, its results in a folder of their own; in the lab that is up, if one
+    is and the run can use it."""
+    short = ("--repeats", "1", "--runtime", "0.3s", "--retries", "0")
+    return in_lab_that_is_up(results, "run", *short, *words, deadline_s=deadline_s)
+
+
+def in_lab_that_is_up(results: Path, *words: str, deadline_s: float = COMMAND_DEADLINE_S) -> Measured:
+    """A command that makes a run. It is moved to ``results``: a lab that is up writes to its folder alone."""
+    place = StaysUp.results or results
+    done = harness(*words, "--results", str(place), deadline_s=deadline_s)
+    if place != results:
+        results.mkdir(parents=True, exist_ok=True)
+        for folder in place.iterdir():
+            shutil.move(folder, results)
     return Measured(done=done, folder=only_run(results))
+
+
+class StaysUp:
+    """The lab that stays up for tests that need no boot of their own: its kernel, its folder of results."""
+
+    kernel: str | None = None
+    results: Path | None = None
+
+    @classmethod
+    def have(cls, kernel: str | None, folder: Path) -> None:
+        """Have a lab of that kernel up, or none."""
+        if kernel == cls.kernel:
+            return
+        if cls.kernel is not None:
+            harness("lab", "stop")
+        cls.kernel = cls.results = None
+        if kernel is None:
+            return
+        results = Path(tempfile.mkdtemp(dir=folder))
+        done = harness("lab", "start", "--kernel", kernel, "--results", str(results), "--memory", "512")
+        assert done.status == 0, done
+        cls.kernel, cls.results = kernel, results
 
 
 def only_run(results: Path) -> Path:

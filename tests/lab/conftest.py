@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from harness.model.errors import BusyError, RequirementError
 from harness.testbeds import doctor, lab
 from harness.testbeds.lab import kernel
-from tests.lab.cli import ON_CI
+from tests.lab.cli import ON_CI, StaysUp
 
 
 def missing() -> list[str]:
@@ -33,6 +34,21 @@ def lab_is_ready() -> None:
         pytest.fail(f"the lab has to run on CI, but lacks {'; '.join(lacking)}", pytrace=False)
     if lacking:
         pytest.skip(f"the lab lacks {'; '.join(lacking)}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lab_that_stays_up(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, lab_is_ready: None
+) -> None:
+    """A lab of the kernel that the module names in STAYS_UP, for all its runs that can use it; else none."""
+    del lab_is_ready
+    StaysUp.have(getattr(request.module, "STAYS_UP", None), tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def none_is_left_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    yield
+    StaysUp.have(None, tmp_path_factory.getbasetemp())
 
 
 def needs_own_kernel(item: pytest.Item) -> bool:

@@ -25,10 +25,11 @@ from harness.results.probe_records import (
     UdpLatencyFigures,
 )
 from harness.results.store import RunFolder
-from tests.lab.cli import Measured, harness, harness_once, measure, only_run
+from tests.lab.cli import Measured, harness, harness_once, in_lab_that_is_up, measure, only_run
 
 pytestmark = pytest.mark.lab
 
+STAYS_UP = "debian"
 PROTECTED = "wired+aes128gcm16"
 SIZES = (64, 1024, 4096, 32768)
 
@@ -40,8 +41,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     kinds = ("ping-io", "tcp", "udp", "pps", "udp-latency")
     words = [word for kind in kinds for word in ("--probe", kind)]
     words += ["--link", "wired", "--ipsec", "both", "--count", "50", "--duration", "1s", "--udp-rate", "5M"]
-    done = harness("probe", *words, "--results", str(results))
-    return Measured(done=done, folder=only_run(results))
+    return in_lab_that_is_up(results, "probe", *words)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from tests.lab.cli import Measured, is_sampled, measure
 
 pytestmark = pytest.mark.lab
 
+STAYS_UP = "debian"
 STACKS = (
     ("wireguard",),
     ("macsec",),

@@ -13,6 +13,7 @@ from tests.lab.cli import Measured, harness, measure
 
 pytestmark = pytest.mark.lab
 
+STAYS_UP = "debian"
 PROPOSALS = {
     "aes128gcm16": "rfc4106(gcm(aes))",
     "aes128gcm16-gso": "rfc4106(gcm(aes))",

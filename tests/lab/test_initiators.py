@@ -11,6 +11,7 @@ from harness.analysis.stats import fairness
 from harness.model import Record, Status
 from tests.lab.cli import measure
 
+STAYS_UP = "debian"
 RANDOM = ("--workload", "rand-read-4k", "--size", "16M", "--link", "wired")
 
 
@@ -38,19 +39,26 @@ def test_three_initiators_on_debian_s_kernel(tmp_path: Path) -> None:
 @pytest.mark.lab
 @pytest.mark.own_kernel
 @pytest.mark.parametrize(
-    ("disk", "protections"),
+    ("disk", "transports", "protections"),
     [
-        ("sata-ssd", ("off", "wireguard")),
-        ("hdd-7200", ("off",)),
-        pytest.param("hdd-7200", ("off", "wireguard"), marks=pytest.mark.long),
+        # A square of transports and protections: four initiators of each have ten paths.
+        ("sata-ssd", ("iscsi",), ("off",)),
+        ("sata-ssd", ("nvme-tcp",), ("wireguard",)),
+        ("hdd-7200", ("iscsi", "nvme-tcp"), ("off",)),
+        *(
+            pytest.param(disk, ("iscsi", "nvme-tcp"), ("off", "wireguard"), marks=pytest.mark.long)
+            for disk in ("sata-ssd", "hdd-7200")
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
-def test_initiators_share_one_modelled_disk(tmp_path: Path, disk: str, protections: Sequence[str]) -> None:
+def test_initiators_share_one_modelled_disk(
+    tmp_path: Path, disk: str, transports: Sequence[str], protections: Sequence[str]
+) -> None:
     found = measure(
         tmp_path,
         *(*RANDOM, "--virtual-time", "--disk", disk, "--lab-initiators", "4", "--runtime", "0.1s"),
-        *("--transport", "iscsi", "--transport", "nvme-tcp"),
+        *(word for name in transports for word in ("--transport", name)),
         *(word for name in protections for word in ("--protect", name)),
     )
     assert found.done.status == 0, found.done

@@ -112,7 +112,8 @@ def between(first: Look, last: Look, hosts: Sequence[str], busy: float = 1.0) ->
     wall_ns = last.at_ns - first.at_ns
     if wall_ns <= 0:
         return None
-    stolen = [(b - a) / wall_ns for a, b in zip(first.stolen_ns, last.stolen_ns, strict=False)]
+    # A hypervisor may take back what it said (proc(5)).
+    stolen = [max(0, b - a) / wall_ns for a, b in zip(first.stolen_ns, last.stolen_ns, strict=False)]
     pressure, throttled = (
         None if a is None or b is None else (b - a) / wall_ns
         for a, b in ((first.pressure_ns, last.pressure_ns), (first.throttled_ns, last.throttled_ns))
@@ -138,7 +139,7 @@ def between(first: Look, last: Look, hosts: Sequence[str], busy: float = 1.0) ->
 def _on_core(first: Core, last: Core, use: Others, busy: float) -> Others:
     """For a run bound to a core: how long it waited, but no longer than other programs used the core."""
     wall_ns = use.wall_ns
-    stolen_ns = last.stolen_ns - first.stolen_ns
+    stolen_ns = max(0, last.stolen_ns - first.stolen_ns)
     waited_ns = last.waited_ns - first.waited_ns
     # The rest of the core's time is other programs', including what a hypervisor took. The run's programs
     # also wait for one another, each time that one hands the core to the next: any longer wait is of that

@@ -67,7 +67,7 @@ def picture(
         "Description": " ".join((*words.notes, results.source)),
         "Software": f"storage-network-harness {__version__}",
     }
-    return _with_text(_png(document, scale), told)
+    return with_text(_png(document, scale), told)
 
 
 def _drawn(kind: Kind, results: Results, metric: Metric, colours: Mapping[str, str]) -> list[Chart]:
@@ -131,7 +131,7 @@ def _document(drawn: list[Chart], words: Words, source: str, colours: Mapping[st
     )
 
 
-def _with_text(png: bytes, told: Mapping[str, str]) -> bytes:
+def with_text(png: bytes, told: Mapping[str, str]) -> bytes:
     """A PNG with international text chunks behind its header (ISO/IEC 15948, 11.3.4.5): keyword and text."""
     header_end = 8 + 4 + 4 + 13 + 4
     chunks = b""

@@ -1,0 +1,168 @@
+"""What README, docs and pictures show is what docs/figures/ holds, and no rate stands there by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools import figures
+
+HINT = "python tools/figures.py --write prints it anew"
+MOST_BYTES = 2_000_000
+
+TEXTS = {str(page.relative_to(figures.ROOT)): page.read_text(encoding="utf-8") for page in figures.pages()}
+PRINTED = [name for name, text in TEXTS.items() if figures.BLOCK.search(text)]
+
+BY_HAND = {
+    ("docs/faq.md", "25 Gbit/s, 1.5 Gbit/s with fio"): "what somebody else saw and published",
+    ("docs/faq.md", "10 Gbit/s, reads of 30 to 40 MB/s"): "what somebody else saw and published",
+    ("docs/faq.md", "4K at 200 µs are 20 MB/s"): "arithmetic",
+    ("docs/glossary.md", "with 100 µs of round trip 112.6 MB/s"): "the arithmetic of a bound",
+    ("docs/probes.md", "iperf3 sending 10 Gbit/s"): "what a probe sends",
+    ("docs/probes.md", "one second of UDP at 10 Gbit/s"): "the same",
+    ("docs/explain.md", "rates of 30 to\n300 Mbit/s"): "what a script injects",
+    (
+        "docs/decisions/kernels.md",
+        "| local disk, 256K | 5479 / 5908 |",
+    ): "what was tried in November 2026, and led to a decision",
+    ("docs/decisions/kernels.md", "| unshaped, 4K | 162 / 183 |"): "the same",
+    ("docs/kernel-developers.md", "90.64 MB/s"): "of the history that was bisected there, in virtual time",
+}
+"""Rates that are not printed from docs/figures/, by page, and why they need not be."""
+
+UNIT = r"(?:[kKMG]i?(?:B|bit)|MB)/s"
+RATE = re.compile(rf"\d[\d.,]*\s*{UNIT}")
+FIGURES = re.compile(r"(?:[|/]|\s{2})\s*\d+\.\d", re.MULTILINE)
+"""In a cell of its own."""
+
+
+def unheld(text: str) -> Iterator[str]:
+    """Paragraphs with a rate, and tables below such a heading, that no marker holds."""
+    last = ""
+    for part in re.split(r"\n\s*\n", figures.BLOCK.sub("", text)):
+        is_table = part.startswith(("|", "    "))
+        if RATE.search(part) or (is_table and re.search(UNIT, last + part) and FIGURES.search(part)):
+            yield part
+        last = part
+
+
+@pytest.mark.parametrize("page", PRINTED)
+def test_a_page_shows_what_was_measured(page: str) -> None:
+    differing: list[str] = []
+    assert figures.page_with(TEXTS[page], differing.append) == TEXTS[page], f"{HINT}: {differing}"
+    assert not differing
+
+
+@pytest.mark.parametrize("kind", figures.DRAWN)
+def test_a_picture_shows_what_was_measured(kind: str) -> None:
+    drawn = (figures.ROOT / figures.PICTURES / f"{kind}.svg").read_text(encoding="utf-8")
+    assert drawn == figures.picture(kind), HINT
+
+
+def test_the_picture_of_the_report_is_of_the_same_run() -> None:
+    png = (figures.ROOT / figures.PICTURES / "report.png").read_bytes()
+    assert figures.shows(
+        png, json.loads((figures.folder("make-run") / "plan.json").read_bytes())["run_id"]
+    ), HINT
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_no_rate_is_written_by_hand(page: str) -> None:
+    allowed = [words for of, words in BY_HAND if of == page]
+    found = [part for part in unheld(TEXTS[page]) if not any(words in part for words in allowed)]
+    assert not found, "print it from docs/figures/, delete it, or say in BY_HAND why it stays"
+    assert all(words in TEXTS[page] for words in allowed), "BY_HAND names what is no longer there"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Reads took 52 MB/s.",
+        "It was 1.5\nGB/s there.",
+        "MB/s of reads:\n\n| | gcm |\n|---|---|\n| 4K | 44.7 / 51.4 |",
+        "Where:\n\n    link    MB/s\n    wired   105.3",
+        "<!-- figures: value make-run wired seq-read-4k -->1.5<!-- end --> MB/s, once 2.5 MB/s",
+    ],
+)
+def test_a_rate_that_is_written_by_hand_is_found(text: str) -> None:
+    assert list(unheld(text))
+
+
+def test_a_rate_that_is_printed_is_none_by_hand() -> None:
+    assert not list(unheld("<!-- figures: value make-run wired seq-read-4k -->1.5<!-- end --> MB/s of 4K"))
+
+
+def test_what_is_stored_is_what_is_shown() -> None:
+    asked = {
+        word
+        for text in TEXTS.values()
+        for block in figures.BLOCK.finditer(text)
+        for word in block["asked"].split()
+    }
+    assert {file.name for file in (figures.ROOT / figures.FIGURES).iterdir() if file.is_dir()} == {
+        *figures.RUNS
+    }
+    assert {*figures.RUNS} <= asked
+
+
+@pytest.mark.parametrize("name", figures.RUNS)
+def test_what_is_stored_was_measured_by_the_command_that_is_told(name: str) -> None:
+    # More options behind it are those of a trial, which docs/figures/README.md shows.
+    assert figures.measured(name)["command"].startswith(f"harness {shlex.join(figures.RUNS[name])}")
+
+
+def test_what_is_stored_is_small_and_names_no_folder_of_the_machine() -> None:
+    files = [file for file in (figures.ROOT / figures.FIGURES).rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < MOST_BYTES
+    folders = [str(figures.ROOT), str(Path.home()), "/tmp/"]
+    assert not [file for file in files if any(folder in file.read_text() for folder in folders)]
+
+
+def block(asked: str, told: str) -> str:
+    return f"It was <!-- figures: {asked} -->{told}<!-- end --> there.\n"
+
+
+def test_a_figure_that_differs_is_named_and_mended() -> None:
+    differing: list[str] = []
+    page = figures.page_with(block("value make-run wired seq-read-256k", "1"), differing.append)
+    assert [one.split(":")[0] for one in differing] == ["value make-run wired seq-read-256k"]
+    differing.clear()
+    assert figures.page_with(page, differing.append) == page
+    assert not differing
+
+
+def test_lines_are_a_block_of_code_and_rows_a_table() -> None:
+    asked = "<!-- figures: {} -->\n<!-- end -->\n"
+    code = figures.page_with(asked.format("said make-run"), lambda _: None)
+    assert code.splitlines()[1] == "" and " cells (" in code.splitlines()[2]
+    table = figures.page_with(asked.format("hops hops-virtual"), lambda _: None)
+    assert table.splitlines()[2].startswith("| link |")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("table nothing", "nothing"),
+        ("value make-run wired nothing", "expected a cell"),
+        ("value make-run", "missing"),
+        ("said make-run | paragraph 9", "expected paragraph 1 to"),
+        ("nothing make-run", "No such command"),
+        ("said make-run", "more than a line"),
+    ],
+)
+def test_what_cannot_be_printed_stays_and_says_why(asked: str, why: str) -> None:
+    differing: list[str] = []
+    assert figures.page_with(block(asked, "1"), differing.append) == block(asked, "1")
+    assert len(differing) == 1
+    assert why in differing[0]
+
+
+def test_a_marker_in_a_sentence_does_not_begin_a_line() -> None:
+    differing: list[str] = []
+    figures.page_with("It was\n<!-- figures: said make-run -->1<!-- end --> there.\n", differing.append)
+    assert differing == ["said make-run: a marker within a sentence may not begin a line"]

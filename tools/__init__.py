@@ -1,0 +1,1 @@
+"""Scripts of the project that are not a part of the harness."""

@@ -98,7 +98,7 @@ def stop_now_and_then(
             time.sleep(1.5)
 
 
-@pytest.mark.parametrize("kernels_alone", [False, True])
+@pytest.mark.parametrize("kernels_alone", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_suspension_is_marked(tmp_path: Path, kernels_alone: bool) -> None:
     with running(tmp_path, *RUN, "--runtime", "5s", "--retries", "0") as process:
         (folder,) = tmp_path.iterdir()

@@ -359,7 +359,7 @@ class Standstill:
             # One that began or ended in between must not look like a time that is missing.
             explained_ns = sum(max(0, time_ns - were.get(name, 0)) for name, time_ns in threads.items())
             explained_ns += kept_ns - kept_before_ns
-            explained_ns += max((b - a for a, b in zip(stolen_before_ns, stolen_ns, strict=False)), default=0)
+            explained_ns += max([0, *(b - a for a, b in zip(stolen_before_ns, stolen_ns, strict=False))])
             late_ns = now_ns - before_ns - round(1e9 * due_s) - explained_ns
             if late_ns > STANDSTILL_S * 1e9:
                 self.total_ns += late_ns

@@ -409,6 +409,7 @@ def test_between_two_looks_a_suspension_is_the_difference() -> None:
         (5.0, 0.01, 0.0, 0.0, 4.99),
         (5.0, 4.9, 0.0, 0.0, 0.0),  # a busy machine: it waited for a processor all the time
         (5.0, 0.0, 4.9, 0.0, 0.0),  # a hypervisor
+        (0.0, 0.0, -0.9, 0.0, 0.0),  # which may take back what it said
         (5.0, 0.0, 0.0, 4.9, 0.0),  # a slow disk, or a control group
         (30.0, 4.0, 1.0, 1.0, 24.0),
     ],
@@ -425,11 +426,11 @@ def test_what_comes_late_without_having_waited_was_suspended(
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _clock: now[0])
     monkeypatch.setattr(neighbours, "own_threads", lambda: dict(own))
     still, blind = Standstill(), Standstill()
-    still.tick(0.1, [S, S], 3 * S)
+    still.tick(0.1, [S], 3 * S)
     now[0] += round((0.1 + late_s) * S)
     own["main"] += round(own_s * S)
     del own["ends"]
-    still.tick(0.1, [S, round((1 + stolen_s) * S)], round((3 + kept_s) * S))
+    still.tick(0.1, [round((1 + stolen_s) * S)], round((3 + kept_s) * S))
     assert still.total_ns == pytest.approx(still_s * S)
     own.clear()
     for _ in range(2):

@@ -42,7 +42,10 @@ def lab_that_stays_up(
 ) -> None:
     """A lab of the kernel that the module names in STAYS_UP, for all its runs that can use it; else none."""
     del lab_is_ready
-    StaysUp.have(getattr(request.module, "STAYS_UP", None), tmp_path_factory.getbasetemp())
+    items = (item for item in request.session.items if isinstance(item, pytest.Function))
+    is_for_it = any(item.module is request.module and not needs_own_kernel(item) for item in items)
+    wanted = getattr(request.module, "STAYS_UP", None) if is_for_it else None
+    StaysUp.have(wanted, tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session", autouse=True)

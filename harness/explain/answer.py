@@ -288,7 +288,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """What the answer leaves out, as a sentence or two; empty if it has all, or nothing."""
         whys = (
             (self.labs_own, "the lab limits there, not the link that it imitates"),
-            (self.disturbed, "other programs disturbed it"),
+            (self.disturbed, f"other programs disturbed {'it' if len(self.disturbed) == 1 else 'them'}"),
         )
         told = [f"Left out: {_listed(names)}, because {why}." for names, why in whys if names and self.losses]
         return " ".join(told)

@@ -209,6 +209,8 @@ def test_a_disturbed_cell_of_several_is_named_as_left_out() -> None:
     plain, gcm = told([*calm, *other])
     for answer in (plain, gcm):
         assert answer.left_out == "Left out: rand-read-256k, because other programs disturbed it."
+    both = msgspec.structs.replace(plain, disturbed=("seq-read-4k", "rand-read-4k"))
+    assert both.left_out == "Left out: seq-read-4k, rand-read-4k, because other programs disturbed them."
 
 
 SHOWN = [(100.0, 97.0), (101.0, 97.9), (102.0, 99.0), (99.0, 96.1)]

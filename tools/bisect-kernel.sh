@@ -7,8 +7,8 @@
 #     git checkout GOOD && sh bisect-kernel.sh ~/bisect 1% --virtual-time --link wired --ipsec both
 #     git bisect start BAD GOOD && git bisect run sh bisect-kernel.sh ~/bisect 1% --virtual-time --link wired --ipsec both
 #
-# Exit status: 0 not slower; 1 slower by MARGIN or more; 125 no answer for this commit (it does not build, or a cell
-# fails on it), which git bisect skips; 128 no answer for any (wrong usage, something missing, interrupted), so git stops.
+# Exit status: 0 not slower; 1 slower by MARGIN or more; 125 no answer for this commit (it does not build, a cell
+# fails on it, or no cell could be judged), which git bisect skips; 128 no answer for any (wrong usage, something missing, interrupted), so git stops.
 set -u
 
 if [ $# -lt 2 ]; then
@@ -46,5 +46,6 @@ rm -rf "${folder:?}/$commit"
 mv "$folder/unfinished" "$folder/$commit"
 harness compare "$folder/good" "$folder/$commit" --fail-if-slower "$margin"
 status=$?
+[ "$status" -ne 3 ] || exit 125
 [ "$status" -le 1 ] || exit 128
 exit "$status"

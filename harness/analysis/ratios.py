@@ -1,18 +1,23 @@
 """How many times as fast is B as A, and is that more than chance? Pure functions over repeats of one cell.
 
 The repeat is the unit: the I/Os within one repeat are not independent, and they do not show what varies
-between runs. All computations use logarithms, where a ratio is a shift, and ranks, which assume nothing about
-the distribution except that A and B are interchangeable if they do not differ:
+between runs. All computations use logarithms, where a ratio is a shift:
 
+- **Few repeats** (under 10 on a side): Student's t for two samples of one variance, of trimmed means. So few
+  repeats have too few orders for ranks to tell one cell of forty.
 - **Pairs** (blocks that share the noise of their machine): the Wilcoxon signed-rank test of
   log B - log A, and its Hodges-Lehmann interval (Hollander, Wolfe and Chicken,
   Nonparametric Statistical Methods, sections 3.1-3.3).
 - **Two samples**: the Mann-Whitney test and its interval (the same, sections 4.1-4.3). The repeats in which a
   machine warms up are removed from both samples by MSER (White, Simulation 69(6), 1997).
 
-Both count exactly, in integers. On a machine that drifts, consecutive repeats resemble each other, so they
-count as fewer: the variance is inflated for the autocorrelation found, after the correction for its bias
-(Marriott and Pope, Biometrika 41, 1954). ``bench/power.py`` prints how often all this errs.
+The last two use ranks, which assume nothing about the distribution except that A and B are interchangeable if
+they do not differ. They count exactly, in integers. On a machine that drifts, consecutive repeats resemble
+each other, so they count as fewer: the variance is inflated for the autocorrelation found, after the
+correction for its bias (Marriott and Pope, Biometrika 41, 1954).
+
+Two runs are two bring-ups, which differ by more than the repeats within a run show. No sample has that, so it
+comes on top (``BETWEEN_RUNS``). ``bench/power.py`` prints how often all this errs.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ from statistics import NormalDist, StatisticsError, correlation
 
 import msgspec
 
-from harness.analysis import steady
+from harness.analysis import stats, steady
+from harness.analysis.stats import RANKS_FROM
 
 CONFIDENCE = 0.95
 """Confidence of every interval."""
@@ -36,13 +42,16 @@ LEVEL = 0.02
 """The largest p of a difference that counts. It is not 5 %, because the autocorrelation that few repeats hide
 adds errors: for repeats that resemble the one before by a half, bench/power.py finds 5 % in all."""
 
-FEWEST = 5
-"""With fewer repeats on each side, even a complete separation does not reach ``LEVEL``: 2 / C(8, 4) = 2.9
-%."""
+FEWEST = 2
+"""One repeat of a side does not say how others would scatter."""
 
-_FEWEST_PAIRS = 8  # with fewer, a single pair that disagrees keeps p above LEVEL
+BETWEEN_RUNS = 0.01
+"""How much the figure of a cell varies from run to run beyond what its repeats show: the standard deviation
+of its logarithm. Measured in the lab: bench/compare_runs.py."""
+
 _LEAST_CORRELATION = 0.5  # from here on pairs have no more variance than one of the two samples alone
 _MOST = 200  # repeats of a side; with more, means of consecutive repeats take their place
+_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _EXACT_UP_TO = 40  # repeats; beyond, the normal distribution is within 0.1 % of the exact one
 _HIGHEST_AUTOCORRELATION = 0.95
 _MOST_WARM_UP = 3  # the part of the repeats that may be removed: one in three
@@ -63,7 +72,8 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 
     ``p`` is the probability of a difference this clear between two samples of the same distribution.
     ``inflation`` is how many repeats count as one because of their autocorrelation. ``warm_up`` is how many
-    repeats were removed at the beginning of both samples.
+    repeats were removed at the beginning of both samples. ``more`` is the half width, as a logarithm, that
+    the interval would have with endless repeats, because A and B are different runs.
     """
 
     ratio: float
@@ -75,14 +85,16 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     paired: bool
     inflation: float = 1.0
     warm_up: int = 0
+    more: float = 0.0
 
 
-def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
+def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool, between: float = 0.0) -> Ratio:
     """B over A, from repeats in the order of measurement, all above zero.
 
-    ``paired``: a[i] and b[i] were measured in the same block. With more than 200 repeats on a side, means of
-    consecutive repeats take their place. ValueError for no samples, for a sample that is not above zero, and
-    for pairs of unequal number.
+    ``paired``: a[i] and b[i] were measured in the same block. ``between`` is the standard deviation of log B
+    - log A that no repeat shows, because A and B are different runs. With more than 200 repeats on a side,
+    means of consecutive repeats take their place. ValueError for no samples, for a sample that is not above
+    zero, and for pairs of unequal number.
     """
     if not (a and b and min(*a, *b) > 0):
         raise ValueError("expected samples above zero on both sides")
@@ -92,14 +104,18 @@ def ratio_of(a: Sequence[float], b: Sequence[float], *, paired: bool) -> Ratio:
     # The work is proportional to the product of both numbers.
     log_a, log_b = (side if len(side) <= _MOST else steady.in_rounds(side, _MOST) for side in (log_a, log_b))
     if paired and _share_noise(log_a, log_b):
-        return _of_pairs([y - x for x, y in zip(log_a, log_b, strict=True)])
-    return _of_two(log_a, log_b)
+        found = _of_pairs([y - x for x, y in zip(log_a, log_b, strict=True)])
+    elif min(len(log_a), len(log_b)) < RANKS_FROM:
+        found = _of_few(log_a, log_b)
+    else:
+        found = _of_two(log_a, log_b)
+    return _over_runs(found, between) if between else found
 
 
 def _share_noise(a: Sequence[float], b: Sequence[float]) -> bool:
     """Whether to take blocks as pairs. If they have no noise in common, pairs neither cost nor gain
     anything."""
-    if len(a) < _FEWEST_PAIRS:
+    if len(a) < RANKS_FROM:
         return False
     try:
         return correlation(a, b) >= _LEAST_CORRELATION
@@ -121,6 +137,23 @@ def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> 
     ]
 
 
+def repeats_needed(found: Ratio, margin: float) -> int | None:
+    """How many repeats a side would judge a difference of this size, if they scatter as these do.
+
+    None if no number would: what varies between runs alone is too much, or there is no interval.
+    """
+    if found.low is None or found.high is None:
+        return None
+    size, limit = abs(math.log(found.ratio)), -math.log1p(-margin)
+    half = math.log(found.high / found.low) / 2
+    # Either the interval lies within the margin, or it leaves 1 out with the confidence of LEVEL.
+    wanted = max(limit - size, size * _Z / NormalDist().inv_cdf(1 - LEVEL / 2))
+    within, more = half**2 - found.more**2, wanted**2 - found.more**2
+    if more <= 0:
+        return None
+    return max(math.ceil(min(found.n_a, found.n_b) * within / more), min(found.n_a, found.n_b) + 1)
+
+
 def adjusted(ps: Sequence[float]) -> list[float]:
     """Each p as the rate of false discoveries among all that are as small (Benjamini and Hochberg, 1995)."""
     found = [1.0] * len(ps)
@@ -137,6 +170,39 @@ def _verdict(ratio: Ratio, p: float, margin: float, higher_is_better: bool) -> J
     if ratio.low is None or ratio.high is None or ratio.low < 1 - margin or ratio.high > 1 / (1 - margin):
         return Judgement.INCONCLUSIVE
     return Judgement.NO_DIFFERENCE
+
+
+def _of_few(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    (mean_a, squares_a, kept_a), (mean_b, squares_b, kept_b) = stats.trimmed(a), stats.trimmed(b)
+    shift = mean_b - mean_a
+    low = high = None
+    p = 1.0
+    if min(len(a), len(b)) >= FEWEST:
+        freedom = kept_a + kept_b - 2
+        error = math.sqrt((squares_a + squares_b) / freedom * (1 / kept_a + 1 / kept_b))
+        half = stats.student_quantile(freedom) * error
+        low, high = math.exp(shift - half), math.exp(shift + half)
+        p = stats.student_p(shift / error, freedom) if error else float(shift == 0)
+    ratio = math.exp(shift)
+    return Ratio(ratio=ratio, low=low, high=high, p=p, n_a=len(a), n_b=len(b), paired=False)
+
+
+def _over_runs(found: Ratio, between: float) -> Ratio:
+    """The same with the variance between runs on top of that within them."""
+    if found.low is None or found.high is None:
+        return found
+    shift, more = math.log(found.ratio), _Z * between
+    below = math.hypot(shift - math.log(found.low), more)
+    above = math.hypot(math.log(found.high) - shift, more)
+    towards_none = below if shift > 0 else above
+    return msgspec.structs.replace(
+        found,
+        low=math.exp(shift - below),
+        high=math.exp(shift + above),
+        # Never below the p of the ranks, which says no more than so few orders can.
+        p=max(found.p, math.erfc(_Z * abs(shift) / towards_none / math.sqrt(2))),
+        more=more,
+    )
 
 
 def _of_pairs(differences: Sequence[float]) -> Ratio:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -19,11 +20,15 @@ from harness.model import StoppingRule
 FEWEST = 6
 """The fewest samples with a 95 % interval: see ``interval_rank``."""
 
+REPEATS = 8
+"""Of each cell, by default: two such runs show a difference of 10 % (docs/ci-gate.md)."""
+
+RANKS_FROM = 10
+"""Samples from which on a comparison uses ranks. Before, ranks hardly show one cell of forty: with 7 on a
+side, even a complete separation has 40 x 2 / C(14, 7) = 2.3 %."""
+
 MARGIN = 0.05
 """The smallest difference that matters, as a part: a difference shown to be smaller counts as none."""
-
-_STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""The 97.5 % quantile of Student's t by number of samples (n - 1 degrees of freedom)."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,19 +138,18 @@ class Difference(enum.StrEnum):
 def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of ratios above zero; None: fewer than two ratios have none.
 
-    Six ratios or more have an interval by ranks. Three ratios agree by chance in one of four cases, so fewer
-    than six are taken as lognormal: Student's t of their logarithms.
+    Ten ratios or more have an interval by ranks. With fewer, it would reach from the lowest to the highest,
+    so they are taken as lognormal: Student's t of their logarithms' trimmed mean.
     """
     n = len(ratios)
     if n < 2:
         return None
-    summary = summarise(ratios)
-    if summary.interval:
+    if n >= RANKS_FROM:
+        summary = summarise(ratios)
         return summary.low, summary.high
-    logarithms = [math.log(ratio) for ratio in ratios]
-    middle, error = statistics.fmean(logarithms), statistics.stdev(logarithms) / math.sqrt(n)
-    low, high = (math.exp(middle + sign * _STUDENT_T[n] * error) for sign in (-1, 1))
-    return low, high
+    middle, squares, kept = trimmed([math.log(ratio) for ratio in ratios])
+    half = student_quantile(kept - 1) * math.sqrt(squares / (kept - 1) / kept)
+    return math.exp(middle - half), math.exp(middle + half)
 
 
 def difference(ratios: Sequence[float], margin: float = MARGIN) -> Difference | None:
@@ -166,6 +170,47 @@ def difference_of(interval: tuple[float, float], margin: float = MARGIN) -> Diff
         return Difference.SHOWN
     within = 1 / (1 + margin) <= low and high <= 1 + margin
     return Difference.NONE if within else Difference.INCONCLUSIVE
+
+
+def trimmed(values: Sequence[float]) -> tuple[float, float, int]:
+    """The mean without the lowest and the highest sixth, so that one stall among six values cannot move it.
+
+    With it come the sum of squares about the mean in which these sixths have the values next to them, and how
+    many values were kept: a t test of trimmed means has kept - 1 degrees of freedom for each sample, and
+    squares / (kept - 1) / kept as the variance of its mean (Tukey and McLaughlin, Sankhya A 25, 1963; for two
+    samples Yuen and Dixon, Biometrika 60, 1973).
+    """
+    ranked = sorted(values)
+    out = len(ranked) // 6
+    kept = ranked[out : len(ranked) - out]
+    replaced = [kept[0]] * out + kept + [kept[-1]] * out
+    centre = statistics.fmean(replaced)
+    return statistics.fmean(kept), math.fsum((value - centre) ** 2 for value in replaced), len(kept)
+
+
+def student_p(t: float, freedom: int) -> float:
+    """The probability that Student's t of so many degrees of freedom is at least as far from 0 as ``t``.
+
+    The closed form for whole degrees (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3-4).
+    """
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    # Each term is the one before times cos^2 and (k - 1) / k: k even for even degrees, odd for odd ones.
+    steps = ((k - 1) / k * cosine**2 for k in range(2 + odd, freedom - 1, 2))
+    terms = itertools.accumulate(steps, lambda term, step: term * step, initial=cosine if odd else 1.0)
+    within = sine * math.fsum(terms) if freedom > 1 else 0.0
+    return max(0.0, 1 - (2 / math.pi * (angle + within) if odd else within))
+
+
+@functools.lru_cache(maxsize=256)
+def student_quantile(freedom: int) -> float:
+    """The t that Student's t of so many degrees of freedom keeps within with 95 % probability."""
+    low, high = 1.0, 13.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, freedom) > 0.05 else (low, middle)
+    return (low + high) / 2
 
 
 def fairness(shares: Sequence[float]) -> float:

@@ -33,6 +33,9 @@ PROBES_OF = {View.PPS: "pps", View.UDP_LATENCY: "udp-latency"} | dict.fromkeys(
 )
 """The probes that a view shows, as options."""
 
+NOT_JUDGED = 3
+"""Exit status of a comparison in which not one cell could be judged."""
+
 RESULTS_ARGUMENT = typer.Argument(
     help="Run folders, folders of runs, records, or plain fio JSON outputs.",
     show_default="results/",
@@ -103,7 +106,11 @@ def compare(
     ] = "MB/s",
     format: Annotated[str, typer.Option(help="plain, json or github.")] = "plain",
 ) -> None:
-    """Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive."""
+    """Say for each cell whether B is faster or slower than A, by how much, or that it is inconclusive.
+
+    Exit status: 0 judged; 1 a cell is slower by what --fail-if-slower says; 2 wrong usage; 3 not one cell
+    could be judged. What is missing is said first.
+    """
     chosen, shape = Metric(metric), comparison.CompareFormat(format)
     margin = parse_percent(fail_if_slower, what="--fail-if-slower") if fail_if_slower else None
     found = comparison.compare(_side(a), _side(b), chosen, margin or comparison.MARGIN)
@@ -118,6 +125,10 @@ def compare(
         tell(f"not judged, because disturbed: {names}")
     if slower:
         raise typer.Exit(1)
+    if not found.is_judged:
+        if shape is comparison.CompareFormat.JSON:
+            tell(" ".join(found.missing))
+        raise typer.Exit(NOT_JUDGED)
 
 
 def export_command(

@@ -7,6 +7,7 @@ two runs measured them at the same place of the same order, so that both had the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,17 @@ import msgspec
 from tabulate import tabulate
 
 from harness.analysis import disturbance, stats
-from harness.analysis.ratios import FEWEST, LEVEL, Judgement, Ratio, judge, ratio_of
-from harness.model import LabKernel, Plan, Record
+from harness.analysis.ratios import (
+    BETWEEN_RUNS,
+    FEWEST,
+    LEVEL,
+    Judgement,
+    Ratio,
+    judge,
+    ratio_of,
+    repeats_needed,
+)
+from harness.model import Clock, LabKernel, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
 from harness.results.store import FIO_SOURCE, record_key
@@ -73,7 +83,10 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All cells that both sides have, in the table's order, and notes about them."""
+    """All cells that both sides have, in the table's order, and notes about them.
+
+    ``missing`` is what kept cells from being judged, and what to do; it is printed first. Empty: all were.
+    """
 
     metric: Metric
     margin: float
@@ -81,6 +94,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     b: tuple[str, ...]
     cells: tuple[ComparedCell, ...]
     notes: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is a verdict on any cell."""
+        return any(cell.verdict is not Judgement.INCONCLUSIVE for cell in self.cells)
 
     def slower_by(self, part: float) -> list[ComparedCell]:
         """The cells that are slower, by at least ``part`` as far as the interval shows."""
@@ -141,7 +160,8 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
         a=tuple(a.runs),
         b=tuple(b.runs),
         cells=tuple(cells),
-        notes=tuple(_notes(a, b, cells, margin, _missing(columns_a, columns_b))),
+        notes=tuple(_notes(a, b, cells, margin, _alone(columns_a, columns_b))),
+        missing=tuple(_missing(cells, margin)),
     )
 
 
@@ -177,7 +197,10 @@ def _cell(
     if a and b:
         blocks = _blocks(a, b)
         ratio = ratio_of(
-            [value for _, value in blocks[0]], [value for _, value in blocks[1]], paired=blocks[2]
+            [value for _, value in blocks[0]],
+            [value for _, value in blocks[1]],
+            paired=blocks[2],
+            between=_between(a, b),
         )
     return ComparedCell(
         column=key,
@@ -232,10 +255,18 @@ def _blocks(a: _Samples, b: _Samples) -> tuple[_Samples, _Samples, bool]:
     return a, b, False
 
 
+def _between(a: _Samples, b: _Samples) -> float:
+    """What runs add to the scatter of their repeats: nothing where a run repeats exactly."""
+    if all(record.clock is Clock.VIRTUAL for record, _ in (*a, *b)):
+        return 0.0
+    runs = [len({record.run_id for record, _ in side}) for side in (a, b)]
+    return BETWEEN_RUNS * math.hypot(*(1 / math.sqrt(count) for count in runs))
+
+
 _Cells = Mapping[ColumnKey, Mapping[str, object]]
 
 
-def _missing(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
+def _alone(in_a: _Cells, in_b: _Cells) -> Iterable[str]:
     for name, side, other in (("A", in_a, in_b), ("B", in_b, in_a)):
         alone = [
             f"{notes.setting_name(key.setting)} {key.label} {workload}"
@@ -258,19 +289,70 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def _missing(cells: Sequence[ComparedCell], margin: float) -> Iterable[str]:
+    """What keeps cells from being judged, and what to do about it: nothing if all of them are."""
+    left = [cell for cell in cells if cell.verdict is Judgement.INCONCLUSIVE]
+    if not left:
+        return
+    everything = len(left) == len(cells)
+    yield f"Not {'one' if everything else 'all'} of {len(cells)} cells could be judged" + (
+        "." if everything else f": {len(left)} are inconclusive."
+    )
+    disturbed = [cell.name for cell in left if cell.is_disturbed]
+    if disturbed:
+        yield (
+            f"Other programs disturbed every repeat of a side in {_counted(disturbed)}: "
+            "measure again on a quiet machine."
+        )
+    without = [cell.name for cell in left if cell.ratio is None and not cell.is_disturbed]
+    if without:
+        yield f"A side has no figure in {_counted(without)}: the notes say why."
+    few = [cell for cell in left if cell.ratio is not None and cell.ratio.low is None]
+    if few:
+        yield (
+            f"Fewer than {FEWEST} repeats that count on a side cannot show a difference, in "
+            f"{_counted([cell.name for cell in few])} ({_repeats(few)}): measure both sides with --repeats "
+            f"{stats.REPEATS}."
+        )
+    wide = [cell for cell in left if cell.ratio is not None and cell.ratio.low is not None]
+    if wide:
+        needed = [repeats_needed(cell.ratio, margin) for cell in wide if cell.ratio is not None]
+        known = [repeats for repeats in needed if repeats is not None]
+        yield (
+            f"The interval is too wide to tell a difference of {100 * margin:g} % from none, in "
+            f"{_counted([cell.name for cell in wide])} ({_repeats(wide)}): "
+            + (f"measure both sides with --repeats {max(known)}" if known else "")
+            + (", or " if known and len(known) < len(wide) else "")
+            + ("compare several runs a side (a folder of them)" if len(known) < len(wide) else "")
+            + "."
+        )
+
+
+def _counted(names: Sequence[str]) -> str:
+    return f"{len(names)} cell{'s' if len(names) > 1 else ''}: {_listed(names)}"
+
+
+def _repeats(cells: Sequence[ComparedCell]) -> str:
+    """The numbers of repeats on both sides: ``A 3, B 2 to 3``."""
+    sides = [("A", [cell.n_a for cell in cells]), ("B", [cell.n_b for cell in cells])]
+    return ", ".join(
+        f"{name} {min(found)}" + (f" to {max(found)}" if min(found) < max(found) else "")
+        for name, found in sides
+    )
+
+
 def _notes(
-    a: Side, b: Side, cells: Sequence[ComparedCell], margin: float, missing: Iterable[str]
+    a: Side, b: Side, cells: Sequence[ComparedCell], margin: float, alone: Iterable[str]
 ) -> Iterable[str]:
     ratios = [cell.ratio for cell in cells if cell.ratio is not None]
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
     yield (
         f"{Judgement.FASTER}, {Judgement.SLOWER}: between equals at most {100 * LEVEL:.0f} % of comparisons "
         f"show a difference this clear{together}. {Judgement.NO_DIFFERENCE}: the interval lies within "
-        f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither; more repeats would tell."
+        f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither."
     )
-    few = [cell.name for cell in cells if cell.ratio is not None and min(cell.n_a, cell.n_b) < FEWEST]
-    if few:
-        yield f"Fewer than {FEWEST} repeats on a side cannot show a difference: {_listed(few)} (--repeats)."
+    if any(ratio.more for ratio in ratios):
+        yield f"Runs vary by {BETWEEN_RUNS:.0%} more than their repeats show, which is in the interval."
     paired = sum(ratio.paired for ratio in ratios)
     if paired:
         yield f"Repeats are paired in {paired} of {len(cells)} cells: same order, and noise in common."
@@ -290,7 +372,7 @@ def _notes(
     yield from notes.differences(
         [*a.plans.values(), *b.plans.values()], [*a.environments.values(), *b.environments.values()]
     )
-    yield from missing
+    yield from alone
     yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.reason)
 
 
@@ -312,9 +394,17 @@ def render(found: Comparison, format: CompareFormat = CompareFormat.PLAIN, width
     )
     title = f"{found.metric.meaning}: B ({_listed(found.b)}) against A ({_listed(found.a)})"
     if github:
-        return "\n".join([escape(title), "", text, "", *(f"- {escape(note)}" for note in found.notes)])
-    below = [line for note in found.notes for line in note_lines(escape(note), width)]
-    return "\n".join([*note_lines(escape(title), width), "", text, "", *below])
+        above = [f"**{escape(' '.join(found.missing))}**", ""] if found.missing else []
+        return "\n".join(
+            [*above, escape(title), "", text, "", *(f"- {escape(note)}" for note in found.notes)]
+        )
+    above, below = (
+        [line for note in notes for line in note_lines(escape(note), width)]
+        for notes in (found.missing, found.notes)
+    )
+    return "\n".join(
+        [*above, *([""] if above else []), *note_lines(escape(title), width), "", text, "", *below]
+    )
 
 
 def _line(cell: ComparedCell, metric: Metric) -> list[str]:
@@ -365,11 +455,13 @@ def _as_data(found: Comparison) -> dict[str, Any]:
                 "paired": cell.ratio.paired if cell.ratio else None,
                 "warm_up": cell.ratio.warm_up if cell.ratio else None,
                 "inflation": cell.ratio.inflation if cell.ratio else None,
+                "more": cell.ratio.more if cell.ratio else None,
                 "verdict": cell.verdict,
                 "reason": cell.reason,
                 "is_disturbed": cell.is_disturbed,
             }
             for cell in found.cells
         ],
+        "missing": list(found.missing),
         "notes": list(found.notes),
     }

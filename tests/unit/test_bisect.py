@@ -31,6 +31,7 @@ case "$1 $2" in
     echo "$key" > "$results/figure"
     ;;
 "compare "*)
+    ! grep -q noisy "$3/figure" || exit 3
     cmp -s "$2/figure" "$3/figure"
     ;;
 esac
@@ -60,7 +61,9 @@ def call(tmp_path: Path) -> Call:
         return done
 
     run("git", "init", "--quiet", ".")
-    for number, speed in enumerate(("fast", "broken", "fast", "panics", "fast", "slow", "slow", "slow")):
+    for number, speed in enumerate(
+        ("fast", "broken", "fast", "panics", "fast", "slow", "slow", "slow", "noisy")
+    ):
         (tree / "speed").write_text(f"{speed}\n", encoding="utf-8")
         (tree / "number").write_text(f"{number}\n", encoding="utf-8")
         run("git", "add", ".")
@@ -87,7 +90,7 @@ def test_git_bisect_finds_the_commit_and_skips_what_has_no_answer(call: Call, tm
     assert any(f"compare {results / 'good'} {results}/" in line for line in calls)
 
 
-@pytest.mark.parametrize(("version", "status"), [("v1", 125), ("v3", 125), ("v4", 0), ("v5", 1)])
+@pytest.mark.parametrize(("version", "status"), [("v1", 125), ("v3", 125), ("v4", 0), ("v5", 1), ("v8", 125)])
 def test_the_exit_status_is_what_git_bisect_wants(
     call: Call, tmp_path: Path, version: str, status: int
 ) -> None:

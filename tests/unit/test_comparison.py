@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from harness.analysis import stats
 from harness.analysis.ratios import Judgement
-from harness.model import Backing, BackingKind, LabKernel, OtherKernel, Record, Status, TestbedKind
+from harness.model import Backing, BackingKind, Clock, LabKernel, OtherKernel, Record, Status, TestbedKind
 from harness.model.errors import UsageError
 from harness.results.store import RunFolder
 from harness.table import Metric
@@ -167,14 +171,53 @@ def test_transport_and_tunnel_mode_are_different_cells() -> None:
     assert [cell.name for cell in found.cells] == ["wired+x tunnel seq-write-4k"]
 
 
-@pytest.mark.parametrize("repeats", [1, 4])
-def test_too_few_repeats_are_inconclusive_and_said_to_be_too_few(repeats: int) -> None:
-    found = compare(side(run("a", repeats=repeats)), side(run("b", repeats=repeats, factor=0.5)))
+def test_too_few_repeats_are_inconclusive_and_said_to_be_too_few() -> None:
+    found = compare(side(run("a", repeats=1)), side(run("b", repeats=12, factor=0.5)))
     assert [cell.verdict for cell in found.cells] == [Judgement.INCONCLUSIVE]
-    assert any(
-        note.startswith("Fewer than 5 repeats on a side cannot show a difference") for note in found.notes
+    assert not found.is_judged
+    assert found.missing == (
+        "Not one of 1 cells could be judged.",
+        "Fewer than 2 repeats that count on a side cannot show a difference, in 1 cell: wired seq-write-4k "
+        "(A 1, B 12): measure both sides with --repeats 8.",
     )
+    for format in (CompareFormat.PLAIN, CompareFormat.GITHUB):
+        assert render(found, format).lstrip("*").startswith("Not one of 1 cells could be judged.")
     assert "inconclusive" in render(found)
+
+
+def test_default_runs_show_a_tenth_and_equal_ones_no_difference() -> None:
+    slow = compare(side(run("a", repeats=stats.REPEATS)), side(run("b", repeats=stats.REPEATS, factor=0.9)))
+    assert verdicts(slow) == {"wired seq-write-4k": Judgement.SLOWER}
+    a, b = (side(run(name, repeats=stats.REPEATS, noise=0.005)) for name in ("a", "b"))
+    assert verdicts(compare(a, b)) == {"wired seq-write-4k": Judgement.NO_DIFFERENCE}
+    assert slow.missing == compare(a, b).missing == ()
+
+
+def test_cells_that_are_not_judged_are_counted_first_with_what_would_help() -> None:
+    a = side(run("a"), run("a", link="local", noise=0.1))
+    found = compare(a, side(run("b", factor=0.8), run("b", link="local", noise=0.1)))
+    assert found.is_judged
+    assert found.missing[0] == "Not all of 2 cells could be judged: 1 are inconclusive."
+    advice = re.fullmatch(
+        "The interval is too wide to tell a difference of 5 % from none, in 1 cell: local seq-write-4k "
+        r"\(A 12, B 12\): measure both sides with --repeats (\d+)\.",
+        found.missing[1],
+    )
+    assert advice and 12 < int(advice[1]) < 1000
+    several = compare(side(run("a", repeats=60)), side(run("b", repeats=60, factor=0.975)))
+    assert several.missing[1].endswith(": compare several runs a side (a folder of them).")
+
+
+def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:
+    a, b = run("a", noise=1e-6), run("b", noise=1e-6, factor=0.99)
+    real = compare(side(a), side(b)).cells[0]
+    virtual = [side([msgspec.structs.replace(r, clock=Clock.VIRTUAL) for r in found]) for found in (a, b)]
+    exact = compare(virtual[0], virtual[1])
+    assert real.verdict is Judgement.NO_DIFFERENCE
+    assert exact.cells[0].verdict is Judgement.SLOWER
+    several = compare(side(run("a"), run("c")), side(run("b"), run("d"))).cells[0]
+    assert real.ratio is not None and several.ratio is not None
+    assert several.ratio.more == pytest.approx(real.ratio.more / math.sqrt(2))
 
 
 def test_a_cell_without_a_number_has_a_reason_and_no_ratio() -> None:
@@ -204,7 +247,7 @@ def test_two_plain_fio_outputs_meet_although_their_names_differ(tmp_path: Path) 
     for name in ("before", "after"):
         write_fio(tmp_path / f"{name}.json", fio_job())
     done = harness("compare", "before.json", "after.json", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (3, "")
     assert "fio job1" in done.stdout
     assert "inconclusive" in done.stdout
 
@@ -255,7 +298,7 @@ def test_plain_text() -> None:
         "",
         "                             A      B    B/A    95 % interval    repeats  verdict",
         "-----------------------  -----  -----  -----  ---------------  ---------  -------------------",
-        "wired oltp (read+write)  10.00  10.00  1.000   1.000 to 1.000      6 + 6  no difference shown",
+        "wired oltp (read+write)  10.00  10.00  1.000   0.973 to 1.028      6 + 6  no difference shown",
     ]
     assert all(len(line) <= 100 for line in render(found, width=100).splitlines())
     titled = compare(side(run("20261122-204315-44fe")), side(run("20261122-132054-bc0a")))
@@ -267,16 +310,16 @@ def test_plain_text() -> None:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Callable[[str, float], None]:
-    def write(run_id: str, factor: float) -> None:
+def results(tmp_path: Path) -> Callable[..., None]:
+    def write(run_id: str, factor: float, repeats: int = 12) -> None:
         folder = RunFolder(tmp_path / run_id)
-        for found in run(run_id, factor=factor):
+        for found in run(run_id, factor=factor, repeats=repeats):
             folder.save_record(found)
 
     return write
 
 
-def test_the_exit_status_is_that_of_the_gate(results: Callable[[str, float], None], tmp_path: Path) -> None:
+def test_the_exit_status_is_that_of_the_gate(results: Callable[..., None], tmp_path: Path) -> None:
     for run_id, factor in (("a", 1.0), ("same", 1.0), ("slow", 0.9)):
         results(run_id, factor)
     good = harness("compare", "a", "same", "--fail-if-slower", "5%", cwd=tmp_path)
@@ -287,6 +330,19 @@ def test_the_exit_status_is_that_of_the_gate(results: Callable[[str, float], Non
     assert bad.stderr == "slower by 5% or more: wired seq-write-4k\n"
     assert good.stderr == lenient.stderr == ""
     assert harness("compare", "a", "slow", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--fail-if-slower", "5%"), ("--format", "json")])
+def test_a_comparison_without_any_verdict_has_a_status_of_its_own(
+    results: Callable[..., None], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    results("a", 1.0, 1)
+    results("b", 0.5, 1)
+    done = harness("compare", "a", "b", *words, cwd=tmp_path)
+    assert done.returncode == 3
+    said = done.stderr if "json" in words else done.stdout
+    assert said.startswith("Not one of 1 cells could be judged.")
+    assert "--repeats 8" in said
 
 
 @pytest.mark.parametrize(
@@ -302,9 +358,7 @@ def test_the_exit_status_is_that_of_the_gate(results: Callable[[str, float], Non
         (("a", "b", "--metric", "p98"), "p98"),
     ],
 )
-def test_bad_usage(
-    results: Callable[[str, float], None], tmp_path: Path, words: tuple[str, ...], named: str
-) -> None:
+def test_bad_usage(results: Callable[..., None], tmp_path: Path, words: tuple[str, ...], named: str) -> None:
     results("a", 1.0)
     results("b", 1.0)
     assert_refused(harness("compare", *words, cwd=tmp_path), named)

@@ -206,7 +206,7 @@ def test_the_gate_names_what_it_could_not_judge(tmp_path: Path) -> None:
     for run_id, made in (("a", run_of("a")), ("b", list(map(spoilt, run_of("b", factor=0.5))))):
         write(tmp_path, made, made_plan(run_id))
     done = harness("compare", "a", "b", "--fail-if-slower", "5%", cwd=tmp_path)
-    assert done.returncode == 0, "nothing is known, as nothing is of what is inconclusive"
+    assert done.returncode == 3, "the only cell could not be judged"
     assert done.stderr == "not judged, because disturbed: wired seq-write-4k\n"
 
 

@@ -6,11 +6,22 @@ import itertools
 import math
 import random
 
+import msgspec
 import pytest
 
-from bench.power import DESIGNS, KINDS, PROMISED, Design, rates
-from harness.analysis import ratios
-from harness.analysis.ratios import FEWEST, LEVEL, Judgement, Ratio, adjusted, judge, ratio_of
+from bench.power import DESIGNS, KINDS, MOST_DIFFERENT, PROMISED, Design, rates, whole_runs
+from harness.analysis import ratios, stats
+from harness.analysis.ratios import (
+    FEWEST,
+    LEVEL,
+    Judgement,
+    Ratio,
+    adjusted,
+    judge,
+    ratio_of,
+    repeats_needed,
+)
+from harness.analysis.stats import RANKS_FROM
 
 ROUNDS = 400
 REPEATS = 20
@@ -129,7 +140,53 @@ def test_too_few_repeats_show_nothing(n: int) -> None:
 
 
 def test_the_fewest_repeats_show_what_is_plain() -> None:
-    assert verdict(ratio_of([100, 104, 98, 103, 99], [50, 52, 49, 51, 53], paired=True)) is Judgement.SLOWER
+    assert verdict(ratio_of([100, 104], [50, 51], paired=True)) is Judgement.SLOWER
+
+
+def test_few_repeats_are_students_t() -> None:
+    # By hand: means of the logarithms 0 and ln 1.1, squares 2 x 0.01^2 each: error 0.01 x sqrt(2/3).
+    a = [math.exp(x) for x in (0.0, -0.01, 0.01)]
+    found = ratio_of(a, [1.1 * x for x in a], paired=False)
+    error = 0.01 * math.sqrt(2 / 3 * found.inflation)
+    assert found.ratio == pytest.approx(1.1)
+    assert found.low == pytest.approx(1.1 * math.exp(-2.776445 * error))
+    assert found.p == pytest.approx(stats.student_p(math.log(1.1) / error, 4))
+
+
+def test_ranks_take_over_where_they_can_tell_one_cell_of_forty() -> None:
+    assert 40 * 2 / math.comb(14, 7) > LEVEL > 40 * 2 / math.comb(2 * RANKS_FROM, RANKS_FROM)
+    source = random.Random(15)  # noqa: S311 -- no secret
+    few, ranks = (
+        ratio_of(noisy(source, n), noisy(source, n), paired=False) for n in (RANKS_FROM - 1, RANKS_FROM)
+    )
+    assert (few.inflation, few.warm_up) == (1.0, 0)
+    for found in (few, ranks):
+        assert found.low is not None and found.high is not None and 0.9 < found.low < 1 < found.high < 1.1
+
+
+def test_a_stall_on_a_side_of_few_repeats_hides_nothing() -> None:
+    a, b = [1.0, 1.01, 0.99, 1.0, 0.2, 1.01], [0.9, 0.91, 0.3, 0.9, 0.89, 0.9]
+    assert verdict(ratio_of(a, b, paired=False)) is Judgement.SLOWER
+
+
+def test_what_varies_between_runs_comes_on_top() -> None:
+    source = random.Random(14)  # noqa: S311 -- no secret
+    a, b = noisy(source, 6, 0.001), [0.98 * value for value in noisy(source, 6, 0.001)]
+    one, other = ratio_of(a, b, paired=False), ratio_of(a, b, paired=False, between=0.014)
+    assert verdict(one) is Judgement.SLOWER and verdict(other) is Judgement.NO_DIFFERENCE
+    assert one.low is not None and other.low is not None
+    assert other.low == pytest.approx(other.ratio * math.exp(-1.96 * 0.014), rel=2e-3)
+    assert other.p == pytest.approx(math.erfc(-math.log(other.ratio) / 0.014 / math.sqrt(2)), rel=0.1)
+    same = ratio_of([5.0] * 3, [5.0] * 3, paired=False, between=0.014)
+    assert (same.ratio, same.p) == (1.0, 1.0)
+
+
+def test_how_many_repeats_would_judge_is_what_narrows_the_interval_so_far() -> None:
+    wide = Ratio(ratio=1.0, low=0.9, high=1 / 0.9, p=1.0, n_a=6, n_b=6, paired=False)
+    assert repeats_needed(wide, 0.05) == math.ceil(6 * (math.log(0.9) / math.log(0.95)) ** 2)
+    never = msgspec.structs.replace(wide, more=0.06)
+    assert repeats_needed(never, 0.05) is None
+    assert repeats_needed(ratio_of([1.0], [1.0], paired=False), 0.05) is None
 
 
 def test_no_difference_is_only_shown_by_a_narrow_interval() -> None:
@@ -174,6 +231,16 @@ def test_false_positives_and_power(kind: str, design: Design) -> None:
     false, found = rates(KINDS[kind], design, REPEATS, rounds=ROUNDS, throttle=0.1, seed=1)
     assert false <= PROMISED
     assert found >= (0.7 if kind == HARD else 0.9)
+
+
+@pytest.mark.parametrize("busier", [1, 3])
+def test_two_default_runs_tell_a_tenth_from_nothing(busier: float) -> None:
+    differ, judged, found = whole_runs(
+        stats.REPEATS, ratios.BETWEEN_RUNS, busier, rounds=25, throttle=0.1, seed=1
+    )
+    assert differ <= MOST_DIFFERENT / 2
+    assert judged > (0.8 if busier == 1 else 0.5)
+    assert found > 0.98
 
 
 def test_of_40_equal_cells_none_is_shown_to_differ_in_95_of_100_comparisons() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from harness.analysis.stats import REPEATS
 from harness.model import Ciphers, IkeAuth, IpsecMode, Security
 from harness.parse.files import TomlFile, read_text
 from harness.results.store import RESULTS
@@ -125,7 +126,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             help="Of each cell; with --confidence, at least.",
             panel=HOW_OFTEN,
         ),
-    ] = 3
+    ] = REPEATS
     confidence: Annotated[
         str | None,
         Option(

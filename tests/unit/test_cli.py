@@ -283,7 +283,7 @@ def test_plan_changes_nothing(here: Path) -> None:
     done = harness("run", "--plan", "--link", "wired", "--ipsec", "both", "--seed", "7", cwd=here)
     assert done.returncode == 0, done
     assert "wired, wired+aes128gcm16" in done.stdout
-    assert "2 columns x 8 workloads x 3 repeats = 48" in done.stdout
+    assert "2 columns x 8 workloads x 8 repeats = 128" in done.stdout
     assert list(here.iterdir()) == []
 
 

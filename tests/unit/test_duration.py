@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from harness.cli.progress import Left
-from harness.model import Column, Plan
+from harness.model import Column, LabKernel, Plan
 from harness.runs import duration
+from harness.runs.plan import make_plan
+from harness.runs.request import Request
 from tests.unit.results_folder import COLUMNS, made_plan
 
 MADE = sorted((Path(__file__).parents[1] / "data" / "durations").glob("*.json"))
@@ -28,6 +30,14 @@ class Made(msgspec.Struct):
 def test_the_estimate_is_within_a_tenth_of_what_a_run_took(file: Path) -> None:
     made = msgspec.json.decode(file.read_bytes(), type=Made)
     assert duration.run_s(made.plan) == pytest.approx(made.took_s - made.waited_s, rel=0.1)
+
+
+@pytest.mark.parametrize(("lab_kernel", "most_s"), [(LabKernel.DEBIAN, 230), (LabKernel.OWN, 250)])
+def test_the_default_run_takes_four_minutes_at_most(lab_kernel: LabKernel, most_s: float) -> None:
+    """A little more where WiFi has radios, which only the lab's own kernel gives."""
+    made = make_plan(Request(testbed="lab"))
+    assert len(made.columns) * len(made.workloads) == 40
+    assert duration.run_s(msgspec.structs.replace(made, lab_kernel=lab_kernel)) < most_s
 
 
 def test_there_are_runs_to_hold_it_against() -> None:

@@ -77,7 +77,7 @@ def test_document_has_the_eight_rows() -> None:
             "read" if moves_read(workload) else "write"
         )
         assert (options["ioengine"], options["iodepth"], options["direct"]) == ("psync", "1", "1")
-        assert wall_estimate_s(workload) == 1.5
+        assert wall_estimate_s(workload) == 0.4
 
 
 def test_modern_has_depth_mix_and_sync() -> None:

@@ -49,6 +49,10 @@ BETWEEN_RUNS = 0.01
 """How much the figure of a cell varies from run to run beyond what its repeats show: the standard deviation
 of its logarithm. Measured in the lab: bench/compare_runs.py."""
 
+BETWEEN_RUNS_OF_MEMORY, MEMORY_BYTES_S = 0.03, 1e9
+"""The same of cells that move more than so much a second. Memory is what limits these, and nobody sees how
+much of it others on the machine use: three runs on a quiet one differed by up to 6 %."""
+
 _LEAST_CORRELATION = 0.5  # from here on pairs have no more variance than one of the two samples alone
 _MOST = 200  # repeats of a side; with more, means of consecutive repeats take their place
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)

@@ -17,14 +17,17 @@ from tabulate import tabulate
 from harness.analysis import disturbance, stats
 from harness.analysis.ratios import (
     BETWEEN_RUNS,
+    BETWEEN_RUNS_OF_MEMORY,
     FEWEST,
     LEVEL,
+    MEMORY_BYTES_S,
     Judgement,
     Ratio,
     judge,
     ratio_of,
     repeats_needed,
 )
+from harness.analysis.schedule import throughput_bytes_s
 from harness.model import Clock, LabKernel, Plan, Record
 from harness.model.errors import UsageError
 from harness.model.escape import as_json, for_markdown, printable
@@ -260,7 +263,9 @@ def _between(a: _Samples, b: _Samples) -> float:
     if all(record.clock is Clock.VIRTUAL for record, _ in (*a, *b)):
         return 0.0
     runs = [len({record.run_id for record, _ in side}) for side in (a, b)]
-    return BETWEEN_RUNS * math.hypot(*(1 / math.sqrt(count) for count in runs))
+    is_memory = any(throughput_bytes_s(record) > MEMORY_BYTES_S for record, _ in (*a, *b))
+    each = BETWEEN_RUNS_OF_MEMORY if is_memory else BETWEEN_RUNS
+    return each * math.hypot(*(1 / math.sqrt(count) for count in runs))
 
 
 _Cells = Mapping[ColumnKey, Mapping[str, object]]
@@ -352,7 +357,10 @@ def _notes(
         f"{100 * margin:g} % of 1. {Judgement.INCONCLUSIVE}: neither."
     )
     if any(ratio.more for ratio in ratios):
-        yield f"Runs vary by {BETWEEN_RUNS:.0%} more than their repeats show, which is in the interval."
+        yield (
+            f"Runs vary by {BETWEEN_RUNS:.0%} more than their repeats show (memory by "
+            f"{BETWEEN_RUNS_OF_MEMORY:.0%}), which is in the interval."
+        )
     paired = sum(ratio.paired for ratio in ratios)
     if paired:
         yield f"Repeats are paired in {paired} of {len(cells)} cells: same order, and noise in common."

@@ -215,6 +215,9 @@ def test_runs_vary_more_than_their_repeats_unless_they_repeat_exactly() -> None:
     exact = compare(virtual[0], virtual[1])
     assert real.verdict is Judgement.NO_DIFFERENCE
     assert exact.cells[0].verdict is Judgement.SLOWER
+    memory = compare(side(run("a", factor=20.0)), side(run("b", factor=20.0))).cells[0].ratio
+    assert memory is not None and real.ratio is not None
+    assert memory.more == pytest.approx(3 * real.ratio.more)
     several = compare(side(run("a"), run("c")), side(run("b"), run("d"))).cells[0]
     assert real.ratio is not None and several.ratio is not None
     assert several.ratio.more == pytest.approx(real.ratio.more / math.sqrt(2))

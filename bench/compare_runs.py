@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -44,10 +43,11 @@ SMALL_BYTES = 4096
 MOST_DIFFERENT = 1 / 40
 
 
-def measure(folder: Path, options: Sequence[str], around: Mapping[str, str]) -> None:
+def measure(folder: Path, options: Sequence[str], place: Path | None = None) -> None:
+    """One run, in the working folder ``place``, whose profiles are found before all others."""
     if not folder.is_dir():
         words = [HARNESS, "run", *options, "--results", str(folder)]
-        subprocess.run(words, env={**os.environ, **around}, check=True, stdout=sys.stderr)
+        subprocess.run(words, cwd=place, check=True, stdout=sys.stderr)
 
 
 def slowed_links(folder: Path) -> dict[str, LinkProfile]:
@@ -67,9 +67,9 @@ def slowed_links(folder: Path) -> dict[str, LinkProfile]:
     return found
 
 
-def write_links(links: Mapping[str, LinkProfile], config: Path) -> None:
-    """As files that are found before the harness's own ($XDG_CONFIG_HOME)."""
-    folder = config / "harness" / "links"
+def write_links(links: Mapping[str, LinkProfile], place: Path) -> None:
+    """As files that are found before the harness's own by who works in ``place``."""
+    folder = place / "profiles" / "links"
     folder.mkdir(parents=True)
     for name, link in links.items():
         kept = {
@@ -126,13 +126,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     known, options = parser.parse_known_args()
-    a, again, slowed = (known.folder / name for name in ("a", "again", "slowed"))
-    measure(a, options, {})
-    measure(again, options, {})
+    a, again, slowed = (known.folder.resolve() / name for name in ("a", "again", "slowed"))
+    measure(a, options)
+    measure(again, options)
     if not slowed.is_dir():
-        with tempfile.TemporaryDirectory() as config:
-            write_links(slowed_links(a), Path(config))
-            measure(slowed, options, {"XDG_CONFIG_HOME": config})
+        with tempfile.TemporaryDirectory() as place:
+            write_links(slowed_links(a), Path(place))
+            measure(slowed, options, Path(place))
     for folder in (a, again):
         doubtful = undecided(folder)
         print(f"{folder.name}: {len(doubtful)} cells with ? in the table {', '.join(doubtful)}".rstrip())

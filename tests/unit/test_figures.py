@@ -25,6 +25,7 @@ BY_HAND = {
     ("docs/glossary.md", "with 100 µs of round trip 112.6 MB/s"): "the arithmetic of a bound",
     ("docs/probes.md", "iperf3 sending 10 Gbit/s"): "what a probe sends",
     ("docs/probes.md", "one second of UDP at 10 Gbit/s"): "the same",
+    ("docs/results.md", "moves more than 1 GB/s"): "a threshold",
     ("docs/explain.md", "rates of 30 to\n300 Mbit/s"): "what a script injects",
     (
         "docs/decisions/kernels.md",

@@ -3,7 +3,7 @@
 
     python bench/compare_runs.py FOLDER [OPTION of harness run...]
 
-B's links have the names of A's, but so much more delay that each 4K cell over them is slower by 10 % or more
+B's links have the names of A's, but so much more delay that each 4K cell over them is slower by some 10 %
 (computed from A). Runs that are in FOLDER already (`a`, `again`, `slowed`) are not measured again. It prints
 how many cells are said to differ, and how much runs vary beyond their repeats. Exits 1 if more than one cell
 in 40 differs between A and A again, or if a 4K cell of B is not said to be slower. With the options of a
@@ -36,7 +36,7 @@ from harness.table import build
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 PART = 0.10
-"""By how much 4K cells of B are slower at least."""
+"""By how much 4K cells of B are slower, about: by the delay alone, of the slowest cell of a link."""
 
 SMALL = "-4k"
 SMALL_BYTES = 4096
@@ -113,7 +113,7 @@ def between_runs(cells: Sequence[Mapping[str, Any]]) -> float:
             quantile = student_quantile(cell["n_a"] + cell["n_b"] - 2)
             within = max(0.0, half**2 - cell["more"] ** 2) / quantile**2
             excess.append((math.log(cell["ratio"]) ** 2 - within) / 2)
-    return math.sqrt(max(0.0, fmean(excess)))
+    return math.sqrt(max(0.0, fmean(excess or [0.0])))
 
 
 def told(cells: Sequence[Mapping[str, Any]]) -> str:

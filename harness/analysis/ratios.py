@@ -144,7 +144,7 @@ def judge(ratios: Sequence[Ratio], *, margin: float, higher_is_better: bool) -> 
 def repeats_needed(found: Ratio, margin: float) -> int | None:
     """How many repeats a side would judge a difference of this size, if they scatter as these do.
 
-    None if no number would: what varies between runs alone is too much, or there is no interval.
+    None if no number up to 200 would: what varies between runs alone is too much, or there is no interval.
     """
     if found.low is None or found.high is None:
         return None
@@ -155,7 +155,9 @@ def repeats_needed(found: Ratio, margin: float) -> int | None:
     within, more = half**2 - found.more**2, wanted**2 - found.more**2
     if more <= 0:
         return None
-    return max(math.ceil(min(found.n_a, found.n_b) * within / more), min(found.n_a, found.n_b) + 1)
+    fewest = min(found.n_a, found.n_b)
+    needed = max(math.ceil(fewest * within / more), fewest + 1)
+    return needed if needed <= _MOST else None
 
 
 def adjusted(ps: Sequence[float]) -> list[float]:

@@ -184,6 +184,8 @@ def test_what_varies_between_runs_comes_on_top() -> None:
 def test_how_many_repeats_would_judge_is_what_narrows_the_interval_so_far() -> None:
     wide = Ratio(ratio=1.0, low=0.9, high=1 / 0.9, p=1.0, n_a=6, n_b=6, paired=False)
     assert repeats_needed(wide, 0.05) == math.ceil(6 * (math.log(0.9) / math.log(0.95)) ** 2)
+    wider = msgspec.structs.replace(wide, low=0.5, high=2.0)
+    assert repeats_needed(wider, 0.05) is None
     never = msgspec.structs.replace(wide, more=0.06)
     assert repeats_needed(never, 0.05) is None
     assert repeats_needed(ratio_of([1.0], [1.0], paired=False), 0.05) is None

@@ -81,8 +81,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 class Chances(msgspec.Struct, frozen=True):
     """Where within the model's own bounds the truth is: each from 0 to 1.
 
-    ``waits``: from the asymptotic bound to mean value analysis. ``work``, ``clumps``: within ``WORK`` and
-    ``CLUMPS``.
+    ``waits``: how far from the asymptotic bound towards mean value analysis, within ``WAITS``. ``work`` and
+    ``clumps``: within ``WORK`` and ``CLUMPS``.
     """
 
     waits: float = 0.5
@@ -105,8 +105,11 @@ core handles more packets at a time, and sleeps less often in between."""
 STEADY = (0.9, 1.1)
 """The same for all other steps."""
 
+WAITS = (0.4, 1.0)
+"""I/Os do wait for each other: services vary, and those that began together stay together."""
+
 CLUMPS = (1.0, 1.1)
-"""By what factor N I/Os take longer than one where nothing is full: they come in clumps."""
+"""By what factor N I/Os take longer than one where no core is full: they come in clumps."""
 
 QUEUED = 0.7
 """To queue I/Os takes fio two system calls for each, and one without a queue. Of memory that is the most, so
@@ -201,13 +204,16 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
         servers[Resource.DEVICE] = device_ns
     if depth == 1:
         return _one_at_a_time(alone_ns, servers, path, chances)
-    bounds = {**servers, Resource.ALONE: _between(CLUMPS, chances.clumps) * alone_ns / depth}
+    bounds = {**servers, Resource.ALONE: alone_ns / depth}
     if path is not None and step.kind is not Kind.WINDOW:
         bounds[Resource.WINDOW] = path.window_each_ns * (slower if reading.core_ns is not None else 1.0)
+    if step.kind is Kind.DEPTH:
+        clumps = _between(CLUMPS, chances.clumps)
+        bounds = {name: ns if name is Resource.CORE else clumps * ns for name, ns in bounds.items()}
     then = max(bounds, key=bounds.__getitem__)
     least_ns = bounds[then]
     most_ns = max(least_ns, _mean_value_ns(alone_ns, list(servers.values()), depth))
-    return least_ns + chances.waits * (most_ns - least_ns), then
+    return least_ns + _between(WAITS, chances.waits) * (most_ns - least_ns), then
 
 
 def _between(bounds: tuple[float, float], part: float) -> float:

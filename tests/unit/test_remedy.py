@@ -53,8 +53,7 @@ def test_queues_lie_between_the_bounds_of_operational_analysis() -> None:
         fewest, most = Chances(waits=0.0, clumps=0.0), Chances(waits=1.0, clumps=0.0)
         least_ns, _ = after(found, step, fewest)
         most_ns, _ = after(found, step, most)
-        assert least_ns == pytest.approx(max(work_ns(fewest), 184 * US / depth))
-        assert least_ns <= most_ns <= 184 * US
+        assert max(work_ns(fewest), 184 * US / depth) <= least_ns <= most_ns <= 184 * US
 
 
 def test_mean_value_analysis_of_a_balanced_network() -> None:

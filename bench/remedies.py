@@ -6,9 +6,10 @@
     python bench/remedies.py --markdown          # the table as docs/explain.md has it
 
 A series measures cells over emulated links, reads the forecast of each, and measures the same cells with
-the change: a deeper queue, a link of twice the rate, a faster cipher. At most ten forecasts of one kind of
-change on one link count. Half of the cells, chosen by their names, were kept out while the model was
-made. Printed are said and measured of each; the exit status is 1 if the targets below are missed.
+the change: a deeper queue, a link of twice the rate, a wider window, a disk that takes half the time. At most
+ten forecasts of one kind of change on one link count. Half of the cells, chosen by their names, were kept out
+while the model was made. Printed are said and measured of each; the exit status is 1 if the targets below are
+missed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -28,8 +29,7 @@ from tabulate import tabulate
 from bench.in_turns import HARNESS
 from harness.analysis import stats
 from harness.explain import Explained, explain
-from harness.explain.remedy import Change, Kind, Resource, Step
-from harness.explain.verdict import forecast
+from harness.explain.remedy import Kind, Resource, Step
 from harness.parse.profiles import load_link
 from harness.results.probe_store import open_probes
 from harness.results.store import open_plans, open_results
@@ -45,6 +45,9 @@ WAYS = {"rand-read-4k": ("randread", "4k"), "seq-write-4k": ("write", "4k")} | {
     "seq-read-256k": ("read", "256k"),
     "rand-write-256k": ("randwrite", "256k"),
 }
+DISK, DISK_US = "slow.toml", 4000
+"""A disk that serves one command after another, each in that time."""
+
 DEPTHS = (1, 2, 4, 8, 16, 32)
 JOBS = "[global]\ndirect=1\ntime_based\nruntime=700ms\n" + "".join(
     f"[{name}-depth{depth}]\nrw={rw}\nbs={bs}\n"
@@ -56,17 +59,17 @@ JOBS = "[global]\ndirect=1\ntime_based\nruntime=700ms\n" + "".join(
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A run of base cells: its options, and those that its changed cells have in their place."""
+    """A run of base cells; ``window_bytes`` is TCP's window on its links, None: as it is."""
 
     name: str
     words: Sequence[str]
+    window_bytes: int | None = None
     links: Sequence[str] = LINKS
     workloads: Sequence[str] = (
         *(f"{name}-depth1" for name in WAYS),
         "rand-read-4k-depth4",
         "rand-write-256k-depth4",
     )
-    changed: Mapping[Kind, Sequence[str]] = field(default_factory=dict)
 
 
 SERIES = (
@@ -75,16 +78,22 @@ SERIES = (
         words=("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16", "--protect=aes128-sha256"),
     ),
     Series(
-        name="portable",
-        words=(
-            "--lab-kernel=debian",
-            "--protect=off",
-            "--protect=aes128gcm16",
-            "--cipher-driver=portable",
+        name="narrow",
+        words=("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16"),
+        window_bytes=1 << 15,
+        links=("wifi", "wan"),
+        workloads=("seq-read-256k-depth1", "rand-write-256k-depth4"),
+    ),
+    Series(
+        name="disk",
+        words=("--lab-kernel=own", "--protect=off", "--protect=aes128gcm16", f"--disk={DISK}"),
+        links=("wired",),
+        workloads=(
+            "rand-read-4k-depth1",
+            "seq-write-4k-depth1",
+            "seq-read-256k-depth1",
+            "rand-write-256k-depth4",
         ),
-        links=("wired", "10g"),
-        workloads=("seq-read-256k-depth1", "rand-write-256k-depth4", "rand-read-4k-depth4"),
-        changed={Kind.CIPHER: ("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16")},
     ),
     *(
         Series(
@@ -148,18 +157,27 @@ def kept_out(column: str, workload: str) -> bool:
 
 
 def run(
-    folder: Path, words: Sequence[str], links: Sequence[str], workloads: Sequence[str], rate: int = 1
+    folder: Path, series: Series, links: Sequence[str], workloads: Sequence[str], step: Step | None = None
 ) -> None:
-    """One run into ``folder``, unless it is there; links have so many times their rate, by the same names."""
+    """One run into ``folder``, unless it is there. ``step`` changes links and disk, not their names."""
     if folder.is_dir():
         return
     made = folder.with_name(f"{folder.name}.part")
     made.mkdir(parents=True)
     jobs = made / "jobs.fio"
     jobs.write_text(JOBS, encoding="utf-8")
+    kind, value = (step.kind, step.value) if step is not None else (None, 1.0)
+    page_us = round(DISK_US * (value if kind is Kind.DEVICE else 1))
+    (made / DISK).write_text(
+        f'title = "slow"\n[flash]\npage_bytes = 262144\npage_us = {page_us}\npages_at_once = 1\n',
+        encoding="utf-8",
+    )
+    words = [word.replace(DISK, str(made / DISK)) for word in series.words]
+    words += [] if folder.name != series.name else ["--link=local"]
+    window_bytes = round(value) if kind is Kind.WINDOW else series.window_bytes
     for name in links:
-        given = [f"--link={name}"] if rate == 1 else [f"--link={_faster(made, name, rate)}"]
-        words = [*words, *given]
+        rate = 2 if kind is Kind.RATE else 1
+        words.append(f"--link={_link(made, name, rate, window_bytes)}")
     command = [*HARNESS, "run", f"--profile={jobs}", *words, *(f"--workload={name}" for name in workloads)]
     command += ["--repeats=2", f"--results={made / 'results'}"]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
@@ -168,8 +186,10 @@ def run(
     made.rename(folder)
 
 
-def _faster(folder: Path, name: str, rate: int) -> Path:
-    """A profile of the same name with so many times the rate."""
+def _link(folder: Path, name: str, rate: int, window_bytes: int | None) -> str | Path:
+    """A link, or a profile of the same name with so many times its rate and with TCP's window limited."""
+    if rate == 1 and window_bytes is None:
+        return name
     profile = load_link(name)
     assert profile.rate_bit_s is not None
     lines = {
@@ -181,6 +201,7 @@ def _faster(folder: Path, name: str, rate: int) -> Path:
         "duplex": str(profile.duplex),
         "frame_overhead_bytes": profile.frame_overhead_bytes,
     }
+    lines |= {} if window_bytes is None else {"tcp_window_bytes": window_bytes}
     made = folder / f"{name}.toml"
     made.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in lines.items()), encoding="utf-8")
     return made
@@ -200,7 +221,7 @@ def explained(folder: Path) -> dict[tuple[str, str], Explained]:
 def tried(series: Series, folder: Path) -> Iterator[Tried]:
     """Measure a series, make each change that was foretold, and measure again."""
     base = folder / series.name
-    run(base, ["--link=local", *series.words], series.links, series.workloads)
+    run(base, series, series.links, series.workloads)
     wanted: dict[Step, list[Explained]] = {}
     counts: dict[tuple[Kind, str], int] = {}
     cells = sorted(explained(base).items(), key=lambda item: zlib.crc32(f"{item[0]}".encode()))
@@ -210,9 +231,7 @@ def tried(series: Series, folder: Path) -> Iterator[Tried]:
             continue
         place = (change.step.kind, cell.evidence.link)
         counts[place] = counts.get(place, 0) + 1
-        if counts[place] <= MOST and (
-            change.step.kind in (Kind.DEPTH, Kind.RATE) or change.step.kind in series.changed
-        ):
+        if counts[place] <= MOST:
             wanted.setdefault(change.step, []).append(cell)
     for step, those in wanted.items():
         yield from _tried(series, base, step, those)
@@ -222,15 +241,11 @@ def _tried(series: Series, base: Path, step: Step, cells: Sequence[Explained]) -
     names = {cell.evidence.workload: _named(cell.evidence.workload, step) for cell in cells}
     links = list(dict.fromkeys(cell.evidence.link for cell in cells))
     folder = base.with_name(f"{base.name}-{step.kind}-{step.value:.4g}")
-    words = list(series.changed.get(step.kind, series.words))
-    run(folder, words, links, sorted(set(names.values())), rate=2 if step.kind is Kind.RATE else 1)
+    run(folder, series, links, sorted(set(names.values())), step)
     after = explained(folder)
     for cell in cells:
         found = after.get((cell.evidence.column, names[cell.evidence.workload]))
         change = cell.verdict.change
-        if step.kind is Kind.CIPHER and found is not None:
-            # The other driver is as much faster as it is, and not twice.
-            change = _with_cipher(cell, found)
         if found is None or found.mb_s is None or change is None or cell.mb_s is None:
             print(f"not measured: {series.name} {cell.evidence.column} {cell.evidence.workload} {step.words}")
             continue
@@ -248,14 +263,6 @@ def _tried(series: Series, base: Path, step: Step, cells: Sequence[Explained]) -
             most=cell.rate(change.least_ns) or 0.0,
             measured=found.mb_s,
         )
-
-
-def _with_cipher(cell: Explained, other: Explained) -> Change | None:
-    """The forecast with the driver of another cell, as much faster as the stand-alone ciphers show."""
-    slow, fast = cell.evidence.cipher_ns, other.evidence.cipher_ns
-    if slow is None or fast is None:
-        return None
-    return forecast(cell.evidence, Step(Kind.CIPHER, fast.mid / slow.mid))
 
 
 def _named(workload: str, step: Step) -> str:

@@ -31,7 +31,6 @@ class Kind(enum.StrEnum):
     DEPTH = "depth"
     RATE = "rate"
     WINDOW = "window"
-    CIPHER = "cipher"
     DEVICE = "device"
 
 
@@ -58,7 +57,6 @@ class Step(msgspec.Struct, frozen=True):
             Kind.DEPTH: f"queue depth {self.value:.0f}",
             Kind.RATE: "a link of twice the rate",
             Kind.WINDOW: f"a TCP window of {format_size(self.value)}",
-            Kind.CIPHER: "a cipher that takes half the time",
             Kind.DEVICE: "a device that takes half the time",
         }[self.kind]
 
@@ -182,10 +180,6 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
         gained = reading.path.alone_ns - path.alone_ns
     elif step.kind is Kind.WINDOW:
         gained = found.get("window", 0.0)
-    elif step.kind is Kind.CIPHER:
-        # What of the cipher's work nothing waits for keeps the core busy all the same.
-        gained = (1 - step.value) * found.get("crypto", 0.0)
-        core_ns -= (1 - step.value) * max(found.get("crypto", 0.0), reading.cipher_ns or 0.0)
     elif step.kind is Kind.DEVICE and device_ns is not None:
         gained = (1 - step.value) * found.get("device", 0.0)
         device_ns *= step.value

@@ -426,14 +426,9 @@ def _detail(evidence: Evidence, limit: Limit) -> str:
     return ""
 
 
-def forecast(evidence: Evidence, step: Step) -> Change | None:
-    """What a change would do to a cell; None without a figure."""
-    guess = waterfall.best_guess(evidence)
-    return None if guess is None else _foretold(guess, _draws(evidence), step)
-
-
 def _change(guess: Reading, draws: Sequence[Reading], limit: Limit, transport: str | None) -> Change | None:
-    """What would help, if it can be made: a processor twice as fast, or no headers, cannot."""
+    """What would help, if it can be made and foretold: a processor twice as fast, or no headers, cannot be
+    made; what a faster cipher gives was foretold as up to 1.4 times too little."""
     step = _step(guess, limit, transport)
     return None if step is None else _foretold(guess, draws, step)
 
@@ -453,8 +448,6 @@ def _step(guess: Reading, limit: Limit, transport: str | None) -> Step | None:
         return remedy.wider_window(guess) if is_links else None
     if limit is Limit.LINK and guess.faster is not None:
         return Step(Kind.RATE, 2)
-    if limit is Limit.CRYPTO:
-        return Step(Kind.CIPHER, 0.5)
     # Memory that takes half the time is advice for nobody.
     if limit is Limit.DEVICE and not guess.is_memory:
         return Step(Kind.DEVICE, 0.5)

@@ -474,7 +474,11 @@ def test_json_has_what_was_promised() -> None:
     assert gcm["limited_by"] == "crypto" and gcm["confidence"] == "medium"
     assert sum(gcm["waterfall_ns"].values()) == gcm["whole_ns"]
     assert {"workload", "link", "holds", "share", "change", "missing", "sentence", "mb_s"} <= gcm.keys()
-    assert gcm["change"]["mb_s"] > gcm["mb_s"]
+    assert gcm["change"] is None
+    (wired,) = [one for one in cells if one["link"] == "wired" and not one["protection"]]
+    change = wired["change"]
+    assert wired["mb_s"] < change["least_mb_s"] <= change["mb_s"] <= change["most_mb_s"]
+    assert (change["step"], change["then"]) == ({"kind": "rate", "value": 2}, "alone")
 
 
 def test_the_two_bounds_of_a_link_have_one_name_each() -> None:

@@ -9,10 +9,10 @@ import pytest
 from harness.explain import Explained, path, remedy, sentence, verdict, waterfall
 from harness.explain.remedy import LIKELY, Chances, Kind, Resource, Step, after
 from harness.explain.span import exact, within
-from harness.explain.verdict import Limit, forecast, judge
+from harness.explain.verdict import Limit, judge
 from harness.explain.waterfall import Reading
 from harness.model import LinkProfile
-from tests.unit.test_explain import US, asked, cell, protected
+from tests.unit.test_explain import US, asked, cell
 
 
 def reading(**changes: Any) -> Reading:
@@ -118,20 +118,12 @@ def test_what_cannot_be_made_is_not_foretold() -> None:
     assert {step.kind for limit in Limit if (step := _step_for(limit)) is not None} == {
         Kind.DEPTH,
         Kind.RATE,
-        Kind.CIPHER,
         Kind.DEVICE,
     }
 
 
 def _step_for(limit: Limit) -> Step | None:
     return verdict._step(reading(faster=asked(block_bytes=4096), is_memory=False), limit, "iscsi")
-
-
-def test_a_faster_cipher_frees_the_core_by_all_of_its_work() -> None:
-    evidence = protected(cipher_ns=exact(8000 * US))
-    half = forecast(evidence, Step(Kind.CIPHER, 0.5))
-    assert half is not None
-    assert 2500 * US < half.least_ns <= half.time_ns <= half.most_ns < 12500 * US
 
 
 def test_the_lab_says_that_two_machines_have_two_cores() -> None:

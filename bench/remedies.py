@@ -6,10 +6,9 @@
     python bench/remedies.py --markdown          # the table as docs/explain.md has it
 
 A series measures cells over emulated links, reads the forecast of each, and measures the same cells with
-the change: a deeper queue, a link of twice the rate, a wider window, a disk that takes half the time. At most
-ten forecasts of one kind of change on one link count. Half of the cells, chosen by their names, were kept out
-while the model was made. Printed are said and measured of each; the exit status is 1 if the targets below are
-missed.
+the change: a deeper queue, a link of twice the rate, a disk that takes half the time. At most ten forecasts
+of one kind of change on one link count. Half of the cells, chosen by their names, were kept out while the
+model was made. Printed are said and measured of each; the exit status is 1 if the targets below are missed.
 """
 
 from __future__ import annotations
@@ -59,11 +58,10 @@ JOBS = "[global]\ndirect=1\ntime_based\nruntime=700ms\n" + "".join(
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A run of base cells; ``window_bytes`` is TCP's window on its links, None: as it is."""
+    """A run of base cells."""
 
     name: str
     words: Sequence[str]
-    window_bytes: int | None = None
     links: Sequence[str] = LINKS
     workloads: Sequence[str] = (
         *(f"{name}-depth1" for name in WAYS),
@@ -76,13 +74,6 @@ SERIES = (
     Series(
         name="debian",
         words=("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16", "--protect=aes128-sha256"),
-    ),
-    Series(
-        name="narrow",
-        words=("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16"),
-        window_bytes=1 << 15,
-        links=("wifi", "wan"),
-        workloads=("seq-read-256k-depth1", "rand-write-256k-depth4"),
     ),
     Series(
         name="disk",
@@ -174,10 +165,8 @@ def run(
     )
     words = [word.replace(DISK, str(made / DISK)) for word in series.words]
     words += [] if folder.name != series.name else ["--link=local"]
-    window_bytes = round(value) if kind is Kind.WINDOW else series.window_bytes
     for name in links:
-        rate = 2 if kind is Kind.RATE else 1
-        words.append(f"--link={_link(made, name, rate, window_bytes)}")
+        words.append(f"--link={_faster(made, name, 2) if kind is Kind.RATE else name}")
     command = [*HARNESS, "run", f"--profile={jobs}", *words, *(f"--workload={name}" for name in workloads)]
     command += ["--repeats=2", f"--results={made / 'results'}"]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
@@ -186,10 +175,8 @@ def run(
     made.rename(folder)
 
 
-def _link(folder: Path, name: str, rate: int, window_bytes: int | None) -> str | Path:
-    """A link, or a profile of the same name with so many times its rate and with TCP's window limited."""
-    if rate == 1 and window_bytes is None:
-        return name
+def _faster(folder: Path, name: str, rate: int) -> Path:
+    """A profile of the same name with so many times the rate."""
     profile = load_link(name)
     assert profile.rate_bit_s is not None
     lines = {
@@ -201,7 +188,6 @@ def _link(folder: Path, name: str, rate: int, window_bytes: int | None) -> str |
         "duplex": str(profile.duplex),
         "frame_overhead_bytes": profile.frame_overhead_bytes,
     }
-    lines |= {} if window_bytes is None else {"tcp_window_bytes": window_bytes}
     made = folder / f"{name}.toml"
     made.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in lines.items()), encoding="utf-8")
     return made

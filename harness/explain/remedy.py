@@ -16,7 +16,6 @@ import msgspec
 
 from harness.explain.path import Demands
 from harness.explain.waterfall import Reading, parts
-from harness.model.units import format_size
 
 DEEPEST = 32
 """The queue depth that open-iscsi gives a disk (node.session.queue_depth)."""
@@ -30,7 +29,6 @@ class Kind(enum.StrEnum):
 
     DEPTH = "depth"
     RATE = "rate"
-    WINDOW = "window"
     DEVICE = "device"
 
 
@@ -45,7 +43,7 @@ class Resource(enum.StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing changed: to ``value`` for a depth or a window in bytes, else by this factor."""
+    """One thing changed: to ``value`` for a depth, else by this factor."""
 
     kind: Kind
     value: float
@@ -56,7 +54,6 @@ class Step(msgspec.Struct, frozen=True):
         return {
             Kind.DEPTH: f"queue depth {self.value:.0f}",
             Kind.RATE: "a link of twice the rate",
-            Kind.WINDOW: f"a TCP window of {format_size(self.value)}",
             Kind.DEVICE: "a device that takes half the time",
         }[self.kind]
 
@@ -158,16 +155,6 @@ def deeper(guess: Reading) -> Step | None:
     return next((Step(Kind.DEPTH, depth) for depth, ns in at.items() if ns <= ENOUGH * best), None)
 
 
-def wider_window(guess: Reading) -> Step | None:
-    """A window that holds bandwidth times delay (RFC 6349, section 3.1), or all that is sent at once."""
-    path = guess.path
-    if path is None or path.window_bytes is None or not path.busy_ns:
-        return None
-    # A window's bytes per round trip, and the window that would let through as much as the link.
-    wanted = path.window_bytes * path.window_each_ns / path.busy_ns
-    return Step(Kind.WINDOW, max(wanted, path.mss_bytes))
-
-
 def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resource]:
     """The time per I/O after a step, and what then limits."""
     found = parts(reading)
@@ -178,8 +165,6 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
     device_ns = None if reading.is_memory else reading.device_ns
     if step.kind is Kind.RATE and path is not None and reading.path is not None:
         gained = reading.path.alone_ns - path.alone_ns
-    elif step.kind is Kind.WINDOW:
-        gained = found.get("window", 0.0)
     elif step.kind is Kind.DEVICE and device_ns is not None:
         gained = (1 - step.value) * found.get("device", 0.0)
         device_ns *= step.value
@@ -196,10 +181,13 @@ def after(reading: Reading, step: Step, chances: Chances) -> tuple[float, Resour
         servers[Resource.LINK] = path.busy_ns
     if device_ns is not None:
         servers[Resource.DEVICE] = device_ns
+    if depth == 1 and step.kind is Kind.DEVICE:
+        # While the disk works the core waits, and shows no more of its work if it waits for less long.
+        return alone_ns, Resource.ALONE
     if depth == 1:
         return _one_at_a_time(alone_ns, servers, path, chances)
     bounds = {**servers, Resource.ALONE: alone_ns / depth}
-    if path is not None and step.kind is not Kind.WINDOW:
+    if path is not None:
         bounds[Resource.WINDOW] = path.window_each_ns * (slower if reading.core_ns is not None else 1.0)
     if step.kind is Kind.DEPTH:
         clumps = _between(CLUMPS, chances.clumps)
@@ -253,6 +241,4 @@ def _how(guess: Reading, step: Step, then: Resource) -> str:
     if step.kind is Kind.DEPTH:
         one_us = sum(ns for name, ns in parts(guess).items() if name != "rest" or guess.depth == 1) / 1000
         return f"the longer of {one_us:.0f} us / {step.value:.0f} and the busiest resource's time"
-    if step.kind is Kind.WINDOW:
-        return "rate times round trip (RFC 6349), all else unchanged"
     return "up to the core's work" if then is Resource.CORE else "all other parts unchanged"

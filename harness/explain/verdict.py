@@ -440,15 +440,18 @@ def _foretold(guess: Reading, draws: Sequence[Reading], step: Step) -> Change | 
 
 
 def _step(guess: Reading, limit: Limit, transport: str | None) -> Step | None:
-    if limit is Limit.ROUND_TRIP and guess.path is not None:
-        if not guess.path.is_window_narrow(guess.depth):
-            return remedy.deeper(guess)
-        # What the transport sets is widened by settings of the kernel's, which no link's profile has.
-        is_links = guess.path.window_bytes != transports.named(transport or ISCSI).window_bytes
-        return remedy.wider_window(guess) if is_links else None
-    if limit is Limit.LINK and guess.faster is not None:
-        return Step(Kind.RATE, 2)
+    path = guess.path
+    if limit in (Limit.ROUND_TRIP, Limit.LINK) and path is not None:
+        # What a window that the link's profile limits lets through was foretold wrongly.
+        is_links = path.window_bytes not in (None, transports.named(transport or ISCSI).window_bytes)
+        if is_links or (limit is Limit.ROUND_TRIP and path.is_window_narrow(guess.depth)):
+            return None
+        return remedy.deeper(guess) if limit is Limit.ROUND_TRIP else _faster(guess)
     # Memory that takes half the time is advice for nobody.
     if limit is Limit.DEVICE and not guess.is_memory:
         return Step(Kind.DEVICE, 0.5)
     return None
+
+
+def _faster(guess: Reading) -> Step | None:
+    return None if guess.faster is None else Step(Kind.RATE, 2)

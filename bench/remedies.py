@@ -273,6 +273,26 @@ def summary(found: Sequence[Tried], name: str) -> str:
     )
 
 
+def by_link(found: Sequence[Tried], style: str) -> str:
+    """A line for each kind of change on each link."""
+    groups: dict[tuple[str, str], list[Tried]] = {}
+    for one in found:
+        groups.setdefault((one.kind, one.link), []).append(one)
+    rows = [
+        [
+            kind,
+            link,
+            len(those),
+            sum(one.is_close for one in those),
+            sum(one.is_covered for one in those),
+            f"{min(one.error for one in those):.2f} to {max(one.error for one in those):.2f}",
+        ]
+        for (kind, link), those in sorted(groups.items())
+    ]
+    heads = ["change", "link", "tried", "within 15 %", "within the interval", "said / measured"]
+    return tabulate(rows, heads, tablefmt=style, disable_numparse=True)
+
+
 def table(found: Sequence[Tried], style: str) -> str:
     """A line for each forecast, MB/s."""
     rows = [
@@ -321,7 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not chosen.only or series.name in chosen.only
             for one in tried(series, folder)
         ]
-    print(table(found, "github" if chosen.markdown else "simple"))
+    style = "github" if chosen.markdown else "simple"
+    print(table(found, style), by_link(found, style), sep="\n\n")
     of_core = [one for one in found if one.then is Resource.CORE]
     print(summary(found, "\nall"))
     print(summary([one for one in found if one.is_kept_out], "kept out while the model was made"))

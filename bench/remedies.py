@@ -1,9 +1,9 @@
 """Does what `harness explain` foretells come true? Each forecast is read, its change made and measured.
 
-    python bench/remedies.py                     # all of them, some 15 minutes on a quiet machine
-    python bench/remedies.py --only own-nvme     # one series alone
-    python bench/remedies.py --results FOLDER    # keep the runs there; what is there is not run again
-    python bench/remedies.py --markdown          # the table as docs/explain.md has it
+    python bench/remedies.py                       # all of them, some 15 minutes on a quiet machine
+    python bench/remedies.py --only own-nvme-tcp   # one series alone
+    python bench/remedies.py --results FOLDER      # keep the runs there; what is there is not run again
+    python bench/remedies.py --markdown            # the table as docs/explain.md has it
 
 A series measures cells over emulated links, reads the forecast of each, and measures the same cells with
 the change: a deeper queue, a link of twice the rate, a disk that takes half the time. At most ten forecasts
@@ -88,18 +88,21 @@ SERIES = (
     ),
     *(
         Series(
-            name=f"own-{name}",
+            name=f"{name}-{transport}",
             words=("--lab-kernel=own", f"--transport={transport}")
             + tuple(f"--protect={each}" for each in ("off", "aes128gcm16", "wireguard")),
-            links=("wired", "wan", "fast-ethernet"),
-            workloads=(
-                "rand-read-4k-depth1",
-                "seq-write-4k-depth1",
-                "seq-read-256k-depth1",
-                "rand-write-256k-depth4",
-            ),
+            links=links,
+            workloads=workloads,
         )
-        for name, transport in (("iscsi", "iscsi"), ("nvme", "nvme-tcp"))
+        for transport in ("iscsi", "nvme-tcp")
+        for name, links, workloads in (
+            (
+                "own",
+                ("wired", "wan", "fast-ethernet"),
+                (*(f"{name}-depth1" for name in WAYS if name != "rand-write-256k"), "rand-write-256k-depth4"),
+            ),
+            ("queue", ("wired",), ("rand-read-4k-depth2", "seq-write-4k-depth2")),
+        )
     ),
 )
 

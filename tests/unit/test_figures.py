@@ -25,6 +25,10 @@ BY_HAND = {
     ("docs/glossary.md", "with 100 µs of round trip 112.6 MB/s"): "the arithmetic of a bound",
     ("docs/probes.md", "iperf3 sending 10 Gbit/s"): "what a probe sends",
     ("docs/probes.md", "one second of UDP at 10 Gbit/s"): "the same",
+    (
+        "docs/explain.md",
+        "| debian | wired | rand-write-256k-depth1 |",
+    ): "printed by bench/remedies.py --markdown",
     ("docs/results.md", "moves more than 1 GB/s"): "a threshold",
     ("docs/explain.md", "rates of 30 to\n300 Mbit/s"): "what a script injects",
     (

@@ -113,6 +113,12 @@ it takes this part longer."""
 WORTH = 1.2
 """What gains less than this factor is not worth a sentence."""
 
+OUTSIDE = 0.05
+"""The part of the draws that lies on either side of an interval."""
+
+AGAIN = 0.06
+"""How far a second measurement may lie from any model: TCP begins slowly, and no two runs are alike."""
+
 
 def foretell(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Step) -> Change | None:
     """The forecast of one step: from the best guess and from what it would be in each draw.
@@ -138,13 +144,6 @@ def foretell(guess: Reading, draws: Sequence[tuple[Reading, Chances]], step: Ste
         then=then,
         how=_how(guess, step, then),
     )
-
-
-OUTSIDE = 0.05
-"""The part of the draws that lies on either side of an interval."""
-
-AGAIN = 0.06
-"""How far a second measurement lies beside any model: TCP begins slowly, and no two runs are alike."""
 
 
 def deeper(guess: Reading) -> Step | None:

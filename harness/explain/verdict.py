@@ -446,12 +446,10 @@ def _step(guess: Reading, limit: Limit, transport: str | None) -> Step | None:
         is_links = path.window_bytes not in (None, transports.named(transport or ISCSI).window_bytes)
         if is_links or (limit is Limit.ROUND_TRIP and path.is_window_narrow(guess.depth)):
             return None
-        return remedy.deeper(guess) if limit is Limit.ROUND_TRIP else _faster(guess)
+        if limit is Limit.ROUND_TRIP:
+            return remedy.deeper(guess)
+        return Step(Kind.RATE, 2) if guess.faster is not None else None
     # Memory that takes half the time is advice for nobody.
     if limit is Limit.DEVICE and not guess.is_memory:
         return Step(Kind.DEVICE, 0.5)
     return None
-
-
-def _faster(guess: Reading) -> Step | None:
-    return None if guess.faster is None else Step(Kind.RATE, 2)

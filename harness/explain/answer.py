@@ -38,7 +38,7 @@ ABOVE = 1.05
 """A figure that is this much above the goodput is no figure of that link as its plan has it."""
 
 MOST = 4
-"""So many workloads are named; others are counted."""
+"""So many workloads are named, and so many sizes and depths told; others are counted."""
 
 APART = 0.02
 """A cell that costs less than this more than the others, or less, is worth no sentence of its own."""
@@ -231,6 +231,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     is_disturbed: bool = False
 
     @property
+    def shown(self) -> tuple[Loss, ...]:
+        """Those that are told: all, or of more than ``MOST`` the largest and the smallest blocks, each alone
+        and with the most at a time."""
+        if len(self.losses) <= MOST:
+            return self.losses
+        found: list[Loss] = []
+        for size in dict.fromkeys((self.losses[0].block_bytes, self.losses[-1].block_bytes)):
+            depths = [loss for loss in self.losses if loss.block_bytes == size]
+            found += [depths[0], *depths[1:][-1:]]
+        return tuple(found)
+
+    @property
     def cost(self) -> str:
         """The column's name, and what is told of it."""
         return f"{self.column.label}: {self.told}"
@@ -245,7 +257,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
             elif self.labs_own:
                 why = "the lab itself limited its figures, or those that it is compared with"
             return f"no answer on {self.subject}, because {why}."
-        told = [_capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.losses)]
+        told = [_capital(self._sentence(loss, is_first=not n)) for n, loss in enumerate(self.shown)]
+        if others := len(self.losses) - len(told):
+            told.append(f"{others} other sizes and depths are in the table")
         return " ".join(f"{each}." for each in told)
 
     @property
@@ -253,9 +267,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """What its bars are parts of."""
         if self.baseline:
             return self.baseline
-        return (
-            "the link's goodput" if all(loss.compared is None for loss in self.losses) else "the local disk"
-        )
+        return "the link's goodput" if all(loss.compared is None for loss in self.shown) else "the local disk"
 
     def _sentence(self, loss: Loss, *, is_first: bool) -> str:
         subject = self.subject if is_first else "it"

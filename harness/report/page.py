@@ -280,7 +280,7 @@ def _answer(results: Results, facts: Sequence[ColumnFacts]) -> str:
 
 
 def _cost(answer: Answer) -> str:
-    bars = "".join(_kept(loss) for loss in answer.losses if loss.is_part)
+    bars = "".join(_kept(loss) for loss in answer.shown if loss.is_part)
     bars = bars and f"<p>Throughput, as a part of {for_page(answer.whole)}</p><ul>{bars}</ul>"
     _, *further = answer.sentences
     told = " ".join(filter(None, (answer.told, *further)))

@@ -316,6 +316,23 @@ def test_cells_of_different_depths_are_not_told_together() -> None:
     assert plain.losses[1].rates(with_both=True).endswith("of the link's goodput of 117.7 MB/s")
 
 
+def test_of_many_sizes_and_depths_the_ends_are_told() -> None:
+    names = {f"{size}k-{depth}": (f"{size}k", str(depth)) for size in (4, 64, 256) for depth in (1, 8, 32)}
+    workloads = tuple(
+        Workload(name=name, options=(("rw", "read"), ("bs", bs), ("ioengine", "libaio"), ("iodepth", depth)))
+        for name, (bs, depth) in names.items()
+    )
+    found = [
+        msgspec.structs.replace(record, block_bytes=1024 * int(name.partition("k")[0]))
+        for name in names
+        for record in in_repeats(*SHOWN, workload=name)
+    ]
+    _, gcm = told(found, plan_of_them(workloads=workloads))
+    assert len(gcm.losses) == 9
+    assert [loss.size for loss in gcm.shown] == ["256K", "256K, 32 at a time", "4K", "4K, 32 at a time"]
+    assert gcm.told.endswith("5 other sizes and depths are in the table.")
+
+
 def test_a_run_counts_though_a_probe_of_it_cannot_be_read(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "r1")
     write(tmp_path, columns(), plan_of_them())

@@ -126,6 +126,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     initiator_host: str | None = None
     target_host: str | None = None
     ip: int | None = None
+    others_suspended_ns: int | None = None
 
 
 COLUMNS = Row.__struct_fields__
@@ -272,6 +273,7 @@ def _row(
         lab_kernel=None if record.lab_kernel is None else record.lab_kernel.value,
         disk=record.disk or None,
         ip=record.ip if record.link != LINK_LOCAL else None,
+        others_suspended_ns=others.suspended_ns if others else None,
         **known,
     )
 

@@ -44,6 +44,12 @@ WAYS = {"rand-read-4k": ("randread", "4k"), "seq-write-4k": ("write", "4k")} | {
     "seq-read-256k": ("read", "256k"),
     "rand-write-256k": ("randwrite", "256k"),
 }
+SMALL = {"seq-read-4k": ("read", "4k"), "rand-write-4k": ("randwrite", "4k")} | {
+    "rand-read-8k": ("randread", "8k"),
+    "seq-write-8k": ("write", "8k"),
+}
+"""More of those which a core limits once their queue is deep."""
+
 DISK, DISK_US = "slow.toml", 4000
 """A disk that serves one command after another, each in that time."""
 
@@ -51,7 +57,7 @@ DEPTHS = (1, 2, 4, 8, 16, 32)
 JOBS = "[global]\ndirect=1\ntime_based\nruntime=700ms\n" + "".join(
     f"[{name}-depth{depth}]\nrw={rw}\nbs={bs}\n"
     + ("ioengine=psync\n" if depth == 1 else f"ioengine=libaio\niodepth={depth}\n")
-    for name, (rw, bs) in WAYS.items()
+    for name, (rw, bs) in (WAYS | SMALL).items()
     for depth in DEPTHS
 )
 
@@ -70,10 +76,16 @@ class Series:
     )
 
 
+QUEUED = ("rand-read-4k-depth2", "seq-write-4k-depth2")
+DEBIAN = ("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16", "--protect=aes128-sha256")
+
 SERIES = (
+    Series(name="debian", words=DEBIAN),
     Series(
-        name="debian",
-        words=("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16", "--protect=aes128-sha256"),
+        name="small-debian",
+        words=DEBIAN,
+        links=("wired",),
+        workloads=(*(f"{name}-depth1" for name in SMALL), *QUEUED),
     ),
     Series(
         name="disk",
@@ -101,7 +113,7 @@ SERIES = (
                 ("wired", "wan", "fast-ethernet"),
                 (*(f"{name}-depth1" for name in WAYS if name != "rand-write-256k"), "rand-write-256k-depth4"),
             ),
-            ("queue", ("wired",), ("rand-read-4k-depth2", "seq-write-4k-depth2")),
+            ("queue", ("wired",), QUEUED),
         )
     ),
 )

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from harness.model import LINK_LOCAL, BackingKind, Plan
+from harness.model import LINK_LOCAL, Plan
 
 
 def _is_next_to_memory(plan: Plan) -> bool:
-    is_memory = plan.backing.kind is BackingKind.RAMDISK and plan.disk is None and plan.local_device is None
-    return is_memory and any(column.link == LINK_LOCAL for column in plan.columns)
+    return plan.is_memory(LINK_LOCAL) and any(column.link == LINK_LOCAL for column in plan.columns)
 
 
 def _has_protection(plan: Plan) -> bool:

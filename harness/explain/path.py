@@ -17,9 +17,7 @@ from harness.analysis.theory import Burst, Dialogue, Direction, Framing, Wire
 from harness.explain.span import Span
 from harness.model import ENDS, Duplex, End, LinkProfile
 from harness.storage import transports
-
-USUAL_WINDOW_BYTES = 204_000
-"""What Linux's receive window grows to here (docs/theory.md), unless the link sets a window."""
+from harness.storage.iscsi.transport import WINDOW_BYTES
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -100,7 +98,7 @@ def dialogue_of(
     transport: str, agreed: Mapping[str, str], direction: Direction, window_bytes: int | None
 ) -> Dialogue | None:
     """How the two ends talk; None if the record does not have what they agreed on."""
-    return transports.named(transport).dialogue(agreed, direction, window_bytes or USUAL_WINDOW_BYTES)
+    return transports.named(transport).dialogue(agreed, direction, window_bytes or WINDOW_BYTES)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -24,6 +24,7 @@ from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
 from harness.storage.iscsi.dialogue import Dialogue
+from harness.storage.iscsi.transport import WINDOW_BYTES
 
 USUAL = Dialogue(
     initial_r2t=True,
@@ -31,7 +32,7 @@ USUAL = Dialogue(
     first_burst_bytes=65536,
     max_burst_bytes=262144,
     max_recv_bytes=262144,
-    window_bytes=path.USUAL_WINDOW_BYTES,
+    window_bytes=WINDOW_BYTES,
 )
 """What Linux's two ends of iSCSI, which the documents measured, negotiate by default."""
 

@@ -522,6 +522,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return any(p not in self.proposals or self.proposals[p].encrypts for p in column.protection)
 
+    def is_memory(self, link: str) -> bool:
+        """Whether the storage behind a link is a ramdisk: no disk, nor the model of one."""
+        backing = (self.local_device if link == LINK_LOCAL else None) or self.backing
+        return self.disk is None and backing.kind is BackingKind.RAMDISK
+
     def shown(self, column: Column) -> str:
         """The name of a column for people."""
         return column.shown(is_unencrypted=self.encrypts(column) is False)

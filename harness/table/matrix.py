@@ -16,7 +16,6 @@ from harness.model import (
     PROTECTION_OFF,
     TRANSPORTS,
     UNENCRYPTED,
-    BackingKind,
     Ciphers,
     Column,
     Io,
@@ -273,15 +272,7 @@ def _headed(
 
 def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
     """Whether a column's storage is memory, by the plans of its runs; what has no plan may be a disk."""
-    backings = [
-        plan.local_device if plan.local_device is not None and key.link == LINK_LOCAL else plan.backing
-        for plan in plans
-    ]
-    return (
-        not key.setting.disk
-        and bool(backings)
-        and all(backing.kind is BackingKind.RAMDISK for backing in backings)
-    )
+    return bool(plans) and all(plan.is_memory(key.link) for plan in plans)
 
 
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:

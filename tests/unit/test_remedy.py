@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from harness.explain import Explained, path, remedy, sentence, verdict, waterfall
+from harness.explain import Explained, remedy, sentence, verdict, waterfall
 from harness.explain.remedy import LIKELY, Chances, Kind, Resource, Step, after
 from harness.explain.span import exact, within
 from harness.explain.verdict import Limit, judge
 from harness.explain.waterfall import Reading
 from harness.model import LinkProfile
+from harness.storage.iscsi.transport import WINDOW_BYTES
 from tests.unit.test_explain import US, asked, cell
 
 
@@ -87,11 +88,11 @@ def test_a_faster_link_uncovers_the_work_that_went_on_beside_it() -> None:
 
 def test_tcps_usual_window_counts_on_an_emulated_link() -> None:
     wan = LinkProfile(name="wan", title="x", emulated=True, rate_bit_s=10**8, delay_us=10_000)
-    usual = asked(wan, window_bytes=path.USUAL_WINDOW_BYTES)
+    usual = asked(wan, window_bytes=WINDOW_BYTES)
     # 256K are more than a window, so a read waits for an ACK; at twice the rate it waits longer.
     faster = asked(
         LinkProfile(name="wan", title="x", emulated=True, rate_bit_s=2 * 10**8, delay_us=10_000),
-        window_bytes=path.USUAL_WINDOW_BYTES,
+        window_bytes=WINDOW_BYTES,
     )
     assert 2000 * US < usual.window_ns < faster.window_ns < 20_000 * US
     # And however deep the queue is, there is one window for each round trip.

@@ -20,6 +20,10 @@ from harness.storage.transport import Export, Session, Sides
 
 CHAP_USER = "harness"
 
+WINDOW_BYTES = 204_000
+"""open-iscsi asks for 512 KiB (node.conn[0].tcp.window_size), of which net.core.rmem_max and wmem_max allow
+208. Of these Linux 6.1 announces this much (docs/theory.md); since 6.6 it is a quarter more."""
+
 
 class Iscsi:
     """See ``storage.transport.Transport``."""
@@ -27,9 +31,7 @@ class Iscsi:
     name: ClassVar[str] = ISCSI
     port: ClassVar[int] = target.PORT
     remedy: ClassVar[str] = "--iscsi InitialR2T=No, longer bursts"
-    # open-iscsi asks for 512 KiB (node.conn[0].tcp.window_size), of which net.core.rmem_max and wmem_max
-    # allow 208. Of these Linux 6.1 announces this much (docs/theory.md); since 6.6 it is a quarter more.
-    window_bytes: ClassVar[int | None] = 204_000
+    window_bytes: ClassVar[int | None] = WINDOW_BYTES
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 

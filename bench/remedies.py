@@ -76,6 +76,7 @@ class Series:
     )
 
 
+SMALL_ALONE = tuple(f"{name}-depth1" for name in SMALL)
 QUEUED = ("rand-read-4k-depth2", "seq-write-4k-depth2")
 DEBIAN = ("--lab-kernel=debian", "--protect=off", "--protect=aes128gcm16", "--protect=aes128-sha256")
 
@@ -85,7 +86,7 @@ SERIES = (
         name="small-debian",
         words=DEBIAN,
         links=("wired",),
-        workloads=(*(f"{name}-depth1" for name in SMALL), *QUEUED),
+        workloads=(*SMALL_ALONE, *QUEUED),
     ),
     Series(
         name="disk",
@@ -114,6 +115,7 @@ SERIES = (
                 (*(f"{name}-depth1" for name in WAYS if name != "rand-write-256k"), "rand-write-256k-depth4"),
             ),
             ("queue", ("wired",), QUEUED),
+            *([("small", ("wired",), SMALL_ALONE)] if transport == "nvme-tcp" else []),
         )
     ),
 )

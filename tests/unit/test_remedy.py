@@ -65,6 +65,21 @@ def test_mean_value_analysis_of_a_balanced_network() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("transport", "direction", "together"),
+    [("nvme-tcp", "write", True), ("nvme-tcp", "read", False), ("iscsi", "write", False)],
+)
+def test_queued_writes_of_nvme_stay_together_so_the_core_idles_while_the_first_one_waits(
+    transport: str, direction: str, together: bool
+) -> None:
+    at_8, then = after(reading(transport=transport, direction=direction), Step(Kind.DEPTH, 8), LIKELY)
+    apart_ns = work_ns(LIKELY)
+    burst_ns = (184 * US + 7 * apart_ns) / 8
+    assert then is Resource.CORE
+    assert at_8 == pytest.approx(burst_ns if together else apart_ns, rel=0.03)
+    assert burst_ns > 1.1 * apart_ns
+
+
 def test_the_depth_is_the_smallest_that_gains_nearly_all() -> None:
     step = remedy.deeper(reading())
     assert step is not None and step.kind is Kind.DEPTH

@@ -26,6 +26,9 @@ class NvmeTcp:
     port: ClassVar[int] = nvme.PORT
     remedy: ClassVar[str] = "a larger param_inline_data_size of nvmet's port"
     window_bytes: ClassVar[int | None] = None
+    # Once it runs, io_work() sends all that is queued (drivers/nvme/host/tcp.c), and the target's answers up
+    # to eight commands at a time (drivers/nvme/target/tcp.c). What is read is spread by the link again.
+    writes_in_bursts: ClassVar[bool] = True
     leaves: ClassVar[tuple[Leftover, ...]] = (*initiator.LEAVES, *target.LEAVES)
     troubles: ClassVar[tuple[Trouble, ...]] = (*initiator.TROUBLES, *target.TROUBLES)
 

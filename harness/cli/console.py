@@ -113,6 +113,8 @@ def tell_start(made: Plan, folder: RunFolder, what: str) -> None:
         + (f" with {portable}" if (portable := _portable(made)) else "")
         + f": {what}, results in {folder.path}"
     )
+    for note in made.notes:
+        tell(f"note: {note}")
 
 
 def _portable(made: Plan) -> str:
@@ -151,6 +153,9 @@ def print_plan(made: Plan, to: Callable[[str], None] = say) -> None:
         to("hops:      " + ", ".join(made.hops))
     for line in wrapped("workloads: " + ", ".join(each.name for each in made.workloads), NARROW, " " * 11):
         to(line)
+    for note in made.notes:
+        for line in wrapped(f"note:      {note}", NARROW, " " * 11):
+            to(line)
     block, rule = len(made.columns) * len(made.workloads), made.stop
     fewest = made.repeats if rule is None else max(made.repeats, FEWEST)
     counts = [fewest] if rule is None else [fewest, rule.max_repeats]

@@ -454,6 +454,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     With ``probing`` the run makes these probes, each on every column, and measures no workload.
     ``lab_kernel`` is None outside the lab. ``other_kernel`` is the one of the lab's own that was named, None
     for the default one. ``ciphers`` is None outside the lab.
+    ``notes`` say what of the user's job file was replaced or left out.
     ``disk`` is the modelled disk that replaces ``backing``, which then only has the size. ``wifi_security``
     protects links with simulated radios. ``iscsi`` are parameters that both ends of an iSCSI session must
     agree on (``harness.storage.iscsi``). ``hops`` are the addresses, as in ``machines``, of machines between
@@ -486,6 +487,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probes: bool = False
     probing: tuple[Probe, ...] = ()
     profile: str = "document"
+    notes: tuple[str, ...] = ()
     runtime_s: float | None = None
     stop: StoppingRule | None = None
     retries: int = 2

@@ -1,15 +1,17 @@
 """fio job files: the user's, read with suspicion, and one written for each cell.
 
 A job file can name any device and run any command. So only options from a list are accepted that can do no
-more than shape I/O on the device that the harness chooses; all others are refused. Their meaning is that of
-fio 3.33 (its HOWTO, ``init.c`` and ``parse.c``).
+more than shape I/O on the device that the harness chooses. What only names other files, orders jobs or writes
+logs is left out, and noted; all others are refused, all at once. Their meaning is that of fio 3.33 (its
+HOWTO, ``init.c`` and ``parse.c``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.model import Clock, Workload
@@ -52,23 +54,45 @@ _ALIASES = {
     "ss": "steadystate",
     "ss_dur": "steadystate_duration",
     "ss_ramp": "steadystate_ramp_time",
+    "threads": "thread",
 }
 
-_ALONE = ("stonewall", "wait_for", "new_group", "exitall", "exit_what", "exitall_on_error", "startdelay")
+_ALONE = (
+    *("stonewall", "wait_for", "new_group", "exitall", "exit_what", "exitall_on_error", "startdelay"),
+    *("flow", "flow_id", "flow_sleep", "flow_watermark"),
+)
 _OURS = ("group_reporting", "lat_percentiles", "clat_percentiles", "slat_percentiles", "percentile_list")
 _DROPPED = {*_ALONE, *_OURS, "description"}
 """Accepted and left out: every cell runs alone, and the harness decides what fio reports."""
 
+
+def _by_option(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {option: reason for reason, options in reasons.items() for option in options.split()}
+
+
+_LEFT_OUT = _by_option(
+    {
+        "the harness chooses the device": """
+            filename filename_format directory lockfile unique_filename nrfiles nr_files openfiles
+            file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
+            create_on_open create_serialize create_fsync overwrite fallocate unlink unlink_each_loop""",
+        "a row is called as its section": "name",
+        "the harness keeps its own logs": """
+            write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_avg_msec
+            log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save""",
+        "the machine places jobs in its memory": "numa_cpu_nodes numa_mem_policy",
+    }
+)
+"""Accepted and left out with a note, by the reason: users' files have them, and a run has something else in
+their place."""
+
+_LIKE = {"windowsaio": "libaio", "solarisaio": "libaio", "mmap": "psync", "splice": "psync"}
+"""What takes the place of engines that need another system, or files."""
+
 _REASONS = {
     "only the harness chooses the device": """
-        filename filename_format directory opendir lockfile unique_filename nrfiles nr_files openfiles
-        file_service_type filesize file_append fill_device fill_fs allow_file_create allow_mounted_write
-        create_only create_on_open create_serialize create_fsync overwrite fallocate unlink
-        unlink_each_loop replay_redirect read_iolog merge_blktrace_file hostname port""",
+        create_only opendir read_iolog replay_redirect merge_blktrace_file verify_state_load hostname port""",
     "a job file may not run commands": "exec_prerun exec_postrun program arguments",
-    "it would write files next to the device": """
-        write_bw_log write_lat_log write_iops_log write_hist_log write_iolog per_job_logs log_avg_msec
-        log_hist_msec log_offset log_prio log_compression verify_dump verify_state_save verify_state_load""",
     "it would change the machine, not the I/O": "ioscheduler cgroup cgroup_weight uid gid",
     "the seed is the run's, so that a run can be repeated": "randseed allrandrepeat",
     "an I/O error must end the measurement": "ignore_error continue_on_error",
@@ -77,8 +101,12 @@ _REASONS = {
     "the testbed chooses the clock": "clocksource",
     "sizes must mean the same in every file": "kb_base unit_base",
 }
-_REFUSED = {option: reason for reason, options in _REASONS.items() for option in options.split()}
+_REFUSED = _by_option(_REASONS)
 
+_MOST_TOLD = 50
+"""Obstacles of one file; fio's own examples have up to 20."""
+
+_NUMBERED = re.compile("(?![0-9])")
 _FIO_SIZE = re.compile(r"([0-9]{1,19})([kmgtp]?)b?", re.ASCII | re.IGNORECASE)
 _FIO_TIME = re.compile(r"([0-9]{1,19})(us|usec|ms|msec|s|sec|m|h|d)?", re.ASCII | re.IGNORECASE)
 _MICROSECONDS = {
@@ -92,6 +120,9 @@ _MICROSECONDS = {
     "h": 3600 * 10**6,
     "d": 86400 * 10**6,
 }
+
+_Became = Callable[[str, str], None]
+"""Takes what a job file has, and what became of it."""
 
 _Check = Callable[[str], str | None]
 """Takes an option's value; returns what was expected instead, or None if the value is valid."""
@@ -163,6 +194,8 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
     ),
     (_count(0), "fsync fdatasync write_barrier verify_backlog verify_backlog_batch"),
     (_count(0, 65536), "iodepth_batch_complete_min sqthread_poll_cpu nonvectored"),
+    (_count(0, 7), "prio cmdprio"),
+    (_count(0, 3), "prioclass cmdprio_class"),
     (_count(0, 100), "rwmixread rwmixwrite buffer_compress_percentage dedupe_percentage"),
     (_count(0, 100), "dedupe_working_set_percentage hipri_percentage cmdprio_percentage"),
     (_count(1), "number_ios loops thinktime_blocks rate_cycle verify_async"),
@@ -179,10 +212,16 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
     (_matching(rf"{_SIZE_RANGE}([,/]{_SIZE_RANGE}){{0,2}}", "a range of sizes, such as 4k-64k"), "bsrange"),
     (
         _matching(
-            rf"({'|'.join(sorted({*_READS, *_WRITES, 'readwrite'}))})(:[0-9]{{1,9}}[kKmM]?)?",
+            rf"({'|'.join(sorted({*_READS, *_WRITES, 'readwrite'}))})(:-?[0-9]{{1,9}}[kKmM]?)?",
             "one of read, write, randread, randwrite, rw and randrw",
         ),
         "rw",
+    ),
+    (
+        _matching(
+            r"(bw|iops)(_slope)?:[0-9]{1,9}(\.[0-9]{1,9})?%?", "a limit such as iops:10% or bw_slope:1%"
+        ),
+        "steadystate",
     ),
     (_one_of(*_ENGINES), "ioengine"),
     (_one_of("malloc", "shm", "shmhuge", "mmap", "mmaphuge", "mmapshared"), "mem"),
@@ -192,20 +231,21 @@ _TABLE: tuple[tuple[_Check, str], ...] = (
             r"[A-Za-z0-9_.,:/%+][A-Za-z0-9_.,:/%+-]{0,254}", "only letters, digits and _ . , : / % + -"
         ),
         """
-        bssplit random_distribution percentage_random random_generator rw_sequencer rate_iops
+        bssplit cmdprio_bssplit random_distribution percentage_random random_generator rw_sequencer rate_iops
         rate_iops_min rate_process latency_percentile io_submit_mode thinktime_blocks_type buffer_pattern
-        verify verify_pattern cpus_allowed cpus_allowed_policy cpumask steadystate sync write_hint
+        verify verify_pattern cpus_allowed cpus_allowed_policy cpumask sync write_hint
         fadvise_hint dedupe_mode""",
     ),
 )
 _CHECKS = {option: check for check, options in _TABLE for option in options.split()}
 
 
-def load_workloads(spec: str) -> tuple[str, tuple[Workload, ...]]:
+def load_workloads(spec: str, notes: list[str] | None = None) -> tuple[str, tuple[Workload, ...]]:
     """The name of a profile and its workloads, in the order of its sections.
 
     ``spec`` is the name of a shipped profile (``document``, ``modern``) or the path of a job file of the
-    user's; the profile's name is then made from the file's. UsageError names file, line and option.
+    user's; the profile's name is then made from the file's. ``notes`` and errors are those of
+    ``parse_workloads``.
     """
     folder = data_folder() / "profiles"
     known = {file.stem for file in folder.glob("*.fio")}
@@ -213,65 +253,129 @@ def load_workloads(spec: str) -> tuple[str, tuple[Workload, ...]]:
     if spec not in known and "/" not in spec and not spec.endswith(".fio"):
         error = unknown_name("profile", spec, known)
         raise UsageError(error.message, hint=f"{error.hint}; a job file of yours is given as ./FILE")
-    return slug(path.stem, fallback="profile"), parse_workloads(read_text(path, "profile"), shown_path(path))
+    workloads = parse_workloads(read_text(path, "profile"), shown_path(path), notes)
+    return slug(path.stem, fallback="profile"), workloads
 
 
-def parse_workloads(text: str, source: str) -> tuple[Workload, ...]:
+def parse_workloads(text: str, source: str, notes: list[str] | None = None) -> tuple[Workload, ...]:
     """The sections of a job file as workloads, each merged with the [global] options above it.
 
     ``rw`` and ``bs`` are written out where fio would take its defaults. The value of a flag is None.
-    ``source`` names the file in errors. UsageError, with line and option, for options and values that are not
-    accepted, duplicates, includes, text outside sections, and a file without sections.
+    ``source`` names the file in errors. ``notes`` gets what was replaced or left out, and why. UsageError,
+    with line and option, for all options and values that are not accepted, duplicates, includes, text outside
+    sections, and a file without sections.
     """
-    shared: dict[str, str] = {}
-    current: dict[str, str] | None = None
-    sections: dict[str, tuple[dict[str, str], int]] = {}
-    seen: set[str] = set()
+    reading = _Reading(source)
     for number, raw in enumerate(text.split("\n"), 1):
-        where = f"{source}, line {number}"
         # parse.c ends a line at the first of these, wherever it stands; there is no quoting.
         line = re.split("[;#]", raw, maxsplit=1)[0].strip()
-        if not line:
-            continue
-        if line.startswith("["):
-            name = _section_name(line, where)
-            seen = set()
-            if name == "global":
-                current = shared
-                continue
-            if name in sections:
-                raise UsageError(
-                    f"{where}: there is a second section {shown(name)}", hint="give it another name"
-                )
-            current = dict(shared)
-            sections[name] = (current, number)
-            continue
-        if current is None:
+        with reading.at(f"{source}, line {number}") as where:
+            if line.startswith("["):
+                reading.open(line, number, where)
+            elif line:
+                reading.take(line, where)
+    workloads = []
+    for name, (options, number) in reading.sections.items():
+        with reading.at(f"{source}, line {number}, section {shown(name)}") as where:
+            workloads.append(_workload(name, options, where, reading.became))
+    reading.require_none()
+    if notes is not None:
+        notes += reading.notes()
+    return tuple(workloads)
+
+
+class _Reading:
+    """A job file as far as it has been read, with what stands in its way."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.obstacles: list[UsageError] = []
+        self.sections: dict[str, tuple[dict[str, str], int]] = {}
+        self._fates: dict[str, dict[str, None]] = {}
+        self._shared: dict[str, str] = {}
+        self._current: dict[str, str] | None = None
+        self._seen: set[str] = set()
+
+    @contextlib.contextmanager
+    def at(self, where: str) -> Iterator[str]:
+        """Keep an error instead of raising it: the user is told all of them at once."""
+        try:
+            yield where
+        except UsageError as error:
+            self.obstacles.append(error)
+
+    def became(self, what: str, fate: str) -> None:
+        """Note that ``what`` is not as the file has it."""
+        self._fates.setdefault(fate, {})[what] = None
+
+    def open(self, line: str, number: int, where: str) -> None:
+        # The options of a section that is refused are still read.
+        self._seen, self._current = set(), dict(self._shared)
+        name = _section_name(line, where)
+        if line == "[global]":
+            self._current = self._shared
+            return
+        if line != f"[{name}]":
+            self.became(line, f"called {name}")
+        if name in self.sections:
+            raise UsageError(f"{where}: there is a second section {shown(name)}", hint="give it another name")
+        self.sections[name] = (self._current, number)
+
+    def take(self, line: str, where: str) -> None:
+        if self._current is None:
             raise UsageError(
                 f"{where}: {shown(line)} stands before the first section", hint="put [global] above it"
             )
-        option, value = _option(line, where)
-        if option in seen:
+        option, value = _option(line, where, self.became)
+        if option in self._seen:
             raise UsageError(f"{where}: option {shown(option)} is in this section twice", hint="remove one")
-        seen.add(option)
-        if option not in _DROPPED:
-            current[option] = value
-    if not sections:
-        raise UsageError(
-            f"{source}: expected at least one section other than [global], found none",
-            hint="begin a job with its name in brackets, such as [rand-read-4k]",
-        )
-    return tuple(_workload(name, *section, source) for name, section in sections.items())
+        self._seen.add(option)
+        if option in _LEFT_OUT:
+            self.became(option, f"left out, because {_LEFT_OUT[option]}")
+        elif option not in _DROPPED:
+            self._current[option] = value
+
+    def notes(self) -> Iterator[str]:
+        """What became of what, with everything of which the same is true in one sentence."""
+        return (f"{', '.join(what)}: {fate}" for fate, what in self._fates.items())
+
+    def require_none(self) -> None:
+        """UsageError with all obstacles; the same one in several lines is named once."""
+        if not self.sections and not self.obstacles:
+            raise UsageError(
+                f"{self.source}: expected at least one section other than [global], found none",
+                hint="begin a job with its name in brackets, such as [rand-read-4k]",
+            )
+        if len(self.obstacles) == 1:
+            raise self.obstacles[0]
+        lines: dict[str, list[str]] = {}
+        for obstacle in self.obstacles:
+            number, what = _NUMBERED.split(obstacle.message.removeprefix(f"{self.source}, line "), maxsplit=1)
+            lines.setdefault(what, []).append(number)
+        if lines:
+            told = [
+                f"line{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}{what}"
+                for what, numbers in lines.items()
+            ]
+            more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
+            raise UsageError(
+                f"{self.source}: expected jobs that read and write a device of the harness's, found "
+                f"{'; '.join(told[:_MOST_TOLD])}{more}",
+                hint="profiles/README.md says what is accepted",
+            )
 
 
 def _section_name(line: str, where: str) -> str:
+    """The row's name for a section."""
     if not line.endswith("]"):
         raise UsageError(f"{where}: expected [NAME], found {shown(line)}", hint="close the bracket")
-    name = line[1:-1]
+    # Letters in upper case and blanks are common in names, and cannot be in those of rows.
+    name = line[1:-1].lower().replace(" ", "-")
     # init.c compares six characters, so [globals] would be another [global].
-    if name != "global" and name.startswith("global"):
+    if line != "[global]" and name.startswith("global"):
         raise UsageError(
-            f"{where}: fio takes the section {shown(name)} for [global]", hint="let its name begin otherwise"
+            f"{where}: fio takes the section {shown(line[1:-1])} for [global]",
+            hint="let its name begin otherwise",
         )
     try:
         return check_name("section", name)
@@ -279,14 +383,14 @@ def _section_name(line: str, where: str) -> str:
         raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
 
 
-def _option(line: str, where: str) -> tuple[str, str]:
+def _option(line: str, where: str, became: _Became) -> tuple[str, str]:
     """One line as an option's own name and its checked value; a flag without value is "1"."""
     key, equals, value = (part.strip() for part in line.partition("="))
     # init.c recognises an include by the beginning of the line, before it looks for an option.
     if line.startswith("include"):
         raise UsageError(f"{where}: includes are not supported", hint="copy the file's lines into this one")
     option = _ALIASES.get(key, key)
-    if option in _DROPPED:
+    if option in _DROPPED or option in _LEFT_OUT:
         return option, value
     if option in _REFUSED:
         raise UsageError(f"{where}: option {shown(key)} is refused: {_REFUSED[option]}", hint="remove it")
@@ -299,6 +403,9 @@ def _option(line: str, where: str) -> tuple[str, str]:
         )
     if option in _FLAGS and not equals:
         value = "1"
+    if option == "ioengine" and value in _LIKE:
+        became(f"ioengine={value}", f"{_LIKE[value]}, which is its like here")
+        value = _LIKE[value]
     if expected := check(value):
         raise UsageError(
             f"{where}, option {shown(key)}: expected {expected}, found {shown(value)}",
@@ -322,17 +429,19 @@ def check_workload(workload: Workload) -> None:
             raise UsageError(f"option {shown(option)}: expected {expected}, found {shown(value or '')}")
 
 
-def _workload(name: str, options: Mapping[str, str], line: int, source: str) -> Workload:
+def _workload(name: str, options: Mapping[str, str], where: str, became: _Became) -> Workload:
     values: dict[str, str | None] = {"rw": "read"}
     if not {"bsrange", "bssplit"} & options.keys():
         values["bs"] = str(DEFAULT_BLOCK_BYTES)
+    writes = moves_write(Workload(name=name, options=tuple(options.items())))
     for option, value in options.items():
-        if option not in _FLAGS:
+        if not writes and "verify" in option:
+            became(f"{option} of {name}", "left out, because a job alone can only verify what it wrote")
+        elif option not in _FLAGS:
             values[option] = value
         elif value == "1":
             values[option] = None
     workload = Workload(name=name, options=tuple(values.items()))
-    where = f"{source}, line {line}, section {shown(name)}"
     if "time_based" in values and "runtime" not in values:
         raise UsageError(f"{where}: expected runtime with time_based, found none", hint="add runtime=1500ms")
     if "runtime" in values and _seconds(values, "ramp_time") > _seconds(values, "runtime"):
@@ -356,13 +465,13 @@ def job_file(
 ) -> str:
     """The job file of one cell: one section, for ``fio FILE`` or ``fio -``.
 
-    ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size`` gets all of it after
-    ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``). A profile's randrepeat=0 asks for fresh
-    randomness and gets no seed, so such a cell is not repeatable. ``runtime_s`` makes the job run for that
-    many seconds, whatever the profile says. In virtual time fio must ask the kernel for the time: its own
-    clock is the processor's (tsc), which goes on while virtual time stands still. ``has_tested_clock``: fio
-    need not test that clock before it takes it. ``log`` is the beginning of the path of a file for the
-    bandwidth over time (``parse.fiolog``), if any.
+    ``device`` is an absolute path and ``size_bytes`` its size; a job without ``size``, or with a larger one,
+    gets all of it after ``offset``. ``seed`` is fio's ``randseed`` (see ``repeat_seed``). A profile's
+    randrepeat=0 asks for fresh randomness and gets no seed, so such a cell is not repeatable. ``runtime_s``
+    makes the job run for that many seconds, whatever the profile says. In virtual time fio must ask the
+    kernel for the time: its own clock is the processor's (tsc), which goes on while virtual time stands
+    still. ``has_tested_clock``: fio need not test that clock before it takes it. ``log`` is the beginning of
+    the path of a file for the bandwidth over time (``parse.fiolog``), if any.
 
     UsageError if the job reaches beyond the device, or if an argument is out of range.
     """
@@ -412,17 +521,24 @@ def together(jobs: Sequence[str]) -> str:
 
 
 def _size_on(size_bytes: int, options: Mapping[str, str | None], label: str) -> int:
-    """How much of a device the job uses. UsageError if it reaches beyond."""
+    """How much of a device the job uses. UsageError if it has no room for one block there."""
     reach = _bytes(options.get("offset"), size_bytes)
     reach += _bytes(options.get("offset_increment"), size_bytes) * (int(options.get("numjobs") or 1) - 1)
-    size = _bytes(options["size"], size_bytes) if "size" in options else size_bytes - reach
-    if size < _largest_block(options) or reach + size > size_bytes:
+    size = min(_bytes(options.get("size", "100%"), size_bytes), size_bytes - reach)
+    if size < _largest_block(options):
         raise UsageError(
             f"{label}: expected blocks, offset and size to fit on {format_size(size_bytes)}, "
             f"found {format_size(_largest_block(options))} blocks up to {format_size(reach + max(size, 0))}",
             hint="use a larger backing, or lower size, offset or bs in the profile",
         )
     return size
+
+
+def shortened(workload: Workload, size_bytes: int) -> str | None:
+    """What a job gets of its ``size`` where the device has less; None where it has that."""
+    options = dict(workload.options)
+    asked, got = _bytes(options.get("size"), size_bytes), _size_on(size_bytes, options, workload.name)
+    return None if asked <= got else f"size={options['size']} is {format_size(got)}"
 
 
 def repeat_seed(seed: int, repeat: int, workload: str) -> int:

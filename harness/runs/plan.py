@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -49,7 +49,7 @@ from harness.model.units import (
     shown,
     unknown_name,
 )
-from harness.parse.jobfile import job_file, load_workloads, moves_write
+from harness.parse.jobfile import job_file, load_workloads, moves_write, shortened
 from harness.parse.profiles import (
     IPV6_TITLE,
     expand_ipsec,
@@ -95,7 +95,8 @@ DEFAULT_VIRTUAL_SEED = 1
 def make_plan(request: Request) -> Plan:
     """Check and resolve a request. UsageError for the first thing that is wrong."""
     _require_counts(request)
-    profile, workloads = load_workloads(request.profile)
+    notes: list[str] = []
+    profile, workloads = load_workloads(request.profile, notes)
     workloads = _pick(workloads, request.workloads)
     runtime_s = _runtime_s(request)
     run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -152,6 +153,7 @@ def make_plan(request: Request) -> Plan:
         # cells.
         probes=not request.virtual_time if request.probes is None else request.probes,
         profile=profile,
+        notes=(*notes, *_shortened(workloads, backing.size_bytes)),
         runtime_s=runtime_s,
         created_unix_s=time.time(),
         harness_version=__version__,
@@ -624,6 +626,15 @@ def _try_job_files(workloads: Sequence[Workload], size_bytes: int, runtime_s: fl
                 f"fio does not accept the workload {workload.name}: {(words or ['it gave no reason'])[-1]}",
                 hint="`fio --cmdhelp=OPTION` explains an option",
             )
+
+
+def _shortened(workloads: Sequence[Workload], size_bytes: int) -> Iterator[str]:
+    """The sentences about jobs that would use more than the storage has."""
+    found: dict[str, list[str]] = {}
+    for workload in workloads:
+        if words := shortened(workload, size_bytes):
+            found.setdefault(words, []).append(workload.name)
+    return (f"{', '.join(names)}: {words}, because the storage has no more" for words, names in found.items())
 
 
 def _parse(jobs: str) -> runner.Completed:

@@ -20,6 +20,7 @@ from harness.parse.jobfile import (
     _CHECKS,
     _DROPPED,
     _ENGINES,
+    _LEFT_OUT,
     _REFUSED,
     block_bytes,
     job_file,
@@ -28,11 +29,14 @@ from harness.parse.jobfile import (
     moves_write,
     parse_workloads,
     repeat_seed,
+    shortened,
     wall_estimate_s,
 )
 from harness.parse.profiles import data_folder
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
+from tests.unit.command import harness
+from tests.unit.parsing import OUTPUTS
 
 SHIPPED = [
     (profile, workload) for profile in ("document", "modern") for workload in load_workloads(profile)[1]
@@ -132,8 +136,8 @@ def test_fio_knows_every_option_that_is_let_through() -> None:
 
 
 def test_an_option_is_let_through_refused_or_dropped() -> None:
-    assert not _CHECKS.keys() & _REFUSED.keys()
-    assert not _DROPPED & (_CHECKS.keys() | _REFUSED.keys())
+    kinds = (_CHECKS.keys(), _REFUSED.keys(), _LEFT_OUT.keys(), _DROPPED)
+    assert len(set().union(*kinds)) == sum(map(len, kinds))
 
 
 def test_merging_comments_and_aliases() -> None:
@@ -190,19 +194,15 @@ def test_block_sizes(options: str, size_bytes: int | None) -> None:
 
 
 FORBIDDEN = """
-    filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | opendir=/etc | lockfile=readwrite
-    exec_prerun=id | exec_postrun=rm -rf / | write_bw_log=x | write_lat_log | write_iops_log=/etc/x
-    write_hist_log=x | write_iolog=x | read_iolog=/dev/sda | replay_redirect=/dev/sda | log_avg_msec=1
-    per_job_logs=1 | verify_state_save=1 | verify_state_load=1 | verify_dump=1 | unlink=1 | trigger=id
-    unlink_each_loop=1 | allow_mounted_write=1 | allow_file_create=1 | filesize=1M | nrfiles=2
-    create_only=1 | fallocate=native | overwrite=1 | file_append=1 | fill_device=1 | fill_fs=1
+    opendir=/etc | exec_prerun=id | exec_postrun=rm -rf / | read_iolog=/dev/sda | replay_redirect=/dev/sda
+    verify_state_load=1 | trigger=id | create_only=1 | steadystate=lat:5% | prio=8 | cmdprio_class=4
     ioscheduler=none | cgroup=x | uid=0 | gid=0 | randseed=1 | allrandrepeat=1 | ignore_error=EIO
     continue_on_error=all | unified_rw_reporting=1 | stats=0 | clocksource=cpu | kb_base=1000
     mem=mmap:/etc/passwd | iomem=mmapshared:/dev/sda | mem=cudamalloc | buffer_pattern='/etc/passwd'
     verify_pattern='x' | include /etc/passwd | include=x | includes | client=host | server=x | trigger-file=x
-    ioengine=mmap | ioengine=sg | ioengine=exec | ioengine=net | ioengine=external:./x.so | ioengine=./x.so
+    ioengine=sg | ioengine=exec | ioengine=net | ioengine=external:./x.so | ioengine=./x.so
     ioengine=libaio,x | ioengine=rbd | ioengine=null | program=id | hostname=x | rw=trim | rw=randtrim
-    rw=trimwrite | rw=READ | rw=readx | rw= | rw | rw=read:-1 | bs=${SIZE} | bs=$pagesize | bs=(4*1k)
+    rw=trimwrite | rw=READ | rw=readx | rw= | rw | rw=read:--1 | bs=${SIZE} | bs=$pagesize | bs=(4*1k)
     bs=-4k | bs=0 | bs=4KiB | bs=4.5k | bs=1e3 | bs=nan | bs= | bs=, | bs=4k,4k,4k,4k | bs=9223372036854775808
     bs=99999999999999999999 | bs=9P,9999P | size=0 | size=-1 | size=101% | size=0% | size=1e309 | size=1.5G
     size=50%x | offset=-4k | offset=100% | io_size=0 | runtime=0 | runtime=-1 | runtime=1.5 | runtime=nan
@@ -210,7 +210,7 @@ FORBIDDEN = """
     iodepth=1k | iodepth=99999999 | numjobs=0 | numjobs=1000000 | direct=2 | direct | direct=yes
     time_based=2 | rwmixread=101 | bsrange=4k | bsrange=4k-8k-16k | random_distribution=`id`
     random_distribution=zipf:1.2(1) | bssplit=a"b | nosuchoption=1 | =1 | rw read | --rw=read | RW=read
-    zonemode=zbd | name=x | bs=4k\x1b[2J | b\x1bs=4k | bs=٤k | io_size=4\u212a
+    zonemode=zbd | bs=4k\x1b[2J | b\x1bs=4k | bs=٤k | io_size=4\u212a
 """
 
 
@@ -227,7 +227,7 @@ def test_options_refused_with_file_and_line(line: str) -> None:
 
 def test_refusals_say_why() -> None:
     for line, said in (
-        ("filename=/dev/sda", "line 2: option 'filename' is refused: only the harness chooses the device"),
+        ("opendir=/etc", "line 2: option 'opendir' is refused: only the harness chooses the device"),
         ("exec_prerun=id", "may not run commands"),
         ("bs=4KiB", "fio takes KiB for 1000"),
         ("iodepht=4", "did you mean iodepth?"),
@@ -253,7 +253,8 @@ def test_refusals_say_why() -> None:
         ("[a]x\n", "line 1: expected [NAME]"),
         ("[]", "line 1: section name"),
         ("[globals]", "takes the section 'globals' for [global]"),
-        ("[Seq Read]", "try seq-read"),
+        ("[(Seq-Read)]", "try seq-read"),
+        ("[Global]", "takes the section 'Global' for [global]"),
         ("[a]\ntime_based\n", "line 1, section 'a': expected runtime with time_based"),
         ("[a]\nruntime=1\nramp_time=2\n", "expected ramp_time to be at most runtime"),
         ("{}", "stands before"),
@@ -312,7 +313,7 @@ def test_files_of_the_user(tmp_path: Path) -> None:
         ("[a]\n".encode("utf-16"), "byte order mark"),
         ("[a]\n; ü".encode("latin-1"), "line 2: expected UTF-8"),
         (bytes(range(32)), "NUL byte"),
-        (b"[a]\nfilename=/dev/sda\n", f"{path}, line 2: option 'filename'"),
+        (b"[a]\nopendir=/etc\n", f"{path}, line 2: option 'opendir'"),
     ):
         path.write_bytes(content)
         with pytest.raises(UsageError, match="QD32") as refusal:
@@ -395,13 +396,30 @@ def test_runtime_of_a_run() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        *("size=65M", "offset=64M", "offset=1M\nsize=64M", "bs=65M", "size=4k\nbs=8k", "bsrange=4k-128M"),
-        *("bssplit=4k/50:1G/50", "numjobs=5\noffset_increment=16M", "size=100%\noffset=50%"),
+        *("offset=64M", "bs=65M", "size=4k\nbs=8k", "bsrange=4k-128M", "offset=65M\nsize=1M"),
+        *("bssplit=4k/50:1G/50", "numjobs=5\noffset_increment=16M"),
     ],
 )
 def test_nothing_beyond_the_device(options: str) -> None:
     with pytest.raises(UsageError, match="to fit on 64 MiB"):
         rendered(one(f"[a]\n{options}\n"))
+
+
+@pytest.mark.parametrize(
+    ("options", "size_bytes"),
+    [
+        ("size=65M", 64 * MIB),
+        ("size=10G\noffset=1M", 63 * MIB),
+        ("size=100%\noffset=50%", 32 * MIB),
+        ("size=1G\nnumjobs=4\noffset_increment=16M", 16 * MIB),
+    ],
+)
+def test_a_job_gets_what_the_device_has(options: str, size_bytes: int) -> None:
+    """Most users' files have a size for their disk, and the lab's is small."""
+    workload = one(f"[a]\n{options}\n")
+    assert rendered(workload)["size"] == str(size_bytes)
+    assert shortened(workload, 64 * MIB) is not None
+    assert shortened(one("[a]\nsize=64M\n"), 64 * MIB) is None
 
 
 @pytest.mark.parametrize("size_bytes", [0, -1, 4095])
@@ -498,3 +516,140 @@ def test_the_job_that_fio_refuses_is_named(tmp_path: Path) -> None:
     path.write_text("[a]\nrw=read\n[b]\nrw=randread\nrandom_distribution=x\n[c]\nrw=write\n", "utf-8")
     with pytest.raises(UsageError, match="fio does not accept the workload b: "):
         make_plan(Request(profile=str(path)))
+
+
+# Files that users have
+
+
+LEFT_OUT = """
+    filename=/dev/sda | filename_format=x.$jobnum | directory=/tmp | lockfile=readwrite | write_bw_log=x
+    write_lat_log | write_iops_log=/etc/x | write_hist_log=x | write_iolog=x | log_avg_msec=1 | per_job_logs=1
+    verify_state_save=1 | verify_dump=1 | unlink=1 | unlink_each_loop=1 | allow_mounted_write=1
+    allow_file_create=1 | filesize=1M | nrfiles=2 | fallocate=native | overwrite=1 | file_append=1
+    fill_device=1 | fill_fs=1 | name=x | numa_cpu_nodes=0-1
+"""
+
+
+@pytest.mark.parametrize(
+    "line", [line.strip() for row in LEFT_OUT.strip().split("\n") for line in row.split("|")]
+)
+def test_what_only_names_files_is_left_out_with_a_note(line: str) -> None:
+    """Nearly every user's file has one of these, and was refused for it."""
+    notes: list[str] = []
+    (workload,) = parse_workloads(f"[global]\n{line}\n[a]\nrw=write\n", "f.fio", notes)
+    assert workload == one("[a]\nrw=write")
+    (note,) = notes
+    assert note.startswith(f"{line.partition('=')[0]}: left out, because ")
+
+
+def test_notes_say_what_became_of_what() -> None:
+    notes: list[str] = []
+    text = """
+        [global]
+        directory=/data1
+        ioengine=windowsaio
+        verify=crc32c
+        [Rand Write]
+        filename=x
+        rw=randwrite
+        [check]
+        stonewall
+        rw=read
+        ioengine=mmap
+    """
+    write, check = parse_workloads(text, "f.fio", notes)
+    assert (write.name, dict(write.options)["ioengine"], dict(write.options)["verify"]) == (
+        "rand-write",
+        "libaio",
+        "crc32c",
+    )
+    assert (dict(check.options)["ioengine"], "verify" in dict(check.options)) == ("psync", False)
+    assert notes == [
+        "directory, filename: left out, because the harness chooses the device",
+        "ioengine=windowsaio: libaio, which is its like here",
+        "[Rand Write]: called rand-write",
+        "ioengine=mmap: psync, which is its like here",
+        "verify of check: left out, because a job alone can only verify what it wrote",
+    ]
+
+
+def test_all_obstacles_are_told_at_once() -> None:
+    """One was, and the next after it was removed."""
+    with pytest.raises(UsageError) as refused:
+        parse_workloads(
+            "[global]\nioengine=rbd\npool=x\n[a]\nrw=trim\n[b (1)]\nrw=trim\n[c]\ntime_based\n",
+            "f, line 1.fio",
+        )
+    message = refused.value.message
+    assert message.startswith(
+        "f, line 1.fio: expected jobs that read and write a device of the harness's, found "
+    )
+    for words in (
+        "line 2, option 'ioengine': expected one of",
+        "; line 3: the harness does not pass option 'pool' on",
+        "; lines 5, 7, option 'rw': expected one of",
+        "; line 6: section name: expected",
+        "; line 8, section 'c': expected runtime with time_based",
+    ):
+        assert words in message, words
+    many = "".join(f"x{number}=1\n" for number in range(60))
+    with pytest.raises(UsageError, match="; and 10 more"):
+        parse_workloads(f"[a]\n{many}", "f.fio")
+
+
+def test_the_notes_are_in_the_plan_and_told(tmp_path: Path) -> None:
+    (tmp_path / "own.fio").write_text("[a]\nrw=read\nfilename=/dev/sda\nsize=10G\nruntime=1\n", "utf-8")
+    plan = make_plan(Request(profile=str(tmp_path / "own.fio"), links=("local",)))
+    assert plan.notes == (
+        "filename: left out, because the harness chooses the device",
+        "a: size=10G is 128 MiB, because the storage has no more",
+    )
+    done = harness("run", "--profile", "./own.fio", "--link", "local", "--plan", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.count("note:      ") == 2, done
+    assert make_plan(Request(links=("local",))).notes == ()
+
+
+EXAMPLES = OUTPUTS / "fio-examples"
+RUNS = """
+    1mbs_clients aio-read backwards-read basic-verify butterfly cmdprio-bssplit cmdprio-percentage
+    dedupe-global disk-zone-profile exitwhat fio-rand-RW fio-rand-read fio-rand-write fio-seq-RW fio-seq-read
+    fio-seq-write fixed-rate-submission flow fsx iometer-file-access-server jesd219 latency-profile numa
+    poisson-rate-submission rand-zones ssd-steadystate ssd-test steadystate surface-scan tiobench-example
+    waitfor
+"""
+"""fio's own examples that run on the lab's 128 MiB: all with an ordinary engine that read or write, but for
+those below."""
+
+OTHERWISE = {
+    "atomic-verify": "verify_write_sequence",  # of later versions of fio
+    "cross-stripe-verify": "to fit on 128 MiB, found 16 KiB blocks up to 3.512 TiB",
+    "enospc-pressure": "line 35, option 'rw': expected one of read",  # and ignores errors
+    "example_latency_steadystate": "steadystate_check_interval",  # of later versions of fio
+    "sprandom": r"option 'bs': expected a size .*, found '\$\{FIO_BS\}'",
+    **dict.fromkeys(
+        ("zbd-rand-write", "zbd-rand-write-trim-gc", "zbd-rand-write-zone-reset-gc", "zbd-seq-read"),
+        "option 'zonemode': expected one of none, strided, found 'zbd'",
+    ),
+    **dict.fromkeys(("xnvme-compare", "xnvme-fdp", "xnvme-zoned"), r"found '\$\{FIO_RW\}'"),
+    "xnvme-pi": "option 'md_per_io_size'",
+    "gfapi": "option 'ioengine'",
+}
+"""What else has an ordinary engine, or none, and why it does not run. The others have engines of their
+own."""
+
+
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the collection of real outputs is not beside the project")
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.fio")), ids=lambda file: file.stem)
+def test_fios_own_examples_run_or_are_refused_once(file: Path) -> None:
+    def jobs() -> str:
+        _, workloads = load_workloads(str(file))
+        return "".join(job_file(each, device="/dev/sdb", size_bytes=128 * MIB, seed=1) for each in workloads)
+
+    if file.stem in RUNS.split():
+        assert fio_accepts(jobs())
+        return
+    with pytest.raises(
+        UsageError, match=OTHERWISE.get(file.stem, "option 'ioengine': expected one of")
+    ) as refused:
+        jobs()
+    assert refused.value.hint and "\n" not in str(refused.value)

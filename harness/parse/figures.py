@@ -113,13 +113,6 @@ def loss_problem(
     return f"the loss is {loss_percent.value:g} %, but {lost} of {total} make it {100 * lost / total:.4g} %"
 
 
-def part_lost(lost: int, total: int, loss_percent: Printed | None) -> float | None:
-    """A loss as it was printed, or the part of ``total`` if it was printed as the part of another count."""
-    if loss_percent is None or not total or _is_part(loss_percent, lost, total):
-        return value_of(loss_percent)
-    return 100 * lost / total
-
-
 def _is_part(loss_percent: Printed, lost: int, total: int) -> bool:
     return abs(loss_percent.value - 100 * lost / total) <= loss_percent.step + 1e-9
 

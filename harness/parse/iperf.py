@@ -22,7 +22,6 @@ from harness.parse.figures import (
     Printed,
     loss_problem,
     matched,
-    part_lost,
     printed,
     rate_problem,
     value_of,
@@ -36,9 +35,9 @@ S_NS = 1_000_000_000
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What one end counted, for one stream or for all.
 
-    ``loss_percent`` is ``lost`` out of ``datagrams``; so for what was received, ``datagrams`` includes the
-    lost ones. ``retransmits`` are those of TCP segments. From text, ``bytes`` and ``rate_bit_s`` have only
-    the printed digits.
+    ``loss_percent`` is ``lost`` out of ``datagrams``, and not as it was printed, with two digits; so for what
+    was received, ``datagrams`` includes the lost ones. ``retransmits`` are those of TCP segments. From text,
+    ``bytes`` and ``rate_bit_s`` have only the printed digits.
     """
 
     bytes: int | None = None
@@ -73,8 +72,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     match: re.Match[str]
 
 
-# iperf2 has the number of streams in some of its sums: [SUM-3].
-STREAM = r"\[\s*(?P<stream>SUM|[0-9]{1,9})(?:(?<=SUM)-[0-9]{1,4})?\s*\]"
+# iperf2 has the number of streams in some of its sums, [SUM-3], and marks what comes back on one: [ *3].
+STREAM = r"\[\s*(?P<stream>SUM|\*?[0-9]{1,9})(?:(?<=SUM)-[0-9]{1,4})?\s*\]"
 _PREFIX = "(?P<{0}_prefix>[KMGTP]?)"
 _ROW = re.compile(
     STREAM + r"(?:\[(?P<role>[RT]X-[CS])\])?\s*"
@@ -82,7 +81,8 @@ _ROW = re.compile(
     rf"(?P<bytes>{NUMBER})\s+{_PREFIX.format('bytes')}Bytes\s+"
     rf"(?P<rate>{NUMBER})\s+{_PREFIX.format('rate')}(?P<rate_unit>bits|Bytes)/sec(?P<rest>[^\n\[]{{0,200}})"
 )
-_JITTER = re.compile(rf"(?P<jitter>{NUMBER})\s+ms\b")
+# Other times in ms, such as iperf2's of trips, bursts and writes, stand elsewhere.
+_JITTER = re.compile(rf"\s*(?P<jitter>{NUMBER})\s+ms\s+-?{COUNT}/")
 _LOSS = re.compile(rf"(?P<lost>-?{COUNT})/\s*(?P<datagrams>{COUNT})\s+\((?P<loss>{NUMBER})%\)")
 _RETRANSMITS = re.compile(rf"\s*({COUNT})\s+sender\b")
 _LABEL = re.compile(r"\b(?:sender|receiver)\b")
@@ -125,8 +125,7 @@ def report(row: Row, where: str, problems: list[str], *, sent: int | None = None
     rate = matched(match, "rate", bits * base ** _POWER[match["rate_prefix"]], problems)
     start, end = printed(match["start"]), printed(match["end"])
     loss = _LOSS.search(rest)
-    loss_percent = matched(loss, "loss", 1, problems)
-    jitter = matched(_JITTER.search(rest), "jitter", MS_NS, problems)
+    jitter = matched(_JITTER.match(rest), "jitter", MS_NS, problems)
     retransmits = _RETRANSMITS.match(rest)
     seconds = None
     if start and end:
@@ -137,14 +136,17 @@ def report(row: Row, where: str, problems: list[str], *, sent: int | None = None
             seconds = None
         elif moved and rate and (problem := rate_problem(moved, seconds, rate)):
             problems.append(problem)
-    part = value_of(loss_percent)
+    if jitter and seconds and jitter.value > seconds.value * S_NS:
+        problems.append(f"the jitter is {jitter.value / S_NS:.4g} s, but it took {seconds.value:g} s")
+    part = None
     if loss:
-        counts = int(loss["lost"]), int(loss["datagrams"])
-        problem = loss_problem(*counts, loss_percent, sent=sent)
+        lost, total = int(loss["lost"]), int(loss["datagrams"])
+        # Of no datagrams, C prints a part of nan.
+        printed_loss = matched(loss, "loss", 1, problems) if total else None
+        problem = loss_problem(lost, total, printed_loss, sent=sent)
         if problem:
             problems.append(problem)
-        else:
-            part = part_lost(*counts, loss_percent)
+        part = None if problem or not total else 100 * lost / total
     problems[known:] = [f"{where}: {problem}" for problem in problems[known:]]
     return Report(
         bytes=None if moved is None else int(moved.value),

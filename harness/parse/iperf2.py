@@ -3,7 +3,8 @@
 A row that begins at 0 and ends last is a total; the others are intervals. A UDP client prints what it sent,
 and as ``Server Report`` what the server received; loss, jitter and order are the server's. For parallel
 streams (``-P``) there is a sum of what was sent, but none of the Server Reports. A server prints one header
-for all its tests; each begins where streams connect after the rows of others.
+for all its tests; each begins where streams connect after the rows of others. ``[ *1]`` is what the server
+sent (``-R``, ``--full-duplex``).
 
 Sources: iperf(1), ``Locale.c`` and ``ReportOutputs.c`` of iperf2.
 """
@@ -43,13 +44,15 @@ class Iperf2Output(msgspec.Struct, frozen=True, kw_only=True):
     """One test as reported by one end; ``invalid`` says why its figures must not be used.
 
     ``sent`` and ``received`` are for all streams together: a TCP client knows only the first, a server only
-    the second. ``server`` is the server's own report if it is in the same text.
+    the second. ``reverse`` is what the server sent to the client, as counted by this end. ``server`` is the
+    server's own report if it is in the same text.
     """
 
     role: Literal["client", "server"] | None
     protocol: Literal["TCP", "UDP"] | None
     sent: Report | None = None
     received: Report | None = None
+    reverse: Report | None = None
     streams: tuple[Stream, ...] = ()
     server: Iperf2Output | None = None
     invalid: tuple[str, ...] = ()
@@ -136,16 +139,21 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
     reports = {match["stream"]: match.start() for match in _SERVER_REPORT.finditer(text)}
     at_receiver: list[Row] = []
     at_sender: list[Row] = []
-    for row in all_rows:
+    back = [row for row in all_rows if row.stream.startswith("*")]
+    forth = [row for row in all_rows if not row.stream.startswith("*")]
+    if back and all(row.stream == SUM for row in forth):
+        back, forth = all_rows, []
+    for row in forth:
         reported = row.match.start() > reports.get(row.stream, len(text))
         (at_receiver if row.counts_loss or role == "server" or reported else at_sender).append(row)
     datagrams = {match["stream"]: int(match["count"]) for match in _SENT.finditer(text)}
-    sent_sum, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems)
+    sent_sum, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems, warnings)
     sent = _total(sent_sum, sent_by_stream, "sent", problems)
     received_sum, received_by_stream = _side(
-        at_receiver, "received", out_of_order(text), "out_of_order", problems
+        at_receiver, "received", out_of_order(text), "out_of_order", problems, warnings
     )
-    ids = dict.fromkeys((*sent_by_stream, *received_by_stream))
+    back_sum, back_by_stream = _side(back, "reverse", {}, "datagrams", problems, warnings)
+    reverse = _total(back_sum, back_by_stream, "reverse", problems)
     if problem := missing_problem(sent_by_stream, connections, "sent"):
         problems.append(problem)
     if protocol == "UDP":
@@ -155,6 +163,8 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
         received = _total(received_sum, received_by_stream, "received", problems)
         if problem := missing_problem(received_by_stream, connections, "received"):
             problems.append(problem)
+    their_sent, their_received = dict(sent_by_stream), dict(received_by_stream)
+    (their_sent if role == "server" else their_received).update(back_by_stream)
     if sent and role is None:
         warnings.append("no header says which end this is: it was taken for a client")
     if sent and protocol == "UDP" and not received_by_stream:
@@ -172,9 +182,10 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
         protocol=protocol,
         sent=sent,
         received=received,
+        reverse=reverse,
         streams=tuple(
-            Stream(id=name, sent=sent_by_stream.get(name), received=received_by_stream.get(name))
-            for name in ids
+            Stream(id=name, sent=their_sent.get(name), received=their_received.get(name))
+            for name in dict.fromkeys((*their_sent, *their_received))
         ),
         invalid=tuple(problems),
         warnings=tuple(warnings),
@@ -182,16 +193,25 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
 
 
 def _side(
-    of_side: list[Row], where: str, counts: dict[str, int], count_name: str, problems: list[str]
+    of_side: list[Row],
+    where: str,
+    counts: dict[str, int],
+    count_name: str,
+    problems: list[str],
+    warnings: list[str],
 ) -> tuple[Report | None, dict[str, Report]]:
     """[SUM] of one side, and the totals of its streams, with the counts from other lines."""
+    first_bytes = 0
     reports: dict[str, Report] = {}
     by_stream: dict[str, list[Row]] = {}
     for row in of_side:
         by_stream.setdefault(row.stream, []).append(row)
     for name, of_stream in by_stream.items():
         last = max(row.end_s for row in of_stream)
-        whole = [row for row in of_stream if row.start_s == 0 and row.end_s == last]
+        begun = [row for row in of_stream if row.start_s == 0]
+        whole = [row for row in begun if row.end_s == last]
+        if whole and name != SUM and whole[0] is not begun[0]:
+            first_bytes += report(begun[0], f"{where} [{name}]", []).bytes or 0
         if whole:
             total = report(whole[-1], f"{where} [{name}]", problems)
             if name in counts:
@@ -199,8 +219,15 @@ def _side(
             reports[name] = total
     total_of_all = reports.pop(SUM, None)
     if total_of_all is not None:
-        if problem := sum_problem(total_of_all, list(reports.values()), where):
-            problems.append(problem)
+        parts = list(reports.values())
+        if problem := sum_problem(total_of_all, parts, where):
+            # Seen in sums of servers of 2.0 (-P, -i).
+            twice = Report(bytes=first_bytes)
+            if first_bytes and sum_problem(total_of_all, [*parts, twice], where) is None:
+                warnings.append(f"{where}: [SUM] has the first interval twice, so the streams were added up")
+                total_of_all = together(parts)
+            else:
+                problems.append(problem)
         if SUM not in counts and counts:
             total_of_all = msgspec.structs.replace(total_of_all, **{count_name: sum(counts.values())})
     return total_of_all, reports

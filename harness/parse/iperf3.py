@@ -33,7 +33,6 @@ from harness.parse.figures import (
     Printed,
     loss_problem,
     matched,
-    part_lost,
     rate_problem,
     take,
     value_of,
@@ -419,8 +418,8 @@ def _report(told: _Sum, where: str, problems: list[str], *, sent: int | None = N
         printed_loss = None if loss is None else Printed(loss, LOSS_STEP_PERCENT)
         if problem := loss_problem(int(lost), int(packets), printed_loss, sent=sent):
             problems.append(problem)
-        else:
-            loss = part_lost(int(lost), int(packets), printed_loss)
+        elif loss is not None and packets:
+            loss = 100 * lost / packets
     problems[known:] = [f"{where}: {problem}" for problem in problems[known:]]
     return Report(
         bytes=_whole(moved),

@@ -76,6 +76,10 @@ _HEADER = re.compile(r"\bPING6?[ (]")
 _REPLY = re.compile(r"\b(?:icmp_|icmp6_)?seq=[0-9]{1,9}\b[^\n]{0,80}?\btime[=<]")
 # Its words are in the system's language; those of single replies and of the summary are not.
 _WINDOWS = re.compile(r"[=<][0-9]{1,9} ?ms,? TTL=[0-9]|\bPinging \S{1,255} |\bPackets: Sent = [0-9]")
+# iputils speaks the system's language, in its summary as well.
+_TRANSLATED = re.compile(
+    rf"---\s+\S{{1,255}}\s[^\n]{{1,60}}---\s+{COUNT}\s[^\n]{{1,60}}[,،、]\s*{COUNT}\s[^\n]{{1,90}}%"
+)
 _HPING = re.compile(r"\bhping\s+statistic\b")
 # What directly follows a summary is part of it; further away, the words are somebody else's.
 _TAIL = 400
@@ -121,6 +125,11 @@ def _refusal(string: str) -> UsageError:
         return UsageError(
             "expected the output of ping on Linux, macOS or a BSD, found that of Windows",
             hint="its times are whole milliseconds: measure with the ping of one of these systems",
+        )
+    if _TRANSLATED.search(string):
+        return UsageError(
+            "expected a summary of ping in English, found one in another language",
+            hint="start it with LC_ALL=C: LC_ALL=C ping HOST",
         )
     if not string.strip():
         state = "an empty text"

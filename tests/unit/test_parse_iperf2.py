@@ -58,7 +58,8 @@ def test_udp_client_with_server_report() -> None:
     assert (output.sent.loss_percent, output.sent.jitter_ns) == (None, None)
     received = output.received
     assert (received.rate_bit_s, received.seconds) == (88.1e6, 10.1)
-    assert (received.lost, received.datagrams, received.loss_percent) == (5729, 81408, 7)
+    assert (received.lost, received.datagrams) == (5729, 81408)
+    assert received.loss_percent == pytest.approx(7.0374, rel=1e-4), "by the counts: 7 is printed"
     assert (received.jitter_ns, received.out_of_order) == (57_000, 2)
 
 
@@ -242,6 +243,91 @@ def test_rate_against_bytes_and_seconds(rate: str, valid: bool) -> None:
     assert (output.invalid == ()) is valid
 
 
+REVERSE = """Client connecting to 10.0.0.2, TCP port 5001
+[  1] local 10.0.0.1 port 40000 connected with 10.0.0.2 port 5001 (reverse)
+[ ID] Interval       Transfer     Bandwidth
+[ *1] 0.00-5.00 sec  22.4 MBytes  37.6 Mbits/sec
+[ *1] 0.00-10.13 sec  45.5 MBytes  37.7 Mbits/sec
+"""
+FULL_DUPLEX = """Client connecting to 10.0.0.2, TCP port 5001
+[  1] local 10.0.0.1 port 40000 connected with 10.0.0.2 port 5001 (full-duplex)
+[  1] 0.0000-1.0000 sec  2.24 GBytes  19.3 Gbits/sec
+[ *1] 0.0000-1.0000 sec  1.24 GBytes  10.6 Gbits/sec
+[  1] 0.0000-3.0000 sec  6.42 GBytes  18.4 Gbits/sec
+[ *1] 0.0000-3.0054 sec  4.32 GBytes  12.3 Gbits/sec
+"""
+
+
+def test_what_comes_back_is_told_apart() -> None:
+    """A row of ``[ *1]`` was none at all, so -R was refused and the half of --full-duplex lost."""
+    output = parse(REVERSE)
+    assert (output.role, output.sent, output.received, output.invalid) == ("client", None, None, ())
+    assert output.reverse is not None
+    assert (output.reverse.rate_bit_s, output.reverse.seconds) == (37.7e6, 10.13)
+    assert [(stream.id, stream.sent) for stream in output.streams] == [("*1", None)]
+    both = parse(FULL_DUPLEX)
+    assert (both.received, both.invalid) == (None, ())
+    assert both.sent is not None and both.reverse is not None
+    assert (both.sent.rate_bit_s, both.reverse.rate_bit_s) == (18.4e9, 12.3e9)
+    at_server = parse(FULL_DUPLEX.replace("Client connecting to 10.0.0.2,", "Server listening on"))
+    assert at_server.received is not None and at_server.reverse is not None
+    assert (at_server.received.rate_bit_s, at_server.reverse.rate_bit_s) == (18.4e9, 12.3e9)
+
+
+def test_sums_of_what_comes_back() -> None:
+    second = REVERSE.partition("Bandwidth\n")[2].replace("*1", "*2")
+    output = parse(REVERSE + second + "[SUM] 0.00-10.13 sec  91.0 MBytes  75.4 Mbits/sec\n")
+    assert output.invalid == () and output.reverse is not None
+    assert output.reverse.rate_bit_s == 75.4e6
+
+
+@pytest.mark.parametrize(
+    ("figures", "jitter_ns"),
+    [
+        # Formats of Locale.c: --trip-times, --bounceback, --histograms of writes, bursts.
+        ("45.1/2.3/85.1/14.430 ms (10/131072) 3.64 MByte 620  52=1:2:3:4:5:6:7:8", None),
+        ("   100=0.165/0.101/0.411/0.042 ms    0   14K(10)/150(11) us  Tx=1.0 M Rx=1.0 M  RPS=998", None),
+        ("8981/0          0     1234K(9)/456(7) us  2580  0.165/0.101/0.411/0.042 ms (8981)", None),
+        ("    12.345 ms (1.2%)    52=1:2:3:4:5:6:7:8 620", None),
+        ("  1.147 ms    0/  103 (0%) 13.345/10.950/94.259/12.519 ms   10 pps 13.7 Byte 0.08", 1_147_000),
+        ("  1.147 ms 0/103 (0%) -/-/-/- ms 10 pps 1/2/3", 1_147_000),
+    ],
+)
+def test_only_jitter_is_jitter(figures: str, jitter_ns: float | None) -> None:
+    row = f"[  1] 0.00-10.02 sec  1.10 GBytes   941 Mbits/sec{figures}\n"
+    output = parse(f"Server listening on TCP port 5001\n{row}")
+    assert output.received is not None
+    assert (output.received.jitter_ns, output.invalid) == (jitter_ns, ())
+
+
+def test_of_no_datagrams_nothing_is_lost_or_wrong() -> None:
+    output = parse(
+        UDP.replace("106 MBytes  88.1 Mbits", "114 MBytes  95.4 Mbits").replace(
+            "5729/81408 (7%)", "0/    0 (-nan%)"
+        )
+    )
+    assert output.invalid == () and output.received is not None
+    assert (output.received.datagrams, output.received.loss_percent) == (0, None)
+
+
+def test_a_sum_with_the_first_interval_twice_is_added_up_again() -> None:
+    """Servers of 2.0 make it so with -P and -i."""
+    text = (
+        "Server listening on TCP port 5001\n"
+        "[  4]  0.0- 1.0 sec  11.2 MBytes  94.0 Mbits/sec\n"
+        "[  5]  0.0- 1.0 sec  11.3 MBytes  94.8 Mbits/sec\n"
+        "[SUM]  0.0- 1.0 sec  22.5 MBytes   189 Mbits/sec\n"
+        "[  4]  0.0- 5.0 sec  56.0 MBytes  94.0 Mbits/sec\n"
+        "[  5]  0.0- 5.0 sec  56.5 MBytes  94.8 Mbits/sec\n"
+        "[SUM]  0.0- 5.0 sec   135 MBytes   226 Mbits/sec\n"
+    )
+    output = parse(text)
+    assert output.invalid == () and output.received is not None
+    assert output.received.rate_bit_s == pytest.approx(188.7e6, rel=0.001)
+    assert output.warnings == ("received: [SUM] has the first interval twice, so the streams were added up",)
+    assert "the streams add up to" in parse(text.replace("135 MBytes   226", "165 MBytes   277")).invalid[0]
+
+
 def test_short_and_small_is_no_contradiction() -> None:
     assert parse("[  3]  0.0- 0.1 sec  1.44 KBytes   197 Kbits/sec\n").invalid == ()
 
@@ -260,6 +346,8 @@ def test_short_and_small_is_no_contradiction() -> None:
         ("106 MBytes  88.1 Mbits", "126 MBytes  105 Mbits", "were received, but only"),
         ("Sent 81409 datagrams", "write failed: Broken pipe", "Broken pipe"),
         ("port 40000", "port 5001", "both directions"),
+        ("0.057 ms", "4294967.295 ms", "the jitter is 4295 s, but it took 10.1 s"),
+        ("0.057 ms", "-0.057 ms", "jitter is '-0.057': not a number from 0"),
     ],
 )
 def test_invalid(old: str, new: str, reason: str) -> None:
@@ -330,6 +418,6 @@ def test_real_outputs(row: dict[str, str]) -> None:
     assert (output.received is not None) is udp
     if udp:
         assert total.out_of_order == 1
-        assert f"{total.lost}/{total.datagrams} ({total.loss_percent:g}%)" in stated
+        assert f"{total.lost}/{total.datagrams} ({total.loss_percent:.2g}%)" in stated
         assert f" {(total.jitter_ns or 0) / 1e6:.3f} ms" in stated
     assert len(output.streams) == (2 if "two sources" in row["contains"] else 1)

@@ -123,7 +123,8 @@ def test_what_is_lost_after_the_last_datagram_that_arrives_is_no_contradiction()
     total, (first, second) = known(text.received), text.streams
     assert (text.invalid, total.lost, total.datagrams) == ((), 346, 900)
     assert total.loss_percent == pytest.approx(100 * 346 / 900), "not 35 % of those sent"
-    assert (known(first.received).loss_percent, known(second.received).loss_percent) == (40, 37)
+    assert known(first.received).loss_percent == pytest.approx(100 * 178 / 450), "not 40 %, as printed"
+    assert known(second.received).loss_percent == pytest.approx(100 * 168 / 450), "not 37 %"
 
 
 @pytest.mark.parametrize(
@@ -421,7 +422,8 @@ def test_text_of_udp() -> None:
     assert (output.protocol, output.invalid) == ("UDP", ())
     sent, received = known(output.sent), known(output.received)
     assert (sent.rate_bit_s, sent.datagrams, sent.lost) == (954e6, 834993, None)
-    assert (received.lost, received.loss_percent, received.jitter_ns) == (4602, 0.55, 15_000)
+    assert (received.lost, received.jitter_ns) == (4602, 15_000)
+    assert received.loss_percent == pytest.approx(0.55114, rel=1e-4), "by the counts: 0.55 is printed"
     assert (received.rate_bit_s, received.out_of_order) == (None, None)
     assert output.server is not None
     assert (output.server.sent, output.server.invalid) == (None, ())
@@ -580,7 +582,7 @@ def test_real_outputs(row: dict[str, str]) -> None:
         elif key == "sum_received.bits_per_second":
             assert received.rate_bit_s == pytest.approx(float(value))
         elif key == "sum.lost_percent":
-            assert received.loss_percent == float(value)
+            assert received.loss_percent == pytest.approx(float(value), rel=0.001)
         elif counts := re.search(r"(\d+)/(\d+)", stated):
             assert (received.lost, received.datagrams) == (int(counts[1]), int(counts[2]))
     if "AND server transcript" in row["contains"]:

@@ -150,6 +150,25 @@ def test_invalid(old: str, new: str, reason: str) -> None:
     assert reason in problem
 
 
+GERMAN = """PING 127.0.0.1 (127.0.0.1) 56(84) Bytes an Daten.
+64 Bytes von 127.0.0.1: icmp_seq=1 ttl=64 Zeit=0.038 ms
+
+--- 127.0.0.1 Ping-Statistiken ---
+4 Pakete übertragen, 4 empfangen, 0% Paketverlust, Zeit 3005ms
+rtt min/avg/max/mdev = 0.038/0.047/0.080/0.011 ms
+"""
+FRENCH = """--- localhost statistiques ping ---
+4 paquets transmis, 3 reçus, +1 erreurs, 25% packet loss, time 3050ms
+"""
+
+
+@pytest.mark.parametrize("text", [GERMAN, FRENCH, " ".join(GERMAN.split())])
+def test_another_language_is_told_with_the_remedy(text: str) -> None:
+    with pytest.raises(UsageError, match="in English, found one in another language") as refused:
+        parse(text)
+    assert refused.value.hint is not None and "LC_ALL=C" in refused.value.hint
+
+
 def test_duplicates_may_exceed_what_was_transmitted() -> None:
     run = only(
         "2 packets transmitted, 4 packets received, +2 duplicates, -- somebody's printing up packets!\n"

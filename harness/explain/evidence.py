@@ -31,6 +31,7 @@ from harness.model import (
     drivers,
 )
 from harness.protection import kinds
+from harness.results import plain
 from harness.results.probe_records import ProbeRecord, TcpFigures
 from harness.results.store import FIO_SOURCE
 from harness.storage import transports
@@ -310,10 +311,12 @@ class _ColumnOf:
     def _depth(self, name: str, record: Record) -> tuple[int | None, list[str]]:
         """How many I/Os are in flight, and why that is unknown."""
         workload, words = self.workloads.get(name), []
+        if record.source == FIO_SOURCE:
+            workload = plain.workload_of(record)
         depth = depth_of(workload, record) if workload else None
         if depth is None:
             lacks = (
-                "a plain fio output has no plan"
+                "this fio did not report its job's options"
                 if record.source == FIO_SOURCE
                 else "the run's plan is missing"
             )

@@ -543,8 +543,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return link.radio is not None and self.lab_kernel is LabKernel.OWN
 
 
+COMPLETION: Final = "clat"
+APART: Final = "apart"
+"""Of which latency percentiles are, if not of total latency: see ``Latency``."""
+
+
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Latency of completed I/Os, submission to completion; what fio did not report is None."""
+    """Latency of completed I/Os, submission to completion; what fio did not report is None.
+
+    ``percentiles`` is written only for plain fio outputs: COMPLETION if the percentiles leave out the time of
+    submission, APART if fio reported them for several jobs, without the histograms that would make them one.
+    """
 
     mean_ns: Amount | None = None
     min_ns: Amount | None = None
@@ -553,6 +562,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     p50_ns: Amount | None = None
     p99_ns: Amount | None = None
     p99_9_ns: Amount | None = None
+    percentiles: Literal["clat", "apart"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Io(msgspec.Struct, frozen=True, kw_only=True):

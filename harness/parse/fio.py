@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from harness.model import Io, Latency
+from harness.model import COMPLETION, Io, Latency
 from harness.model.errors import UsageError
 from harness.parse import embedded
 from harness.parse.figures import TOLERANCE, take
@@ -45,16 +45,17 @@ Kind: TypeAlias = Literal["lat", "clat"]
 class FioJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job, or with group_reporting one group of jobs.
 
-    ``invalid`` says why the job's figures must not be used; it is empty for a good job. ``read``, ``write``
-    and ``trim`` are None for a direction without I/O, or with unusable figures (then ``invalid`` names it).
-    Nothing compares trims: a job without reads and writes is invalid. ``sync_latency`` is that of fsync and
-    similar calls. Percentiles and bins are of the kind of latency that ``percentiles_of`` says; the rest of a
-    ``Latency`` is total latency. The bins of json+ map a latency in ns to a count of I/Os; plain json has
-    none. ``options`` are the job's merged over [global]. ``job_runtime_ns`` is the sum over the threads of a
-    group.
+    ``invalid`` says why the job's figures must not be used; it is empty for a good job. Jobs of one ``group``
+    ran at the same time. ``read``, ``write`` and ``trim`` are None for a direction without I/O, or with
+    unusable figures (then ``invalid`` names it). Nothing compares trims: a job without reads and writes is
+    invalid. ``sync_latency`` is that of fsync and similar calls. Percentiles and bins are of the kind of
+    latency that ``percentiles_of`` says; the rest of a ``Latency`` is total latency. The bins of json+ map a
+    latency in ns to a count of I/Os; plain json has none. ``options`` are the job's merged over [global].
+    ``job_runtime_ns`` is the sum over the threads of a group.
     """
 
     name: str
+    group: int | None = None
     error: int | None = None
     invalid: tuple[str, ...] = ()
     read: Io | None = None
@@ -246,7 +247,9 @@ def _io_as_json(io: Io | None) -> dict[str, object] | None:
 
 
 def _latency_as_json(latency: Latency) -> dict[str, object]:
-    return {f"latency_{name}": value for name, value in msgspec.structs.asdict(latency).items()}
+    figures = msgspec.structs.asdict(latency)
+    del figures["percentiles"]  # which the job says
+    return {f"latency_{name}": value for name, value in figures.items()}
 
 
 # fio's own form. Figures are Any, so that one of a wrong type only costs its direction and not the file; jobs
@@ -306,6 +309,7 @@ class _Named(msgspec.Struct):
 
 
 class _Job(_Named):
+    groupid: Any = None
     elapsed: Any = None
     eta: Any = None
     error: Any = None
@@ -369,6 +373,9 @@ _SAID = re.compile(r"<[^>]*> ?(.*\S)")
 _ROUTINE = re.compile(r"\S+: \(g=\d+\): rw=|Starting \d+ |\.\.\.$|\S+: Laying out IO file")
 
 
+_FOR_PEOPLE = re.compile(r": \(groupid=[0-9]+, jobs=[0-9]+\): err=")
+
+
 def _refusal(found: str) -> UsageError:
     return UsageError(
         f"expected the JSON output of fio, found {found}",
@@ -395,6 +402,8 @@ def _document(string: str, warnings: list[str]) -> tuple[_Document, str, str]:
         found = embedded.find(string, ("jobs", "client_stats"), warnings)
         documents = [_DOCUMENT.decode(text) for text in found.documents]
     except embedded.NoDocument as error:
+        if _FOR_PEOPLE.search(string):
+            raise _refusal("its output for people, in which figures are rounded") from None
         raise _refusal(str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise _refusal(f"JSON of another form: {error}") from None
@@ -511,9 +520,11 @@ def _job(
         warnings.append(f"job {embedded.quote(name)} counts writes, but its options say that it reads")
     sync_latency = figures.latency(job.sync.lat_ns, 1, job.sync.lat_ns, 1, "sync")
     attained = figures.take(job.steadystate.attained, "steadystate.attained")
+    group = figures.take(job.groupid, "groupid")
     runtime_ns = figures.take(job.job_runtime, "job_runtime", MS_NS)
     result = FioJob(
         name=name,
+        group=None if group is None else int(group),
         error=None if error_number is None else int(error_number),
         read=read,
         write=write,
@@ -625,7 +636,10 @@ class _Figures:
             bytes=moved,
             ios=ios,
             runtime_ns=runtime_ns,
-            latency=self.latency(*direction.distribution("lat"), *percentiles, where),
+            latency=msgspec.structs.replace(
+                self.latency(*direction.distribution("lat"), *percentiles, where),
+                percentiles=COMPLETION if kind == COMPLETION else msgspec.UNSET,
+            ),
         )
 
     def latency(
@@ -640,7 +654,7 @@ class _Figures:
 
         A distribution of zeros only was not measured (idle, gtod_reduce, disable_lat): it is left out.
         """
-        values: dict[str, float | None] = {}
+        values: dict[str, Any] = {}
         if moments is not None and moments.max != 0:
             for name in ("mean", "min", "max", "stddev"):
                 value = getattr(moments, name)

@@ -17,6 +17,7 @@ from harness.model import Record
 from harness.model.errors import UsageError
 from harness.parse import fio
 from harness.parse.files import read_bytes
+from harness.results import plain
 from harness.results.store import FIO_SOURCE, raw_within
 
 _OUTPUTS = ("fio.json", "fio-client.txt")
@@ -52,30 +53,31 @@ def _of_record(record: Record, folders: Mapping[str, Path], *, writes: bool) -> 
     """By kind of latency. Empty if a part of the record has no histogram: the others would misstate the
     whole."""
     parts: dict[fio.Kind, list[Histogram]] = {}
-    for file in _outputs(record, folders):
-        try:
-            # A path that the user named may be a symbolic link; one that a record names may not.
-            jobs = fio.parse(read_bytes(file, follow=record.source == FIO_SOURCE)).jobs
-        except UsageError:
-            return {}  # the record is still valid; only a picture of it needs the missing file
-        for job in jobs:
-            if record.source == FIO_SOURCE and (job.name.strip() or file.stem) != record.workload:
-                continue
-            if not (job.write if writes else job.read):
-                continue
-            bins = job.write_bins if writes else job.read_bins
-            if not bins or job.percentiles_of is None:
-                return {}
-            parts.setdefault(job.percentiles_of, []).append(Histogram(bins))
+    for job in _jobs(record, folders):
+        if not (job.write if writes else job.read):
+            continue
+        bins = job.write_bins if writes else job.read_bins
+        if not bins or job.percentiles_of is None:
+            return {}
+        parts.setdefault(job.percentiles_of, []).append(Histogram(bins))
     return {kind: histogram.merge(found) for kind, found in parts.items()}
 
 
-def _outputs(record: Record, folders: Mapping[str, Path]) -> list[Path]:
-    """fio's outputs of a record. A name that leads out of the run's folder is ignored."""
+def _jobs(record: Record, folders: Mapping[str, Path]) -> list[fio.FioJob]:
+    """fio's report of a record; none if it is gone: the record is still valid, and only a picture needs it.
+
+    A name that leads out of the run's folder is ignored.
+    """
     if record.source == FIO_SOURCE:
-        return [file for name in record.raw if (file := Path(name)).is_file()]
+        return plain.jobs_of(record)
     folder = folders.get(record.run_id)
     if folder is None:
         return []
     names = [name for name in record.raw if name.rpartition("/")[2] in _OUTPUTS and "\0" not in name]
-    return [found for name in names if (found := raw_within(folder, name)) is not None]
+    found: list[fio.FioJob] = []
+    for file in filter(None, (raw_within(folder, name) for name in names)):
+        try:
+            found += fio.parse(read_bytes(file, follow=False)).jobs
+        except UsageError:
+            return []
+    return found

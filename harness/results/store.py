@@ -20,21 +20,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from harness.analysis import histogram, sanity
-from harness.analysis.histogram import Histogram
+from harness.analysis import sanity
 from harness.model import (
     SCHEMA_VERSION,
     Cell,
-    Io,
-    Latency,
     Plan,
     Record,
     Status,
-    TestbedKind,
     unread,
 )
 from harness.model.errors import Unreadable, UsageError
@@ -43,9 +39,6 @@ from harness.model.units import shown
 from harness.parse.files import kind_of, read_bytes
 from harness.results import upgrade
 from harness.results.machine import MACHINE
-
-if TYPE_CHECKING:
-    from harness.parse.fio import FioJob
 
 RESULTS = "results"
 """The folder of runs, unless another is named."""
@@ -56,7 +49,8 @@ FIO_SOURCE = "fio"
 NOT_UNDERSTOOD = "(not understood)"
 """The row of files in a folder that claim to be fio's output and cannot be read as that."""
 
-_FIO_MARK = b'"fio version"'
+_FIO_MARKS = (b'"fio version"', b": (groupid=")
+_MOST_FILES = 10_000
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
 _CALLED = {"record": "record", "plan": "plan", "probe": "record of a probe"}
 _RECORD_DECODER = msgspec.json.Decoder(Record)
@@ -352,11 +346,11 @@ def raw_within(folder: Path, listed: str) -> Path | None:
 def open_results(paths: Sequence[Path | str]) -> list[Record]:
     """All records in ``paths``: run folders, folders of those, records, fio's JSON outputs, folders of them.
 
-    A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files, every
-    file that names fio's version is read as fio's output. Of the others, each ``*.json`` must be a record,
-    unless there are run folders beside it. A record in a folder that cannot be read is noted
+    A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files and below
+    it, every file that looks like fio's output is read as that. Of the others, each ``*.json`` must be a
+    record, unless there are run folders beside it. A record in a folder that cannot be read is noted
     (``harness.model.unread``), and a fio output is an INVALID cell. UsageError for one that is named
-    itself, if no record at all can be read, and for a path without anything to read.
+    itself, if nothing at all can be read, and for a path without anything to read.
     """
     loose: list[Path] = []
     of_runs: list[Path] = []
@@ -381,14 +375,21 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
         found += unread.each((file for file in loose if file.resolve() not in asked), load_record)
         if not found and not fio_files:
             raise lost[0]
-    for file, name in _named(fio_files):
-        try:
-            found += fio_records(file, name)
-        except UsageError as error:
-            if file.resolve() in asked:
-                raise
-            # It is one of many files in a folder: the others deserve a table, and this one shows in it.
-            found.append(_not_understood(file, name, error))
+    refused: list[UsageError] = []
+    if fio_files:
+        from harness.results import plain  # here, because most tables do not read a fio output
+
+        for file, name in _named(fio_files):
+            try:
+                found += plain.records(file, name)
+            except UsageError as error:
+                if file.resolve() in asked:
+                    raise
+                # It is one of many files in a folder: the others deserve a table, and this one shows in it.
+                found.append(plain.not_understood(file, name, error))
+                refused.append(error)
+    if refused and len(refused) == len(found):
+        raise refused[0]
     return _without_copies(found)
 
 
@@ -425,122 +426,47 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _not_understood(file: Path, link: str, error: UsageError) -> Record:
-    """A file that is not a readable fio output, as a cell without a figure."""
-    return Record(
-        run_id=str(file),
-        testbed=TestbedKind.HOST,
-        workload=NOT_UNDERSTOOD,
-        link=link,
-        protection=(),
-        transport=None,
-        repeat=1,
-        order=0,
-        status=Status.INVALID,
-        reason=error.message,
-        link_title=link,
-        raw=(str(file),),
-        source=FIO_SOURCE,
-    )
-
-
-def fio_records(file: Path, link: str) -> list[Record]:
-    """The jobs of a plain fio output as records: ``link`` names the column, the job's name the workload.
-
-    Jobs with the same name are clones that ran at the same time (fio's ``numjobs``), so they make one record:
-    their bytes and I/Os are added up over the longest run time. UsageError if the file is not fio's output.
-    """
-    from harness.parse import fio  # here, because most tables do not read a fio output
-
-    try:
-        output = fio.parse(read_bytes(file))
-    except UsageError as error:
-        raise UsageError(f"{_shown(file)}: {error.message}", hint=error.hint) from error
-    clones: dict[str, list[fio.FioJob]] = {}
-    for job in output.jobs:
-        clones.setdefault(job.name.strip() or file.stem, []).append(job)
-    records: list[Record] = []
-    for name, jobs in clones.items():
-        doubts = dict.fromkeys(reason for job in jobs for reason in job.invalid)
-        failed = any(job.error for job in jobs)
-        status = Status.FAILED if failed else Status.INVALID if doubts else Status.OK
-        reads = [job.read for job in jobs if job.read]
-        writes = [job.write for job in jobs if job.write]
-        added = (f"{len(jobs)} jobs of this name added up",) if len(jobs) > 1 else ()
-        records.append(
-            Record(
-                run_id=str(file),
-                testbed=TestbedKind.HOST,
-                workload=name,
-                link=link,
-                protection=(),
-                transport=None,
-                repeat=1,
-                order=len(records),
-                status=status,
-                reason="; ".join(doubts) or None,
-                warnings=(*output.warnings, *added),
-                read=_together(reads, _bins(jobs, "read")),
-                write=_together(writes, _bins(jobs, "write")),
-                sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
-                fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
-                link_title=link,
-                raw=(str(file),),
-                source=FIO_SOURCE,
-            )
-        )
-    return records
-
-
-def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
-    """The latencies of all jobs together; empty unless all of them have bins of the same kind."""
-    active = [job for job in jobs if getattr(job, direction)]
-    parts = [Histogram(getattr(job, f"{direction}_bins")) for job in active]
-    whole = all(part.count for part in parts) and len({job.percentiles_of for job in active}) == 1
-    return histogram.merge(parts) if whole else Histogram()
-
-
-def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
-    """Clones as one: the mean latency is weighted by I/Os; percentiles come from all bins, if there are
-    any."""
-    if len(ios) < 2:
-        return ios[0] if ios else None
-    total = sum(io.ios for io in ios)
-    means = [(io.latency.mean_ns, io.ios) for io in ios]
-    lows = [io.latency.min_ns for io in ios if io.latency.min_ns is not None]
-    highs = [io.latency.max_ns for io in ios if io.latency.max_ns is not None]
-    known = [(mean, weight) for mean, weight in means if mean is not None]
-    return Io(
-        bytes=sum(io.bytes for io in ios),
-        ios=total,
-        runtime_ns=max(io.runtime_ns for io in ios),
-        latency=Latency(
-            mean_ns=sum(mean * weight for mean, weight in known) / total
-            if total and len(known) == len(ios)
-            else None,
-            min_ns=min(lows, default=None),
-            max_ns=max(highs, default=None),
-            p50_ns=bins.percentile_ns(50) if bins.count else None,
-            p99_ns=bins.percentile_ns(99) if bins.count else None,
-            p99_9_ns=bins.percentile_ns(99.9) if bins.count else None,
-        ),
-    )
-
-
 def _files_in(path: Path, *, beside_runs: bool) -> tuple[list[Path], list[Path]]:
-    """The loose files that ``path`` stands for, itself or its entries: records, and fio's outputs."""
+    """The loose files that ``path`` stands for, itself or what is in it: records, and fio's outputs.
+
+    A folder's sub-folders are looked into as well, except for runs, and where there are runs in the folder
+    itself.
+    """
     if not path.is_dir():
         return ([], [path]) if _is_fio_output(path) else ([path], [])
-    records: list[Path] = []
-    fio: list[Path] = []
-    for file in _entries(path):
-        if not file.is_file():
-            continue
-        if _is_fio_output(file):
-            fio.append(file)
-        elif not beside_runs and file.suffix == ".json":
-            records.append(file)
-    return records, fio
+    found = _entries(path) if beside_runs else [Path(at, name) for at, names in below(path) for name in names]
+    files = [file for file in found if file.is_file()]
+    looked_at = list(unread.each(files, lambda file: (file, _is_fio_output(file))))
+    records = [
+        file for file, is_fio in looked_at if not is_fio and file.suffix == ".json" and not beside_runs
+    ]
+    return records, [file for file, is_fio in looked_at if is_fio]
+
+
+def below(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those below it, each with the names of its files, without runs and what is hidden.
+
+    What may not be entered is noted (``harness.model.unread``). UsageError for more than ``_MOST_FILES``
+    files.
+    """
+    count = 0
+    for place, folders, files in os.walk(folder, onerror=lambda error: unread.note(_closed(error))):
+        folders[:] = sorted(name for name in folders if name[0] != "." and not _is_run(Path(place, name)))
+        found = sorted(name for name in files if name[0] != ".")
+        count += len(found)
+        if count > _MOST_FILES:
+            raise UsageError(
+                f"{_shown(folder)}: expected results, found more than {_MOST_FILES} files",
+                hint="name the folder that has fio's outputs",
+            )
+        yield place, found
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether it is a run's, as far as that can be seen."""
+    with contextlib.suppress(UsageError):
+        return RunFolder.is_at(folder)
+    return False
 
 
 def _require(path: Path) -> None:
@@ -555,8 +481,9 @@ def _require(path: Path) -> None:
 
 
 def _is_fio_output(file: Path) -> bool:
-    """Whether fio's version is named near the beginning; text may precede the JSON."""
-    return _FIO_MARK in read_bytes(file, first=_SNIFFED_BYTES)
+    """Whether it has fio's version or, in the text for people, a group of jobs near the beginning."""
+    begins = read_bytes(file, first=_SNIFFED_BYTES)
+    return any(mark in begins for mark in _FIO_MARKS)
 
 
 def _runs_in(path: Path) -> list[RunFolder]:
@@ -703,6 +630,11 @@ def _raise(error: OSError) -> None:
     if isinstance(error, FileNotFoundError):
         return  # it is about to be made, or has just been removed
     raise _unreadable(Path(error.filename), error) from error
+
+
+def _closed(error: OSError) -> Unreadable:
+    found = _unreadable(Path(error.filename), error)
+    return Unreadable(found.message, hint=found.hint)
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

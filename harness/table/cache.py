@@ -27,7 +27,7 @@ import msgspec
 
 from harness.model import unread
 from harness.model.errors import HarnessError
-from harness.results.store import RunFolder
+from harness.results.store import RunFolder, below
 from harness.table.options import Options, Table
 
 KEPT = 32
@@ -86,12 +86,16 @@ _Level = tuple[list[str], list[tuple[int, int, int]]]
 
 
 def _levels(path: Path) -> Iterator[_Level]:
-    """The path itself, its entries, those of the run folders in it, and those of their ``cells``: all
-    inputs."""
+    """The path itself, its entries, those of the run folders in it, and those of their ``cells``; without
+    runs, those of all folders below it: all inputs."""
     yield [str(path)], [_STATE(path.stat())]
     if not path.is_dir():
         return
-    for run in (str(path), *([] if RunFolder.is_at(path) else _folders(path))):
+    folders = [] if RunFolder.is_at(path) else _folders(path)
+    if folders and not any(RunFolder.is_at(Path(folder)) for folder in folders):
+        yield from (_entries(place) for place, _ in below(path))
+        return
+    for run in (str(path), *folders):
         yield _entries(run)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             yield _names(f"{run}/cells")

@@ -16,6 +16,7 @@ import msgspec
 from harness import __version__
 from harness.analysis import bounds, disturbance
 from harness.model import (
+    COMPLETION,
     ENDS,
     LINK_LOCAL,
     Io,
@@ -127,6 +128,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     target_host: str | None = None
     ip: int | None = None
     others_suspended_ns: int | None = None
+    percentiles_of: str | None = None
 
 
 COLUMNS = Row.__struct_fields__
@@ -274,6 +276,11 @@ def _row(
         disk=record.disk or None,
         ip=record.ip if record.link != LINK_LOCAL else None,
         others_suspended_ns=others.suspended_ns if others else None,
+        percentiles_of=None
+        if latency.p50_ns is None
+        else COMPLETION
+        if latency.percentiles == COMPLETION
+        else "lat",
         **known,
     )
 

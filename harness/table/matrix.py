@@ -128,7 +128,7 @@ def build(
     grid: Grid = []
     for row in rows:
         read = reader(row.direction, options.metric)
-        found = [_measured(samples[key].get(row.workload, ())) for key in keys]
+        found = [_measured(_in_direction(samples[key].get(row.workload, ()), row.direction)) for key in keys]
         values = [_by_block(records, read) for records in found]
         line = [_cell(*cell, options.metric) for cell in zip(found, values, strict=True)]
         spans: list[_Spans] = [{} for _ in keys]
@@ -277,16 +277,11 @@ def is_memory(key: ColumnKey, plans: Sequence[Plan]) -> bool:
 
 def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) -> list[TableRow]:
     """The document's rows first, in its order; then others as planned, then as found."""
-    shown: dict[str, set[Direction]] = {}
+    shown: dict[str, set[frozenset[Direction]]] = {}
     for record in records:
-        directions = shown.setdefault(record.workload, set())
-        if record.status is Status.OK:
-            if record.read is not None and record.read.bytes > 0:
-                directions.add(Direction.READ)
-            if record.write is not None and record.write.bytes > 0:
-                directions.add(Direction.WRITE)
-            if record.sync_latency is not None:
-                directions.add(Direction.SYNC)
+        found = shown.setdefault(record.workload, set())
+        if directions := _directions(record):
+            found.add(directions)
     planned = [workload.name for plan in plans for workload in plan.workloads]
     names = [name for name in dict.fromkeys([*DOCUMENT_WORKLOADS, *planned, *shown]) if name in shown]
     documents = any(name in DOCUMENT_WORKLOADS for name in names)
@@ -303,12 +298,32 @@ def rows_of(records: Iterable[Record], metric: Metric, plans: Iterable[Plan]) ->
     return rows
 
 
-def _parts_of(found: set[Direction], metric: Metric) -> list[Direction]:
-    """Rates of a mixed workload are added up in one row. Latencies of different operations never are."""
-    if metric.is_latency:
-        return [direction for direction in Direction if direction in found]
-    transfers = found - {Direction.SYNC}
-    return [Direction.BOTH] if len(transfers) > 1 else list(transfers)
+def _directions(record: Record) -> frozenset[Direction]:
+    """What a record has figures of; empty if it is not ok."""
+    if record.status is not Status.OK:
+        return frozenset()
+    reads = record.read is not None and record.read.bytes > 0
+    writes = record.write is not None and record.write.bytes > 0
+    has = {Direction.READ: reads, Direction.WRITE: writes, Direction.SYNC: record.sync_latency is not None}
+    return frozenset(direction for direction, is_there in has.items() if is_there)
+
+
+def _in_direction(records: Sequence[Record], direction: Direction | None) -> Sequence[Record]:
+    """Without those that have figures of other directions alone: a job of one name may read here, and write
+    there."""
+    if direction in (None, Direction.BOTH):
+        return records
+    return [record for record in records if not (found := _directions(record)) or direction in found]
+
+
+def _parts_of(found: set[frozenset[Direction]], metric: Metric) -> list[Direction]:
+    """Rates of a mixed workload are added up in one row. Latencies of different operations never are, nor are
+    those of records that read or write alone."""
+    transfers = {directions - {Direction.SYNC} for directions in found} - {frozenset()}
+    if not metric.is_latency and len(transfers) == 1 and len(next(iter(transfers))) > 1:
+        return [Direction.BOTH]
+    every = frozenset().union(*(found if metric.is_latency else transfers))
+    return [direction for direction in Direction if direction in every]
 
 
 def reader(direction: Direction | None, metric: Metric) -> Callable[[Record], float | None]:
@@ -382,7 +397,7 @@ def _cell(records: Sequence[Record], blocks: _Blocks, metric: Metric) -> TableCe
     values = list(blocks.values())
     reasons = notes.reasons(records)
     if len(values) < len(good):
-        reasons += (f"fio reported no {metric} in {len(good) - len(values)} of {len(records)} repeats",)
+        reasons += (notes.lacking(metric, good, len(good) - len(values), len(records)),)
     counted = good or records
     summary = stats.summarise(values) if values else None
     worst = disturbance.most_disturbed(good)

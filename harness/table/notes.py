@@ -11,7 +11,17 @@ import msgspec
 
 from harness.analysis import bounds, disturbance, schedule
 from harness.analysis.stats import FEWEST, MARGIN, Decision, Difference
-from harness.model import CIPHERS_CLOSED_SINCE, Clock, LabKernel, Plan, Record, Status, StoppingRule
+from harness.model import (
+    APART,
+    CIPHERS_CLOSED_SINCE,
+    COMPLETION,
+    Clock,
+    LabKernel,
+    Plan,
+    Record,
+    Status,
+    StoppingRule,
+)
 from harness.results import machine
 from harness.table.options import Direction, Metric, Options, Ratio, Setting, TableCell, TableColumn, TableRow
 
@@ -91,6 +101,14 @@ def reasons(records: Sequence[Record]) -> tuple[str, ...]:
     ) + ((f"{left_out} of {len(records)} repeats left out: disturbed",) if left_out else ())
 
 
+def lacking(metric: Metric, good: Iterable[Record], count: int, repeats: int) -> str:
+    """Why so many of a cell's repeats have no value, though they are ok."""
+    sums = (io for record in good for io in (record.read, record.write) if io is not None)
+    if metric.is_percentile and any(io.latency.percentiles == APART for io in sums):
+        return f"fio reported {metric} of each job apart: only histograms (--output-format=json+) combine it"
+    return f"fio reported no {metric} in {count} of {repeats} repeats"
+
+
 def marked(grid: Iterable[Line]) -> tuple[list[list[TableCell | None]], tuple[str, ...]]:
     """The grid with the number of a footnote in every cell that has reasons; equal reasons share a
     footnote."""
@@ -139,8 +157,24 @@ def legend(
         *differences(context.plans, context.environments),
         *_gaps(context),
         *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
+        *_completions(context, options),
         *_warnings(columns, rows, grid),
     )
+
+
+def _completions(context: Context, options: Options) -> Iterable[str]:
+    """Which latencies are of another kind than the others; fio leaves the choice to its user."""
+    columns = dict.fromkeys(
+        record.column.label
+        for record in context.records
+        for io in (record.read, record.write)
+        if io is not None and io.latency.percentiles == COMPLETION
+    )
+    if columns and options.metric.is_percentile:
+        yield (
+            f"{options.metric} of {_named(list(columns))} is completion latency (fio's clat), without the "
+            "time of submission; means, and percentiles of other columns, are total latency (lat)."
+        )
 
 
 def _memory(columns: Iterable[TableColumn]) -> Iterable[str]:

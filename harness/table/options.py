@@ -50,7 +50,11 @@ class Metric(Choice):
 
     @property
     def is_latency(self) -> bool:
-        return self in (Metric.MEAN, Metric.P50, Metric.P99, Metric.P99_9)
+        return self is Metric.MEAN or self.is_percentile
+
+    @property
+    def is_percentile(self) -> bool:
+        return self in (Metric.P50, Metric.P99, Metric.P99_9)
 
     @property
     def unit(self) -> str:

@@ -552,7 +552,7 @@ def test_of_a_plain_fio_output_is_told_what_it_lacks() -> None:
     """It was told to have blocks of several sizes, and a plan that got lost."""
     (of_fio,) = explain([record(10.0, source=FIO_SOURCE, link="fio", transport=None, block_bytes=None)], {})
     missing = of_fio.evidence.missing
-    assert "a plain fio output has no plan, so the number of I/Os in flight is unknown" in missing
+    assert "this fio did not report its job's options, so the number of I/Os in flight is unknown" in missing
     assert "the size of its blocks is unknown" in missing
 
 

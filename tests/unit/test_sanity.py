@@ -31,7 +31,7 @@ AIR = LinkProfile(
 )
 
 
-def side(mb_s: float, **latency: float) -> Io:
+def side(mb_s: float, **latency: Any) -> Io:
     moved = round(mb_s * 1e6)
     return Io(bytes=moved, ios=moved // 4096, runtime_ns=10**9, latency=Latency(**latency))
 

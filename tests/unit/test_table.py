@@ -46,7 +46,7 @@ TITLES = {"local": "", "wired": "Gigabit Ethernet", "wifi": "802.11n"}
 HOSTILE = '=cmd|"/c calc"!A1<script>alert(1)</script>\x1b[2J\n& $x_1% | `rm` \u202e[a](http://b)\\'
 
 
-def transfer(mb_s: float, **latency: float) -> Io:
+def transfer(mb_s: float, **latency: Any) -> Io:
     """One second of 4 KiB I/Os at the given rate."""
     moved = round(mb_s * 1e6)
     return Io(bytes=moved, ios=moved // 4096, runtime_ns=10**9, latency=Latency(**latency))

@@ -1,0 +1,185 @@
+"""fio outputs that the harness did not make: each job a record, in a column named after the file.
+
+fio's ``numjobs`` makes jobs of one name that run at the same time, and reports each unless it is told to
+group them: they make one record. Jobs of one name that ran one after another make one each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.analysis import histogram
+from harness.analysis.bounds import positive
+from harness.analysis.histogram import Histogram
+from harness.model import APART, Io, Latency, Record, Status, TestbedKind, Workload
+from harness.model.errors import UsageError
+from harness.parse import fio
+from harness.parse.files import read_bytes, shown_path
+from harness.parse.fio import FioJob
+from harness.parse.jobfile import block_bytes
+from harness.results.store import FIO_SOURCE, NOT_UNDERSTOOD
+
+NEARLY = 0.02
+"""How much two figures may differ that should be the same."""
+
+
+def records(file: Path, link: str) -> list[Record]:
+    """The jobs of a plain fio output as records: ``link`` names the column, the job's name the workload.
+
+    UsageError if the file is not fio's JSON.
+    """
+    try:
+        output = fio.parse(read_bytes(file))
+    except UsageError as error:
+        raise UsageError(f"{shown_path(file)}: {error.message}", hint=error.hint) from error
+    found: list[Record] = []
+    for name, jobs in _by_name(output.jobs, file).items():
+        doubts = dict.fromkeys(reason for job in jobs for reason in job.invalid)
+        failed = any(job.error for job in jobs)
+        reads = [job.read for job in jobs if job.read]
+        writes = [job.write for job in jobs if job.write]
+        told = (*output.warnings, *_added_up(jobs, reads), *_added_up(jobs, writes))
+        found.append(
+            Record(
+                run_id=str(file),
+                testbed=TestbedKind.HOST,
+                workload=name,
+                link=link,
+                protection=(),
+                transport=None,
+                repeat=1,
+                order=len(found),
+                status=Status.FAILED if failed else Status.INVALID if doubts else Status.OK,
+                reason="; ".join(doubts) or None,
+                warnings=tuple(dict.fromkeys(told)),
+                read=_together(reads, _bins(jobs, "read")),
+                write=_together(writes, _bins(jobs, "write")),
+                sync_latency=jobs[0].sync_latency if len(jobs) == 1 else None,
+                fio_ns=max((io.runtime_ns for io in reads + writes), default=0),
+                block_bytes=_block_bytes(_workload(name, jobs), reads + writes),
+                link_title=link,
+                raw=(str(file),),
+                source=FIO_SOURCE,
+            )
+        )
+    return found
+
+
+def not_understood(file: Path, link: str, error: UsageError) -> Record:
+    """A file that is not a readable fio output, as a cell without a figure."""
+    return Record(
+        run_id=str(file),
+        testbed=TestbedKind.HOST,
+        workload=NOT_UNDERSTOOD,
+        link=link,
+        protection=(),
+        transport=None,
+        repeat=1,
+        order=0,
+        status=Status.INVALID,
+        reason=str(error),
+        link_title=link,
+        raw=(str(file),),
+        source=FIO_SOURCE,
+    )
+
+
+def jobs_of(record: Record) -> list[FioJob]:
+    """The jobs that a record was made of; none if its file is not there any more."""
+    for file in map(Path, record.raw):
+        with contextlib.suppress(UsageError):
+            return _by_name(fio.parse(read_bytes(file)).jobs, file).get(record.workload, [])
+    return []
+
+
+def workload_of(record: Record) -> Workload | None:
+    """The options of a record's job, as fio reports them; None if it does not."""
+    jobs = jobs_of(record)
+    return _workload(record.workload, jobs) if jobs and jobs[0].options else None
+
+
+def _by_name(jobs: Sequence[FioJob], file: Path) -> dict[str, list[FioJob]]:
+    """Jobs that ran at the same time under one name. If others of that name ran before or after them
+    (``stonewall``), the number of their group is part of it."""
+    groups: dict[str, dict[int | None, list[FioJob]]] = {}
+    for job in jobs:
+        groups.setdefault(job.name.strip() or file.stem, {}).setdefault(job.group, []).append(job)
+    found: dict[str, list[FioJob]] = {}
+    for name, of_name in groups.items():
+        for group, members in of_name.items():
+            called = name if len(of_name) == 1 else f"{name} (group {group})"
+            found.setdefault(called, []).extend(members)
+    return found
+
+
+def _workload(name: str, jobs: Sequence[FioJob]) -> Workload:
+    options: Mapping[str, str] = jobs[0].options
+    # Without group_reporting each job is reported, and its options say how many there are as well.
+    count = max(len(jobs), positive(options, "numjobs"))
+    return Workload(name=name, options=tuple({**options, "numjobs": str(count)}.items()))
+
+
+def _block_bytes(workload: Workload, ios: Sequence[Io]) -> int | None:
+    """The size of every I/O; None unless the options say one, and the counts do too."""
+    size = block_bytes(workload)
+    fits = size and all(abs(io.bytes - io.ios * size) <= NEARLY * io.bytes for io in ios)
+    return size if fits else None
+
+
+def _added_up(jobs: Sequence[FioJob], ios: Sequence[Io]) -> list[str]:
+    """What to doubt about a sum: it is over the longest run time, as fio's own."""
+    if len(jobs) < 2:
+        return []
+    words = [f"{len(jobs)} jobs of this name added up"]
+    longest_ns = max((io.runtime_ns for io in ios), default=0)
+    total = sum(io.bytes for io in ios) * 1e9 / longest_ns if longest_ns else 0.0
+    rates = sum(io.bytes_per_s for io in ios)
+    if rates > (1 + NEARLY) * total:
+        shortest_ns = min(io.runtime_ns for io in ios)
+        words.append(
+            f"its jobs ran for {shortest_ns / 1e9:.3g} to {longest_ns / 1e9:.3g} s: over the longest they "
+            f"make {total / 1e6:.4g} MB/s, and each over its own {rates / 1e6:.4g} MB/s"
+        )
+    return words
+
+
+def _bins(jobs: Sequence[FioJob], direction: str) -> Histogram:
+    """The latencies of all jobs together; empty unless all of them have bins of the same kind."""
+    active = [job for job in jobs if getattr(job, direction)]
+    parts = [Histogram(getattr(job, f"{direction}_bins")) for job in active]
+    whole = all(part.count for part in parts) and len({job.percentiles_of for job in active}) == 1
+    return histogram.merge(parts) if whole else Histogram()
+
+
+def _together(ios: Sequence[Io], bins: Histogram) -> Io | None:
+    """Clones as one: the mean latency is weighted by I/Os; percentiles come from all bins, if there are
+    any."""
+    if len(ios) < 2:
+        return ios[0] if ios else None
+    total = sum(io.ios for io in ios)
+    means = [(io.latency.mean_ns, io.ios) for io in ios]
+    lows = [io.latency.min_ns for io in ios if io.latency.min_ns is not None]
+    highs = [io.latency.max_ns for io in ios if io.latency.max_ns is not None]
+    known = [(mean, weight) for mean, weight in means if mean is not None]
+    percentiles = ios[0].latency.percentiles
+    told = (io.latency.p50_ns or io.latency.p99_ns or io.latency.p99_9_ns for io in ios)
+    if not bins.count and any(told):
+        percentiles = APART
+    return Io(
+        bytes=sum(io.bytes for io in ios),
+        ios=total,
+        runtime_ns=max(io.runtime_ns for io in ios),
+        latency=Latency(
+            mean_ns=sum(mean * weight for mean, weight in known) / total
+            if total and len(known) == len(ios)
+            else None,
+            min_ns=min(lows, default=None),
+            max_ns=max(highs, default=None),
+            p50_ns=bins.percentile_ns(50) if bins.count else None,
+            p99_ns=bins.percentile_ns(99) if bins.count else None,
+            p99_9_ns=bins.percentile_ns(99.9) if bins.count else None,
+            percentiles=percentiles,
+        ),
+    )

@@ -441,6 +441,12 @@ def _workload(name: str, options: Mapping[str, str], where: str, became: _Became
             values[option] = value
         elif value == "1":
             values[option] = None
+    if (values.get("io_submit_mode"), values.get("rate_process")) == ("offload", "poisson"):
+        # Seen with fio 3.33, in the example poisson-rate-submission.
+        became(
+            f"io_submit_mode of {name}", "left out, because fio never ends with it and rate_process=poisson"
+        )
+        del values["io_submit_mode"]
     workload = Workload(name=name, options=tuple(values.items()))
     if "time_based" in values and "runtime" not in values:
         raise UsageError(f"{where}: expected runtime with time_based, found none", hint="add runtime=1500ms")

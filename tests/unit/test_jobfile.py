@@ -573,6 +573,14 @@ def test_notes_say_what_became_of_what() -> None:
     ]
 
 
+def test_what_fio_never_ends_is_left_out() -> None:
+    notes: list[str] = []
+    text = "[a]\nio_submit_mode=offload\nrate_iops=50\nrate_process=poisson\n"
+    (workload,) = parse_workloads(text, "f.fio", notes)
+    assert "io_submit_mode" not in dict(workload.options) and len(notes) == 1
+    assert "io_submit_mode" in dict(one(text.replace("poisson", "linear")).options)
+
+
 def test_all_obstacles_are_told_at_once() -> None:
     """One was, and the next after it was removed."""
     with pytest.raises(UsageError) as refused:

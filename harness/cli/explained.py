@@ -71,7 +71,7 @@ def explain_command(
             _measure_twin(run)
     results = report.load(files)
     if shape is explain.ExplainFormat.JSON:
-        sys.stdout.write(explain.as_json(results.explained, results.corrections).decode() + "\n")
+        sys.stdout.write(explain.as_json(results.explained, results.corrections) + "\n")
     elif summary:
         print_answers(results.answers, results.corrections)
     else:
@@ -124,7 +124,7 @@ def _concluded(name: str, shape: explain.ExplainFormat) -> str:
     matrix = references.load_reference(name)
     links = {column.link for column in matrix.columns} - {LINK_LOCAL}
     found = published.conclude(matrix, {link: load_link(link) for link in sorted(links)})
-    return published.as_json(found).decode() if shape is explain.ExplainFormat.JSON else published.text(found)
+    return published.as_json(found) if shape is explain.ExplainFormat.JSON else published.text(found)
 
 
 TitleOption = Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from harness.model.escape import as_json
 from harness.parse import fio, hping3, iperf2, iperf3, ping
 from harness.parse.files import read_bytes
 
@@ -33,7 +33,7 @@ def _add_parser(tool: str, understand: Callable[[bytes], object], what: str) -> 
         file: Annotated[Path, typer.Argument(help="A file with the output.", readable=False)],
     ) -> None:
         text = read_bytes(file, kind=f"{tool}'s output,")
-        sys.stdout.write(json.dumps(msgspec.to_builtins(understand(text)), indent=2) + "\n")
+        sys.stdout.write(as_json(msgspec.to_builtins(understand(text))) + "\n")
 
 
 for _tool, (_understand, _what) in PARSERS.items():

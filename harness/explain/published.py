@@ -20,6 +20,7 @@ from harness.analysis.theory import Direction
 from harness.explain import path
 from harness.explain.verdict import Confidence, Limit
 from harness.model import LINK_LOCAL, IpsecMode, LinkProfile
+from harness.model.escape import in_ascii
 from harness.model.units import parse_size
 from harness.parse.jobfile import DEFAULT_BLOCK_BYTES
 from harness.parse.references import Reference, ReferenceColumn
@@ -232,6 +233,6 @@ def text(published: Published) -> str:
     return "\n".join(lines)
 
 
-def as_json(published: Published) -> bytes:
+def as_json(published: Published) -> str:
     """As for measured cells, with the conclusions instead of a waterfall."""
-    return msgspec.json.format(msgspec.json.encode(published), indent=1)
+    return in_ascii(msgspec.json.format(msgspec.json.encode(published), indent=1).decode())

@@ -12,7 +12,7 @@ from harness.explain.remedy import Resource
 from harness.explain.verdict import Confidence, Limit, Verdict, in_words, judge
 from harness.explain.waterfall import PARTS
 from harness.model import TRANSPORTS
-from harness.model.escape import printable
+from harness.model.escape import in_ascii, printable
 from harness.model.lines import wrapped
 from harness.storage import transports
 from harness.table.options import Choice
@@ -241,10 +241,10 @@ def _us(time_ns: int, most_us: float | None) -> str:
     return f"{us:.0f}" if most_us is not None and us >= most_us else f"{us:.1f}"
 
 
-def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> bytes:
+def as_json(cells: Sequence[Explained], corrections: Sequence[str] = ()) -> str:
     """``{"cells": [{…}]}``; docs/explain.md describes the keys. What is unknown is null."""
     found = {"cells": [_plain(cell) for cell in cells], "corrections": list(corrections)}
-    return msgspec.json.format(msgspec.json.encode(found), indent=1)
+    return in_ascii(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
 
 
 def _plain(cell: Explained) -> dict[str, object]:

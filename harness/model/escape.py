@@ -69,12 +69,29 @@ def for_latex(text: str) -> str:
     return printable(text).translate(_LATEX_TABLE)
 
 
+_FORMULA = ("=", "+", "-", "@", "|", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a formula begins with: the last four are the full-width forms of the first; `|` is DDE's."""
+
+
 def for_csv(text: str) -> str:
     """For a spreadsheet: a text that looks like a formula gets an apostrophe (OWASP, "CSV Injection")."""
     text = printable(text)
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
 def as_json(value: Any) -> str:
     """``value`` as indented JSON in ASCII: names keep every character, and none can drive a terminal."""
-    return json.dumps(value, indent=2, allow_nan=False).replace("\x7f", "\\u007f")
+    return in_ascii(json.dumps(value, indent=2, allow_nan=False))
+
+
+def in_ascii(text: str) -> str:
+    """The same JSON, with all that is not ASCII as escapes (RFC 8259, section 7), and DEL, too."""
+    return _BEYOND_ASCII.sub(_escaped, text)
+
+
+_BEYOND_ASCII = re.compile("[^\0-~]")
+
+
+def _escaped(character: re.Match[str]) -> str:
+    units = character[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

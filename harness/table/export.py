@@ -28,7 +28,7 @@ from harness.model import (
     is_unencrypted,
 )
 from harness.model.errors import lacks_package
-from harness.model.escape import for_csv, printable
+from harness.model.escape import for_csv, in_ascii, printable
 from harness.results import machine
 from harness.table.options import Choice
 
@@ -297,7 +297,7 @@ def encode(
         case ExportFormat.CSV:
             return _csv(found)
         case ExportFormat.JSONL:
-            return b"".join(msgspec.json.encode(row) + b"\n" for row in found)
+            return "".join(in_ascii(msgspec.json.encode(row).decode()) + "\n" for row in found).encode()
         case ExportFormat.INFLUX:
             return "".join(f"{_influx(row)}\n" for row in found).encode()
         case ExportFormat.PARQUET:

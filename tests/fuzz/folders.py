@@ -99,7 +99,7 @@ def in_folder(case: Case, damage: Sequence[object]) -> None:
         words = {"RUN": RUN, "GOOD": f"{_whole().name}/{OTHER}", "./RUN": f"./{RUN}"}
         argv = [words.get(word, word.replace("RUN/", f"{RUN}/")) for word in COMMANDS[case.start]]
         done = commands.run(argv, folder)
-        commands.require_good(done, may_start="--plan" in argv, data=argv[0] == "export")
+        commands.require_good(done, may_start="--plan" in argv)
 
 
 class Folders:

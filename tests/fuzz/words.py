@@ -182,8 +182,7 @@ class Words:
             is_planned = argv[0] in PLANNING
             asks_fio = is_planned or argv[0] == "config"
             done = commands.run([*argv, *["--plan"] * is_planned], folder)
-            data = argv[0] == "export"
-            commands.require_good(done, may_start=asks_fio, data=data)
+            commands.require_good(done, may_start=asks_fio, data="parquet" in argv)
 
 
 def _value(chance: Random, name: str) -> str:

@@ -64,6 +64,12 @@ def test_csv_has_the_same_rows_with_nothing_for_null() -> None:
     assert rows[3]["bytes"] == rows[3]["direction"] == ""
 
 
+@pytest.mark.parametrize("first", "=+-@|\uff1d\uff0b\uff0d\uff20")
+def test_csv_has_no_formula(first: str) -> None:
+    (row,) = as_dicts([record(status=Status.FAILED, reason=f" {first}cmd|' /C calc'!A0")], ExportFormat.CSV)
+    assert row["reason"].startswith(f"' {first}")
+
+
 def test_the_documentation_has_every_column_in_its_order() -> None:
     text = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
     named = [name for cell in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE) for name in _names(cell)]

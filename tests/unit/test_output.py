@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,11 +14,12 @@ import msgspec
 import pytest
 
 from harness import cli
+from harness.model.escape import in_ascii
 from harness.runs.plan import make_plan
 from harness.runs.request import Request
 from tests.unit.command import harness
 from tests.unit.processes import Server
-from tests.unit.results_folder import run_of_a_cell
+from tests.unit.results_folder import fio_json, run_of_a_cell
 
 HARNESS = str(Path(sys.executable).with_name("harness"))
 NO_UTF8 = (
@@ -111,6 +113,36 @@ def test_a_name_that_no_plan_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli, "app", lambda **_: msgspec.json.encode(made))
     assert cli._carry_out() == 2
     assert "expected a name in UTF-8, found " in said[0] and "/x\udcff" in said[0]
+
+
+DRIVING = "\x7f\x85\x9b\u061c\u200f\u2028\u2029\u202e\u2066\U000e0001"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export results --to jsonl",
+        "export results --to csv",
+        "export results --to influx",
+        "table results --format json",
+        "explain results --format json",
+        "parse fio fio.json",
+    ],
+)
+def test_json_and_csv_drive_no_terminal(tmp_path: Path, words: str) -> None:
+    name = f"4K{DRIVING}\N{MICRO SIGN}"
+    run_of_a_cell(
+        tmp_path / "results", link_title=name, warnings=(name,), lab_kernel="own", other_kernel=name
+    )
+    (tmp_path / "fio.json").write_bytes(fio_json(name, {1000: 1}))
+    done = harness(*words.split(), cwd=tmp_path)
+    assert done.stdout and not set(done.stdout) & set(DRIVING), done
+    assert done.stdout.isascii() or "json" not in words
+
+
+def test_json_in_ascii_is_the_same_json() -> None:
+    text = f"4K{DRIVING}\N{MICRO SIGN}\N{CRAB}\\u2028\n"
+    assert json.loads(in_ascii(msgspec.json.encode(text).decode())) == text
 
 
 def test_markup_in_what_was_typed_is_repeated_as_it_was(tmp_path: Path) -> None:

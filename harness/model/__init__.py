@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -154,6 +154,10 @@ ISCSI = "iscsi"
 NVME_TCP = "nvme-tcp"
 TRANSPORTS = {ISCSI: "iSCSI", NVME_TCP: "NVMe/TCP"}
 """Each with its title for people."""
+
+TransportName = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(TRANSPORTS)})\Z")]
+"""For what is read: no later code looks for a transport that there is not."""
+
 UNENCRYPTED = "not encrypted"
 """What every table says instead of "IPsec" if the ESP proposal does not encrypt."""
 
@@ -687,7 +691,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     link: str
     protection: tuple[str, ...]
-    transport: str | None
+    transport: TransportName | None
     repeat: Count
     order: Count
     status: Status
@@ -702,7 +706,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     block_bytes: Count | None = None
     emulated: bool = False
     link_title: str = ""
-    ipsec_mode: str | None = None
+    ipsec_mode: IpsecMode | None = None
     encrypts: bool | None = None
     proof: Proof | None = None
     session: dict[str, str] = {}

@@ -16,7 +16,7 @@ import re
 import msgspec
 
 from harness.model.errors import UsageError
-from harness.model.units import shown
+from harness.model.units import LARGEST, shown
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def bandwidth(text: str, interval_ms: int, jobs: int = 1) -> list[Sample]:
             time_ms, kib_s, *more = map(int, line.split(","))
         except ValueError:
             time_ms = kib_s = -1
-        if time_ms < 0 or kib_s < 0:
+        if not (0 <= time_ms <= LARGEST and 0 <= kib_s <= LARGEST):
             raise UsageError(
                 f"line {number} of fio's log: expected a time and a bandwidth, found {shown(line)}",
                 hint="write it with fio's write_bw_log and log_avg_msec",

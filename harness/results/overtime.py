@@ -106,7 +106,8 @@ def doubts(samples: Sequence[Sample]) -> tuple[str, ...]:
 def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | None:
     """The logs of all ok and undisturbed repeats, as far as they match; None if there is none.
 
-    ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for.
+    ``folders`` are those of the runs, by run id. The intervals are the longest that fio was asked for, or
+    longer, where the logs have less than half as many lines.
     """
     good = disturbance.quiet(records)
     found = [log for record in good if (log := _of(record, folders)) is not None]
@@ -114,7 +115,9 @@ def of_cell(records: Iterable[Record], folders: Mapping[str, Path]) -> Course | 
         return None
     interval_s = max(interval_ms for interval_ms, _ in found) / 1000
     together_s = min(samples[-1].end_ns for _, samples in found) / 1e9
-    count = max(1, int(1.01 * together_s / interval_s))
+    # A log may say of two lines that they are years apart.
+    most = 2 * max(len(samples) for _, samples in found)
+    count = max(1, min(int(1.01 * together_s / interval_s), most))
     curves = [parts(samples, count, together_s) for _, samples in found]
     at_once = list(zip(*curves, strict=True))
     median = [

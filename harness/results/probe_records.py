@@ -14,6 +14,7 @@ from harness.model import (
     SCHEMA_VERSION,
     Clock,
     Column,
+    IpsecMode,
     LabKernel,
     Status,
     TestbedKind,
@@ -134,6 +135,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     long_bytes: Count
     long_ns: Amount
 
+    def __post_init__(self) -> None:
+        # msgspec names the file and the field.
+        if self.short_bytes >= self.long_bytes:
+            raise ValueError(f"expected short_bytes below {self.long_bytes}, found {self.short_bytes}")
+
     @property
     def each_byte_ns(self) -> float:
         return max(0.0, (self.long_ns - self.short_ns) / (self.long_bytes - self.short_bytes))
@@ -208,7 +214,7 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     wall_ns: Count = 0
     emulated: bool = False
     link_title: str = ""
-    ipsec_mode: str | None = None
+    ipsec_mode: IpsecMode | None = None
     encrypts: bool | None = None
     agreed: dict[str, dict[str, str]] = {}
     raw: tuple[str, ...] = ()

@@ -468,7 +468,7 @@ class CellComposer:
             emulated=profile.emulated if profile else False,
             link_title=profile.title if profile else self._local.title if self._local else "",
             family=profile.family if profile else msgspec.UNSET,
-            ipsec_mode=plan.ipsec_mode.value if column.has_ipsec else None,
+            ipsec_mode=plan.ipsec_mode if column.has_ipsec else None,
             encrypts=plan.encrypts(column),
             clock=plan.clock,
             lab_kernel=plan.lab_kernel,

@@ -38,6 +38,7 @@ from harness.runs.plan import make_plan
 from harness.runs.request import Kernels, Request
 from tests.unit.command import harness
 from tests.unit.results_folder import WIRED, made_plan
+from tests.unit.test_cipher import kernel, measured
 from tests.unit.test_probes import blank
 from tests.unit.test_results import record
 
@@ -177,6 +178,16 @@ def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
     (folder.path / "probes").mkdir()
     (folder.path / "probes" / "a.json").write_bytes(text)
     with pytest.raises(UsageError, match=r"a\.json, probe: a probe's streams: expected 1 to 128"):
+        probe_store.load(folder)
+
+
+def test_ciphers_measured_at_one_size_are_refused(tmp_path: Path) -> None:
+    whole = measured(kernel("initiator", "target"), run_id="r1")
+    text = msgspec.json.encode(whole).replace(b'"short_bytes":64', b'"short_bytes":1408', 1)
+    folder = saved(tmp_path, made_plan())
+    (folder.path / "probes").mkdir()
+    (folder.path / "probes" / "a.json").write_bytes(text)
+    with pytest.raises(UsageError, match=r"a\.json .* expected short_bytes below 1408, found 1408"):
         probe_store.load(folder)
 
 

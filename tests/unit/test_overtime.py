@@ -98,9 +98,25 @@ def test_of_a_short_measurement_there_is_a_curve_and_no_judgement(tmp_path: Path
     assert (found.state, found.settled_s) == (None, None)
 
 
-@pytest.mark.parametrize("change", [{"log": ""}, {"log": "nonsense\n"}, {"job": "[w]\n"}])
+BEYOND = "9" * 400
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"log": ""}, {"log": "nonsense\n"}, {"job": "[w]\n"}),
+        *({"log": f"500, {BEYOND}, 0, 0, 0\n"}, {"log": f"{BEYOND}, 100, 0, 0, 0\n"}),
+    ],
+)
 def test_without_a_log_that_is_understood_there_is_no_curve(tmp_path: Path, change: dict[str, str]) -> None:
     assert of_cell([written(tmp_path, 1, 100, **change)], {"r1": tmp_path}) is None
+
+
+def test_a_log_that_tells_of_years_has_no_more_intervals_than_lines(tmp_path: Path) -> None:
+    found = of_cell(
+        [written(tmp_path, 1, log=f"500, 100, 0, 0, 0\n{10**15}, 100, 0, 0, 0\n")], {"r1": tmp_path}
+    )
+    assert found is not None and len(found.median) == 4
 
 
 def test_no_log_outside_of_the_run_is_read(tmp_path: Path) -> None:

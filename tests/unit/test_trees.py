@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.hosts import runner
-from harness.model.errors import CommandFailed
+from harness.model.errors import CommandFailed, UsageError
 from harness.testbeds.lab import building, kernel
 from harness.testbeds.lab import source as sources
 from harness.testbeds.lab.building import BrokenOff, Steps
@@ -21,6 +21,8 @@ from tests.unit.test_kernel import Workshop, ignore, linux, workshop
 __all__ = ["workshop"]
 
 LONG_AGO = 1_000_000_000
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def age(folder: Path) -> None:
@@ -225,7 +227,7 @@ def test_silence_breaks_a_step_off(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # What a kernel is called
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+@needs_git
 def test_a_git_tree_names_its_commit(tmp_path: Path) -> None:
     tree = linux(tmp_path / "tree")
 
@@ -245,3 +247,138 @@ def test_a_git_tree_names_its_commit(tmp_path: Path) -> None:
     (tree / "kernel" / "fork.c").write_text("int forked;\n", encoding="utf-8")
     assert commit() == f"{name}-dirty"
     assert (tree / ".git" / "index").read_bytes() == index, "the tree is only read"
+
+
+# A tree of somebody else's
+
+PROGRAMS = (
+    *("core.fsmonitor", "core.sshCommand", "core.gitProxy", "core.askPass", "core.pager", "core.editor"),
+    *("filter.own.clean", "filter.own.smudge", "filter.own.process", "diff.external", "diff.own.command"),
+    *("diff.own.textconv", "merge.own.driver", "gpg.program", "credential.helper", "sequence.editor"),
+    *("alias.ls-files", "alias.ls-tree", "alias.rev-parse", "pager.ls-files", "pager.ls-tree"),
+)
+"""What a repository's configuration can name for git to start."""
+
+HOOKS = ("post-index-change", "reference-transaction", "fsmonitor-watchman", "post-checkout", "pre-auto-gc")
+
+
+def git(tree: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    who = ("-c", "user.name=x", "-c", "user.email=x")
+    argv = ["git", "-C", str(tree), *who, *words]
+    return subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+
+
+def committed(tree: Path) -> Path:
+    """A git tree with one commit."""
+    linux(tree)
+    (tree / ".gitattributes").write_text("* filter=own diff=own\n", encoding="utf-8")
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"]):
+        assert git(tree, *words).returncode == 0
+    return tree
+
+
+def booby_trapped(tree: Path, program: Path) -> Path:
+    """The tree with ``program`` wherever git may start one; returns the file that says that it was."""
+    ran = program.with_suffix(".ran")
+    program.write_text(f'#!/bin/sh\necho "$@" >> {ran}\nexit 1\n', encoding="utf-8")
+    program.chmod(0o755)
+    for name in PROGRAMS:
+        assert git(tree, "config", name, str(program)).returncode == 0
+    for hook in HOOKS:
+        (tree / ".git" / "hooks" / hook).symlink_to(program)
+    ran.unlink(missing_ok=True)
+    return ran
+
+
+@needs_git
+def test_a_tree_s_own_configuration_starts_nothing(tmp_path: Path) -> None:
+    tree = committed(tmp_path / "tree")
+    ran = booby_trapped(tree, tmp_path / "program")
+    (tree / "kernel" / "fork.c").write_text("int form;\n", encoding="utf-8")
+    found = sources.of(str(tree))
+    assert isinstance(found, Tree) and found.commit.endswith("-dirty")
+    assert not ran.exists()
+    git(tree, "status")
+    assert ran.exists(), "otherwise this test tries nothing"
+
+
+@needs_git
+def test_what_a_partial_clone_lacks_is_not_fetched(tmp_path: Path) -> None:
+    origin = committed(tmp_path / "origin")
+    git(origin, "config", "uploadpack.allowFilter", "true")
+    words = (
+        "clone",
+        "--quiet",
+        "--no-checkout",
+        "--filter=tree:0",
+        f"file://{origin}",
+        str(tmp_path / "tree"),
+    )
+    assert git(origin, *words).returncode == 0
+    tree = linux(tmp_path / "tree")
+    ran = booby_trapped(tree, tmp_path / "program")
+    git(tree, "config", "remote.origin.url", "ssh://192.0.2.1/x")
+    with pytest.raises(CommandFailed, match="git could not list"):
+        sources.of(str(tree))
+    assert not ran.exists()
+    git(tree, "ls-tree", "-r", "HEAD")
+    assert ran.exists(), "otherwise this test tries nothing"
+
+
+@needs_git
+def test_a_git_tree_of_another_user_s_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = committed(tmp_path / "tree")
+    # What git's own tests use; nobody but root could give a folder away.
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    with pytest.raises(UsageError, match="which belongs to another user") as refused:
+        sources.of(str(tree))
+    assert (refused.value.hint or "").endswith(f"--add safe.directory {tree}")
+
+
+@needs_git
+def test_a_git_tree_is_dirty_by_what_is_in_its_files(tmp_path: Path) -> None:
+    tree = committed(tmp_path / "tree")
+
+    def is_dirty() -> bool:
+        found = sources.of(str(tree))
+        assert isinstance(found, Tree) and len(found.commit.removesuffix("-dirty")) == 12
+        return found.commit.endswith("-dirty")
+
+    file = tree / "kernel" / "fork.c"
+    (tree / "others").write_text("", encoding="utf-8")
+    file.touch()
+    assert not is_dirty()
+    git(tree, "add", "others")
+    assert is_dirty(), "it was added"
+    git(tree, "reset", "--quiet")
+    file.chmod(0o755)
+    assert is_dirty(), "it is a program"
+    file.chmod(0o644)
+    file.unlink()
+    assert is_dirty(), "it is gone"
+    file.symlink_to("../Makefile")
+    assert is_dirty(), "it is a link"
+    git(tree, "checkout", "--", ".")
+    assert not is_dirty()
+
+
+@pytest.mark.parametrize("name", ["Makefile", "kernel/fork.c", "kernel/new"])
+def test_a_pipe_in_a_tree_is_refused(tmp_path: Path, name: str) -> None:
+    tree = linux(tmp_path / "tree")
+    (tree / name).unlink(missing_ok=True)
+    os.mkfifo(tree / name)
+    with pytest.raises(UsageError, match="found no Makefile" if name == "Makefile" else "found a named pipe"):
+        sources.of(str(tree))
+
+
+@needs_git
+def test_a_pipe_in_a_git_tree_is_refused_if_it_is_tracked(tmp_path: Path) -> None:
+    tree = committed(tmp_path / "tree")
+    before = sources.of(str(tree))
+    os.mkfifo(tree / "pipe")
+    assert sources.of(str(tree)) == before, "git would not add it"
+    (tree / "kernel" / "fork.c").unlink()
+    os.mkfifo(tree / "kernel" / "fork.c")
+    with pytest.raises(UsageError, match="found a named pipe"):
+        sources.of(str(tree))

@@ -8,17 +8,20 @@ are for which versions of Linux, and why. Whatever else a source does not take i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import shlex
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from harness.hosts import packages, releases, runner
 from harness.model.errors import CommandFailed, UsageError
+from harness.parse.files import LARGEST_FILE_BYTES, read_bytes
 from harness.testbeds.lab import building, trees, upstream
 from harness.testbeds.lab.upstream import STRIPPED
 
@@ -273,48 +276,74 @@ def _tarball(path: Path) -> Tarball:
 
 
 def _tree(path: Path) -> Tree:
-    try:
-        text = (path / "Makefile").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    release, version = _version(text, str(path))
-    files = tuple(sorted(_files(path)))
+    makefile = b""
+    with contextlib.suppress(UsageError):
+        makefile = read_bytes(path / "Makefile", first=LARGEST_FILE_BYTES)
+    release, version = _version(makefile.decode("utf-8", "replace"), str(path))
+    if not (path / ".git").exists():
+        files = tuple(sorted(_walked(path)))
+        digest, commit = _digest(path, files, {})[0], ""
+    else:
+        tracked = _listed(path, "ls-files", "--cached")
+        others = _listed(path, "ls-files", "--others", "--exclude-standard")
+        # What was deleted, but not from the index, is still in the list.
+        files = tuple(name for name in sorted(tracked | others) if os.path.lexists(path / name))
+        commit, committed = _commit(path)
+        digest, is_same = _digest(path, files, committed)
+        if commit and not (is_same and tracked == committed.keys()):
+            commit += "-dirty"
     return Tree(
         title=str(path),
         version=version,
-        identity=f"{release} tree:{_digest(path, files)}",
+        identity=f"{release} tree:{digest}",
         path=path,
         files=files,
-        commit=_commit(path),
+        commit=commit,
     )
+
+
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=")
+"""A tree may come from anybody, and its .git/config names programs. Of git only ``ls-files``, ``rev-parse``
+and ``ls-tree`` are used: they run no filter, hook, alias, pager or program for differences. What they would
+start is core.fsmonitor, and for objects that a partial clone lacks a fetch, and so core.sshCommand.
+``status`` and ``describe --dirty`` run filters, and look into submodules by their own configuration."""
+
+NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+"""git(1). Where the first is not known, a fetch begins, and ends at the second."""
+
+SHA1_DIGITS = 40
 
 
 def _git(path: Path, *words: str) -> runner.Completed:
-    # git refuses a tree of another user's, unless told: its configuration could name programs to run.
-    return runner.run(
-        ["git", "--no-optional-locks", "-c", f"safe.directory={path}", "-C", str(path), *words],
-        check=False,
-        timeout_s=READ_DEADLINE_S,
-    )
+    argv = [*GIT, "-C", str(path), *words]
+    return runner.run(argv, check=False, timeout_s=READ_DEADLINE_S, env=NO_FETCH)
 
 
-def _commit(path: Path) -> str:
-    """What git calls the tree's state; empty without git, or before the first commit."""
-    if not (path / ".git").exists():
-        return ""
-    done = _git(path, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-    return done.stdout.strip() if done.status == 0 else ""
+def _listed(path: Path, command: str, *words: str) -> set[str]:
+    """What a command of git's lists of a tree. UsageError if git reads no tree of that owner."""
+    done = _git(path, command, "-z", *words)
+    if "dubious ownership" in done.stderr:
+        # Its safe.directory is the user's to set: whoever owns a tree may change it while it is read.
+        raise UsageError(
+            f"expected a git tree of your own, found {path}, which belongs to another user",
+            hint="copy it, or if you trust its owner: git config --global --add safe.directory "
+            + shlex.quote(str(path)),
+        )
+    if done.status != 0:
+        raise CommandFailed(f"git could not list {path}: {runner.last_lines(done.stderr)}")
+    return set(filter(None, done.stdout.split("\0")))
 
 
-def _files(path: Path) -> Iterator[str]:
-    if (path / ".git").exists():
-        done = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        if done.status != 0:
-            raise CommandFailed(f"git could not list {path}: {runner.last_lines(done.stderr)}")
-        # What was deleted, but not from the index, is still in the list.
-        yield from (name for name in done.stdout.split("\0") if name and os.path.lexists(path / name))
-        return
-    yield from _walked(path)
+def _commit(path: Path) -> tuple[str, dict[str, str]]:
+    """The commit that a tree is at, and its files there: by name, mode and object id in git's words.
+
+    Nothing before the first commit.
+    """
+    named = _git(path, "rev-parse", "--verify", "--short=12", "HEAD")
+    if named.status != 0:
+        return "", {}
+    entries = (entry.split("\t", 1) for entry in _listed(path, "ls-tree", "-r", "HEAD"))
+    return named.stdout.strip(), {name: what for what, name in entries}
 
 
 def _walked(path: Path) -> Iterator[str]:
@@ -324,17 +353,31 @@ def _walked(path: Path) -> Iterator[str]:
         yield from (str(Path(folder, name).relative_to(path)) for name in names)
 
 
-def _digest(path: Path, files: Sequence[str]) -> str:
-    """SHA-256 of names, modes and contents."""
-    digest = hashlib.sha256()
+def _digest(path: Path, files: Sequence[str], committed: Mapping[str, str]) -> tuple[str, bool]:
+    """SHA-256 of names, modes and contents; and whether what was ``committed`` (``_commit``) is as it was.
+
+    UsageError for anything but files and links.
+    """
+    digest, is_same = hashlib.sha256(), committed.keys() <= set(files)
     for name in files:
         file = path / name
         mode = file.lstat().st_mode
-        content = str(file.readlink()).encode() if stat.S_ISLNK(mode) else file.read_bytes()
+        content = str(file.readlink()).encode() if stat.S_ISLNK(mode) else read_bytes(file, follow=False)
         # Lengths, so that no content can look like the next name.
         digest.update(f"{name}\0{mode & 0o170111:o}\0{len(content)}\0".encode())
         digest.update(content)
-    return digest.hexdigest()
+        if is_same and (before := committed.get(name)):
+            is_same = before == _as_git_names(mode, content, len(before.rpartition(" ")[2]))
+    return digest.hexdigest(), is_same
+
+
+def _as_git_names(mode: int, content: bytes, digits: int) -> str:
+    """Mode, kind and object id of a file as ``git ls-tree`` names them; the id has so many ``digits``."""
+    kind = "120000" if stat.S_ISLNK(mode) else "100755" if mode & stat.S_IXUSR else "100644"
+    digest = hashlib.new("sha1" if digits == SHA1_DIGITS else "sha256", usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(content))
+    digest.update(content)
+    return f"{kind} blob {digest.hexdigest()}"
 
 
 def _version(makefile: str, where: str) -> tuple[str, Version]:

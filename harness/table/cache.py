@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.model import unread
+from harness.model import caches, unread
 from harness.model.errors import HarnessError
 from harness.results.store import RunFolder, below
 from harness.table.options import Options, Table
@@ -50,7 +50,7 @@ def cached(paths: Sequence[Path], options: Options, make: Callable[[], Table]) -
     """
     question = _digest([os.fsencode(path.absolute()) for path in paths], msgspec.msgpack.encode(options))
     try:
-        file = folder() / f"{question.hex()[:32]}.table"
+        file = caches.folder() / f"{question.hex()[:32]}.table"
         found, newest_ns = _identity(paths)
     except (HarnessError, OSError, ValueError, RuntimeError):
         # There is no such path, and ``make`` says so in a sentence; or there is no home.
@@ -63,12 +63,6 @@ def cached(paths: Sequence[Path], options: Options, make: Callable[[], Table]) -
         if now_ns - newest_ns > _SETTLED_NS and unread.count() == lost:
             _store(file, found, table)
     return table
-
-
-def folder() -> Path:
-    """Where tables are kept: ``$XDG_CACHE_HOME/harness``, or ``~/.cache/harness``."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "harness"
 
 
 def _identity(paths: Sequence[Path]) -> tuple[bytes, int]:
@@ -152,7 +146,7 @@ def _store(file: Path, identity: bytes, table: Table) -> None:
     payload = msgspec.msgpack.encode(table)
     scratch = file.with_name(f".{file.stem}.{os.getpid()}")
     with contextlib.suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        caches.make()
         try:
             scratch.write_bytes(identity + _digest(payload) + payload)
             scratch.replace(file)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.model import Ciphers, LabKernel, Status
-from harness.table import cache
+from harness.model import Ciphers, LabKernel, Status, caches
 from harness.testbeds.lab import building, ciphers, kernel, source
 from tests.lab.cli import harness, measure, python_inside
 
@@ -27,7 +26,7 @@ def kept() -> Path:
     digest = hashlib.sha256()
     for module in (building, ciphers, kernel, source):
         digest.update(inspect.getsource(module).encode())
-    return cache.folder() / "ci" / "ciphers" / digest.hexdigest()[:12]
+    return caches.folder("ci", "ciphers") / digest.hexdigest()[:12]
 
 
 @pytest.mark.parametrize("how", ["kept", pytest.param("anew", marks=pytest.mark.long)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grimp
 
-from harness.table import cache
+from harness.model import caches
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("harness", "tests", "bench")
@@ -114,7 +114,7 @@ def _git(*words: str) -> str | None:
 
 def folder() -> Path:
     """What is kept between runs of CI."""
-    return cache.folder() / "ci"
+    return caches.folder("ci")
 
 
 def last_green(lane: str) -> str | None:

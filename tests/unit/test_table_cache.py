@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.model import caches
 from harness.results.store import RunFolder, open_results
 from harness.table import Metric, Options, TableFormat, build, cached, render
 from harness.table import cache as module
@@ -203,3 +204,23 @@ def test_the_command_tells_what_is_wrong_as_before(results: Path, tmp_path: Path
         assert "Incomplete: results/r1/cells/x.json is not a readable record" in broken.stdout
     missing = harness("table", "nowhere", cwd=tmp_path)
     assert "nowhere does not exist" in missing.stderr
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_kept_is_its_owner_s_alone(
+    results: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        made = caches.make("kernel", "sources")
+        Maker(results).value()
+    finally:
+        os.umask(before)
+    assert made == own_cache / "kernel" / "sources"
+    folders = (own_cache, own_cache / "kernel", made)
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 3
+    own_cache.chmod(0o755)  # as earlier versions left it
+    caches.make()
+    assert own_cache.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert caches.folder() == Path.home() / ".cache" / "harness"

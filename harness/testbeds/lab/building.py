@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.hosts import packages, runner
+from harness.model import caches
 from harness.model.errors import BusyError, CommandFailed
 
 TIMESTAMP = "Thu Jan  1 00:00:00 UTC 1970"
@@ -44,10 +44,13 @@ Report = Callable[[str, float], None]
 """Gets what is being done, and which part of the whole build is done (0 to 1)."""
 
 
+BUILDS = "kernel"
+"""The folder of builds in the user's cache."""
+
+
 def cache_folder() -> Path:
-    """Where builds are kept: ``$XDG_CACHE_HOME/harness/kernel``, or below ~/.cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "harness", "kernel").absolute()
+    """Where builds are kept."""
+    return caches.folder(BUILDS)
 
 
 def file_sha256(path: Path) -> str:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from harness.hosts import packages, runner
 from harness.hosts.journal import Journal
-from harness.model import CIPHERS_CLOSED_SINCE
+from harness.model import CIPHERS_CLOSED_SINCE, caches
 from harness.model.errors import CommandFailed, RequirementError
 from harness.testbeds import lab
 from harness.testbeds.lab import kernel
 from harness.testbeds.lab import source as sources
-from harness.testbeds.lab.building import Report, Steps, cache_folder, locked, work_folder
+from harness.testbeds.lab.building import BUILDS, Report, Steps, locked, work_folder
 from harness.testbeds.lab.kernel import Recipe
 from harness.testbeds.lab.source import Tarball
 
@@ -30,6 +30,7 @@ WHAT = "the processor's ciphers for Debian's kernel"
 COMMAND = "harness kernel ciphers"
 PATCHES = ("ciphers.patch", "rip.patch")
 PACKAGES = "packages-ciphers.txt"
+CACHE = (BUILDS, "ciphers")
 
 MODULES = {
     "crypto/crypto_simd": "CRYPTO_SIMD",
@@ -107,7 +108,7 @@ def cached() -> lab.Kernel | None:
 
 
 def _folder(wanted: Recipe) -> Path:
-    return cache_folder() / "ciphers" / wanted.key
+    return caches.folder(*CACHE, wanted.key)
 
 
 def _kernel(folder: Path) -> lab.Kernel:
@@ -137,8 +138,7 @@ def build(report: Report) -> bool:
     if (folder := _folder(wanted)).exists():
         return False
     lab.require_visible(folder, WHAT)
-    cache = folder.parent
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = caches.make(*CACHE)
     if (free := shutil.disk_usage(cache).free) < BUILD_BYTES:
         raise RequirementError(
             f"expected {BUILD_BYTES // lab.MIB} MiB of free space in {cache} to build {WHAT}, "

@@ -22,11 +22,12 @@ from pathlib import Path
 import msgspec
 
 from harness.hosts import packages, runner
-from harness.model import LabKernel
+from harness.model import LabKernel, caches
 from harness.model.errors import RequirementError
 from harness.testbeds import lab
 from harness.testbeds.lab import source as sources
 from harness.testbeds.lab.building import (
+    BUILDS,
     ENVIRONMENT,
     SILENCE_S,
     Report,
@@ -240,8 +241,7 @@ def build(report: Report, source: Source | None = None) -> tuple[Cached, bool]:
     wanted = recipe() if source is None else recipe(source)
     if found := cached(wanted):
         return found, False
-    cache = cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = caches.make(BUILDS)
     free = shutil.disk_usage(cache).free
     if free < BUILD_BYTES:
         raise RequirementError(

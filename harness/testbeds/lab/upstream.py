@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.model import caches
 from harness.model.errors import CommandFailed, RequirementError
-from harness.testbeds.lab.building import Report, cache_folder, file_sha256
+from harness.testbeds.lab.building import BUILDS, Report, file_sha256
 
 SILENCE_S = 60.0
 BLOCK_BYTES = 1 << 20
+CACHE = (BUILDS, "sources")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class Upstream:
     @property
     def path(self) -> Path:
         """Where its archive is kept; whoever has no network can put it there."""
-        return cache_folder() / "sources" / self.name
+        return caches.folder(*CACHE, self.name)
 
     def fetch(self, report: Report) -> None:
         """Get the archive, unless it is there.
@@ -59,7 +61,7 @@ class Upstream:
         """
         if self.path.is_file() and file_sha256(self.path) == self.sha256:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        caches.make(*CACHE)
         part = self.path.with_name(f"{self.name}.part")
         report(f"getting {self.title}", 0)
         try:

@@ -155,17 +155,14 @@ def install_command(packages: Sequence[Package]) -> str:
     system = releases.here()
     if system is None and shutil.which("apt-get") is not None:
         system = releases.named(["debian"])
-    is_root = os.geteuid() == 0
-    install = command(system, packages, is_root=is_root)
-    if system is not None and system.manager == "apt-get" and shutil.which("apt-cache") and not _has_lists():
-        return f"{'' if is_root else 'sudo '}apt-get update && {install}"
-    return install
+    return command(system, packages, is_root=os.geteuid() == 0)
 
 
 def command(system: Distribution | None, packages: Sequence[Package], *, is_root: bool) -> str:
     """The command that installs packages on a distribution.
 
-    What it has no name for is named by what it provides.
+    What it has no name for is named by what it provides. apt has no lists in images of containers and clouds,
+    and in old ones packages that are gone, so it gets them first.
     """
     names: list[str] = []
     rest = []
@@ -179,7 +176,9 @@ def command(system: Distribution | None, packages: Sequence[Package], *, is_root
             rest.append(package.brings)
     parts = []
     if system is not None and names:
-        parts.append(f"{'' if is_root else 'sudo '}{system.install} {' '.join(dict.fromkeys(names))}")
+        steps = ["apt-get update"] * (system.manager == "apt-get")
+        steps.append(f"{system.install} {' '.join(dict.fromkeys(names))}")
+        parts.append(" && ".join(step if is_root else f"sudo {step}" for step in steps))
     if rest:
         parts.append(f"install what provides {', '.join(rest)}")
     return ", and ".join(parts)

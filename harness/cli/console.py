@@ -81,6 +81,7 @@ def results_of(made: Plan, folder: RunFolder, *, resumed: bool) -> Iterator[None
     except HarnessError as error:
         if not resumed and error.exit_code == HarnessError.exit_code and not folder.has_records():
             shutil.rmtree(folder.path, ignore_errors=True)
+            tell(f"nothing was measured, so {folder.path} is removed again")
             if is_the_first:
                 with contextlib.suppress(OSError):
                     folder.path.parent.rmdir()

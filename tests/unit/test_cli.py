@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,6 +254,9 @@ def test_a_run_that_is_refused_leaves_no_folder(
             folder.mkdir(exist_ok=True)
         done = harness(kind, *unreachable, cwd=here)
         assert done.returncode == 2 and "could not be reached" in done.stderr, done
+        # It was named as the place of the results.
+        (named,) = re.findall(r"results in (\S+)", done.stderr)
+        assert f"nothing was measured, so {named} is removed again\n" in done.stderr, done
         assert sorted(here.rglob("*")) == kept, done
         # It is refused in a process of its own, which takes half a second to start: once is enough.
         monkeypatch.setattr(testbed, "events", refused)

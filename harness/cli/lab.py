@@ -30,7 +30,7 @@ def start(
     results: Annotated[
         Path, typer.Option(help="Folder of the runs that may use it. The lab may write to all of it.")
     ] = Path(RESULTS),
-    memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    memory: Annotated[int, typer.Option(min=1, max=64 << 10, help="MiB of memory for storage.")] = 256,
     kernel: Annotated[
         LabKernel | None,
         typer.Option(help="debian, or own (made by `harness kernel build`).", show_default=USUAL),

@@ -224,7 +224,7 @@ def lab_exec(
     writable: Annotated[
         Path | None, typer.Option(help="A folder that the lab may write to, as /run/results.")
     ] = None,
-    memory: Annotated[int, typer.Option(min=0, max=64 << 10, help="MiB of memory for storage.")] = 256,
+    memory: Annotated[int, typer.Option(min=1, max=64 << 10, help="MiB of memory for storage.")] = 256,
     kernel_name: Annotated[
         str | None,
         typer.Option(

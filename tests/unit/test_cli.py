@@ -102,6 +102,8 @@ def test_bad_run(here: Path, words: tuple[str, ...], named: str) -> None:
         ("run", "--repeats", "many"),
         ("run", "--seed", "0x10"),
         ("run", "--ipsec-mode", "beet"),
+        ("lab", "start", "--memory", "0"),
+        ("lab", "exec", "--memory", "0", "--", "true"),
         ("run", "surplus"),
         ("no-such-command",),
     ],

@@ -24,10 +24,18 @@ def main() -> NoReturn:
 
 
 def _open_what_is_closed() -> None:
-    """Open a closed standard stream: otherwise the next file opened would get its number, and its text."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Open a closed standard stream: otherwise the next file opened would get its number, and its text.
+
+    What cannot be printed to a closed standard output stays an error (EBADF), as of other programs.
+    """
+    for name, mode, access in (
+        ("stdin", "r", os.O_RDONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    ):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 (for as long as the process lives)
+            # For as long as the process lives.
+            setattr(sys, name, open(os.open(os.devnull, access), mode))  # noqa: SIM115, PTH123
 
 
 if __name__ == "__main__":

@@ -254,6 +254,8 @@ def _tell_os_error(error: OSError) -> None:
     tell(f"harness: {where}{error.strerror or error}")
     if error.errno in NO_ROOM:
         hint("is the disk full, or out of inodes? See df and df -i")
+    elif error.errno == errno.EBADF:
+        hint("standard output is closed: send it to a file, or to /dev/null")
     elif not _here():
         hint("the current folder has been removed: change to another one")
 

@@ -185,6 +185,12 @@ def test_outputs_that_nobody_takes(
     elif how == "full" and not is_refused:
         assert done.returncode == 1
         assert "No space left on device" in done.stderr and "is the disk full" in done.stderr
+    elif how == "closed" and not is_refused:
+        assert done.returncode == 1
+        assert done.stderr == (
+            "harness: Bad file descriptor\n"
+            "  hint: standard output is closed: send it to a file, or to /dev/null\n"
+        )
     else:
         assert done.returncode in (0, 1, 2)
 
@@ -205,6 +211,13 @@ def test_an_interpreter_that_starts_without_streams(tmp_path: Path, to: str) -> 
     done = command("table", "absent", cwd=tmp_path, line=f'{{ "$@"; echo $? >status; }} {to}')
     assert_quiet(done.stderr)
     assert (tmp_path / "status").read_text(encoding="utf-8") == "2\n"
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("table", "results")])
+def test_an_answer_to_a_closed_standard_output_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    run_of_a_cell(tmp_path / "results")
+    done = command(*words, cwd=tmp_path, line='"$@" >&-')
+    assert (done.returncode, done.stderr.count(b"standard output is closed")) == (1, 1), done
 
 
 def test_the_reader_of_a_table_may_stop_early(tmp_path: Path) -> None:

@@ -163,12 +163,6 @@ def _lab_findings() -> Iterator[Finding]:
         else:
             detail = "" if isinstance(found, list) else f": {found}"
             yield Finding(where="lab", state=State.OK, text=what + detail)
-    if lab.needs_xstate_shim():
-        yield Finding(
-            where="lab",
-            state=State.OK,
-            text="this processor has AMX; the kernel gets a ptrace() that can handle it",
-        )
 
 
 BOOT_DEADLINE_S = 60.0

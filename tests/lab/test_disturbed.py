@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,33 +69,27 @@ def test_what_others_spoil_is_marked_and_measured_again(tmp_path: Path) -> None:
 
 
 def of_run(pid: int, *, kernels_alone: bool) -> list[int]:
-    """The processes of a run: the command, its helpers, and the lab's kernels, without the processes that
-    those trace. If one of these is stopped, its kernel panics."""
-    found, within, bound = [pid], set[int](), set[int]()
+    """The processes of a run: the command, its helpers, the lab's kernels, and what those trace; or only the
+    kernels, which are bound to one processor."""
+    found, kernels = [pid], list[int]()
     for each in found:
-        try:
-            is_bound = len(os.sched_getaffinity(each)) == 1
+        with contextlib.suppress(OSError):  # it has ended
             texts = [file.read_text() for file in Path(f"/proc/{each}/task").glob("*/children")]
-        except OSError:  # it has ended
-            continue
-        bound.update([each] if is_bound else ())
-        children = [int(word) for text in texts for word in text.split()]
-        found += children
-        within.update(children if is_bound or each in within else ())
-    return [each for each in found if each not in within and (each in bound or not kernels_alone)]
+            found += [int(word) for text in texts for word in text.split()]
+            status = Path(f"/proc/{each}/status").read_text()
+            if len(os.sched_getaffinity(each)) == 1 and "TracerPid:\t0\n" in status:
+                kernels.append(each)
+    return kernels if kernels_alone else found
 
 
-def stop_now_and_then(
-    process: subprocess.Popen[str], until: Callable[[], bool], *, kernels_alone: bool
-) -> None:
-    """For 1.5 of 3 s each."""
-    while not until() and process.poll() is None:
-        stopped = of_run(process.pid, kernels_alone=kernels_alone)
-        for number in (signal.SIGSTOP, signal.SIGCONT):
-            for each in stopped:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(each, number)
-            time.sleep(1.5)
+def suspend(process: subprocess.Popen[str], for_s: float, *, kernels_alone: bool = False) -> None:
+    """Stop a run, and let it go on."""
+    stopped = of_run(process.pid, kernels_alone=kernels_alone)
+    for number, then_s in ((signal.SIGSTOP, for_s), (signal.SIGCONT, 0)):
+        for each in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, number)
+        time.sleep(then_s)
 
 
 @pytest.mark.parametrize("kernels_alone", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -103,7 +97,9 @@ def test_a_suspension_is_marked(tmp_path: Path, kernels_alone: bool) -> None:
     with running(tmp_path, *RUN, "--runtime", "5s", "--retries", "0") as process:
         (folder,) = tmp_path.iterdir()
         assert wait_for(lambda: "cell-started" in (folder / "events.jsonl").read_text(), deadline_s=120)
-        stop_now_and_then(process, lambda: bool(ended(folder)), kernels_alone=kernels_alone)
+        while not ended(folder) and process.poll() is None:
+            suspend(process, 1.5, kernels_alone=kernels_alone)
+            time.sleep(1.5)
         out, err = process.communicate(timeout=COMMAND_DEADLINE_S)
     (only,) = ended(folder)
     assert only["status"] == "ok", (only, err)
@@ -114,6 +110,19 @@ def test_a_suspension_is_marked(tmp_path: Path, kernels_alone: bool) -> None:
     # The part that counts lasted as long as it was given, and was stopped more than once.
     assert use.suspended_ns is not None and use.suspended_ns > 1e9
     assert disturbance.is_disturbed(record) and " !" in out and "stood still for" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("words", [RUN, (*RUN, "--virtual-time")], ids=["real", "virtual"])
+def test_a_run_outlives_a_long_suspension(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """All processes stop, also those of the kernel's, as when a scheduler suspends a job."""
+    with running(tmp_path, *words, "--runtime", "3s", "--retries", "3") as process:
+        (folder,) = tmp_path.iterdir()
+        assert wait_for(lambda: "cell-started" in (folder / "events.jsonl").read_text(), deadline_s=120)
+        suspend(process, 20)
+        _, err = process.communicate(timeout=COMMAND_DEADLINE_S)
+    assert process.returncode == 0, err
+    (record,) = RunFolder(folder).load_records()
+    assert record.status is Status.OK and "panic" not in (folder / "console.log").read_text()
 
 
 def test_the_machine_below_the_lab_is_known(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -126,13 +127,47 @@ static void run_process_by_futex(long long for_us)
 		;
 }
 
+/*
+ * start_userspace() and userspace(), arch/um/os-Linux/skas/process.c: the signals by which a traced process stops, while
+ * somebody stops it, lets it go on, and at last sends another signal.
+ */
+static void trace_process(int stops[2])
+{
+	const int sent[] = { SIGSTOP, SIGCONT, SIGTSTP, SIGCONT, SIGUSR1 };
+	pid_t child = fork(), other;
+	int status;
+
+	if (child == 0) {
+		ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+		raise(SIGSTOP);
+		for (;;)
+			pause();
+	}
+	waitpid(child, &status, WUNTRACED | __WALL);
+	stops[0] = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+	ptrace(PTRACE_CONT, child, NULL, NULL);
+	other = fork();
+	if (other == 0) {
+		for (unsigned i = 0; i < sizeof(sent) / sizeof(*sent); i++) {
+			kill(child, sent[i]);
+			usleep(20000);
+		}
+		_exit(0);
+	}
+	waitpid(child, &status, WUNTRACED | __WALL);
+	stops[1] = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+	waitpid(other, NULL, 0);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
 int main(int count, char **words)
 {
 	const char *scenario = count > 1 ? words[1] : "";
 	struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO };
 	struct itimerspec left;
 	volatile long loops;
-	int during;
+	int during, stops[2];
 
 	sigaction(SIGALRM, &action, NULL);
 	sigaction(SIGIO, &action, NULL);
@@ -162,6 +197,9 @@ int main(int count, char **words)
 			prompt += late_us - (waited_us() - others_us) < 700;
 		}
 		printf("fired %d early %d prompt %d\n", total, early, prompt > 4);
+	} else if (!strcmp(scenario, "stopped")) {
+		trace_process(stops);
+		printf("stops %s %s\n", sigabbrev_np(stops[0]), sigabbrev_np(stops[1]));
 	} else if (!strcmp(scenario, "clock")) {
 		set(200, 0);
 		while (now_us() <= due_us + 50)

@@ -17,7 +17,8 @@ DRIVER = Path(__file__).with_name("interrupts.c")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a program that sets timers and waits as the kernel does, and of the library."""
     folder = tmp_path_factory.mktemp("interrupts")
-    library = ["-shared", "-fPIC", "-o", str(folder / "shims.so"), str(lab.HERE / "interrupts.c"), "-ldl"]
+    sources = [str(lab.HERE / name) for name in ("traced.c", "interrupts.c")]
+    library = ["-shared", "-fPIC", "-o", str(folder / "shims.so"), *sources, "-ldl"]
     for words in (["-o", str(folder / "interrupts"), str(DRIVER), "-lrt"], library):
         subprocess.run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", *words], check=True)
     return folder
@@ -49,6 +50,12 @@ def test_an_interrupt_before_the_sleep_ends_it(built: Path) -> None:
     """Without the library it is slept through."""
     assert _seen(built, "missed", is_preloaded=True) == "woke 1"
     assert _seen(built, "missed", is_preloaded=False) == "woke 0"
+
+
+def test_a_process_that_is_stopped_and_goes_on_does_so_unseen(built: Path) -> None:
+    """Without the library its kernel panics."""
+    assert _seen(built, "stopped", is_preloaded=True) == "stops STOP USR1"
+    assert _seen(built, "stopped", is_preloaded=False) == "stops STOP STOP"
 
 
 def _seen(built: Path, scenario: str, *, is_preloaded: bool) -> str:

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from harness.hosts import packages, runner
+from harness.hosts.journal import Journal
 from harness.hosts.packages import Package
 from harness.model.errors import BusyError, CommandFailed, RequirementError, UsageError
 from harness.testbeds import lab
@@ -216,9 +217,45 @@ def test_a_kernel_is_built_once(workshop: Workshop) -> None:
         binary=first.folder / "linux",
         modules=first.folder / "modules",
         options=("ipv6.disable=1",),
-        sets_any_xstate=True,
+        sha256=first.built.sha256,
     )
     assert workshop.names() == {RECIPE.key, "lock", "build.log"}
+
+
+def test_a_kernel_is_booted_as_it_was_built(workshop: Workshop, tmp_path: Path) -> None:
+    made, _ = kernel.build(ignore)
+    booted = made.kernel
+    console = tmp_path / "console"
+    for text in ("", "another kernel"):
+        booted.binary.write_text(text, encoding="utf-8")
+        with (
+            pytest.raises(
+                RequirementError, match="as it was built, with the SHA-256 000000000000…"
+            ) as refused,
+            lab.boot(
+                ["true"], journal=Journal(tmp_path / "journal"), console=console, kernel=kernel.own_kernel()
+            ),
+        ):
+            pytest.fail("it was booted")
+        assert (refused.value.hint or "").startswith(f"remove {made.folder} and build it again: ")
+    booted.binary.unlink()
+    with pytest.raises(RequirementError, match="found nothing"):
+        booted.require_unchanged()
+    booted.binary.write_text("", encoding="utf-8")
+    dataclasses.replace(booted, sha256=building.file_sha256(booted.binary)).require_unchanged()
+    dataclasses.replace(booted, sha256="").require_unchanged()
+    assert not console.exists() and workshop.builds == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_a_damaged_description_of_a_kernel_is_a_sentence(workshop: Workshop, text: str) -> None:
+    made, _ = kernel.build(ignore)
+    assert workshop.builds == 1
+    (made.folder / "build.json").write_text(text, encoding="utf-8")
+    for ask in (kernel.own_kernel, lambda: kernel.build(ignore), lambda: kernel.named(RECIPE.key)):
+        with pytest.raises(RequirementError, match=r"expected .*build\.json as it was written") as refused:
+            ask()
+        assert (refused.value.hint or "").startswith(f"remove {made.folder} ")
 
 
 def test_another_recipe_is_another_kernel(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

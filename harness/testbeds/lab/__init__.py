@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -31,7 +32,7 @@ from harness.hosts.journal import Journal
 from harness.hosts.undo import Step
 from harness.model.errors import RequirementError, TestbedError
 from harness.parse.files import Room
-from harness.testbeds.lab import management, wiring
+from harness.testbeds.lab import building, management, wiring
 from harness.testbeds.lab.wiring import NONE, Wires
 
 KERNEL = "linux.uml"
@@ -86,13 +87,23 @@ HIDDEN = ("/run", "/dev", "/proc", "/sys")
 class Kernel:
     """A user-mode kernel: its program, the folder of its modules, and words for its command line.
 
-    ``sets_any_xstate``: it runs on processors with AMX without ``xstate.c``.
+    ``sha256`` is that of the program as it was built, "" for a package's.
     """
 
     binary: Path
     modules: Path
     options: tuple[str, ...] = ()
-    sets_any_xstate: bool = False
+    sha256: str = ""
+
+    def require_unchanged(self) -> None:
+        """RequirementError if the program is not the one that was built."""
+        found = building.file_sha256(self.binary) if self.binary.is_file() else "nothing"
+        if self.sha256 not in ("", found):
+            raise RequirementError(
+                f"expected the kernel {self.binary} as it was built, with the SHA-256 {self.sha256[:12]}…, "
+                f"found {found[:12]}",
+                hint=f"remove {self.binary.parent} and build it again: harness kernel build",
+            )
 
     @property
     def has_virtual_time(self) -> bool:
@@ -201,9 +212,24 @@ def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
     )
 
 
-def needs_xstate_shim() -> bool:
-    """Whether this processor has AMX, whose state the user-mode kernel cannot set (see xstate.c)."""
-    return "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+OPEN_FILES = 4096
+"""How many files a kernel may have to keep open: hostfs has one for each inode that it caches
+(fs/hostfs/hostfs_kern.c). Beyond its limit the kernel starts no program any more; without init it panics."""
+
+
+def require_open_files() -> None:
+    """Let programs that are started have ``OPEN_FILES`` open or more; RequirementError if that is refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= OPEN_FILES:
+        return  # the sandbox's shell raises the other limit to this one
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, OPEN_FILES))
+    except (OSError, ValueError) as error:
+        raise RequirementError(
+            f"the lab's kernel needs {OPEN_FILES} open files, but the hard limit is {hard} here (ulimit -Hn)",
+            hint="raise it where the session begins: limits.conf(5), LimitNOFILE= of a service, "
+            f"--ulimit nofile={OPEN_FILES} of a container",
+        ) from error
 
 
 def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
@@ -230,8 +256,7 @@ def sandbox(writable: Sequence[Path] | None = None) -> list[str]:
     else:
         raise _refused(tried.stderr.strip())
     # The shell is process 1 of the namespace. The kernel must not be: it ends a panic with signals that
-    # process 1 ignores, and would spin for ever. hostfs keeps a file open for each inode that it caches
-    # (fs/hostfs/hostfs_kern.c): a session's usual 1024 are too few, and then nothing can be started any more.
+    # process 1 ignores, and would spin for ever. A session's usual 1024 open files are too few (OPEN_FILES).
     script = 'ulimit -S -n "$(ulimit -H -n)"; "$@"; exit $?'
     return ["setpriv", "--pdeathsig", "KILL", "unshare", *way, *inner, "sh", "-c", script, "sh"]
 
@@ -450,6 +475,8 @@ class _Workshop:
 @contextlib.contextmanager
 def _workshop(journal: Journal, kernel: Kernel, memory_bytes: int) -> Iterator[_Workshop]:
     """Prepare for kernels with ``memory_bytes`` together."""
+    kernel.require_unchanged()
+    require_open_files()
     machine = NamespaceHost(name="machine")
     # Not in /dev/shm: the kernel mounts its own /dev before it looks for its first process.
     scratch, memory = (
@@ -458,10 +485,9 @@ def _workshop(journal: Journal, kernel: Kernel, memory_bytes: int) -> Iterator[_
     )
     with journal.hold(machine, scratch), journal.hold(machine, memory):
         folder = Path(scratch.path)
-        shims = ["interrupts.c"] * (not kernel.has_virtual_time)
-        shims += ["xstate.c"] * (needs_xstate_shim() and not kernel.sets_any_xstate)
-        made = {folder / "shims.so": shims} if shims else {}
+        made = {folder / "shims.so": ["traced.c"]}
         if not kernel.has_virtual_time:
+            made[folder / "shims.so"].append("interrupts.c")
             made[folder / EARLY] = ["early.c"]
         with ThreadPoolExecutor() as pool:  # side by side, because each takes a tenth of a second
             list(pool.map(_compile, made.keys(), made.values()))
@@ -470,7 +496,7 @@ def _workshop(journal: Journal, kernel: Kernel, memory_bytes: int) -> Iterator[_
             folder=folder,
             memory_folder=Path(memory.path),
             # Only for the kernel: setpriv and unshare do better without.
-            environment=("env", f"LD_PRELOAD={folder / 'shims.so'}") if shims else (),
+            environment=("env", f"LD_PRELOAD={folder / 'shims.so'}"),
             early=None if kernel.has_virtual_time else folder / EARLY,
         )
 

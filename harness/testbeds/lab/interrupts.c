@@ -62,6 +62,7 @@ static int (*real_timer_gettime)(timer_t, struct itimerspec *);
 static int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
 static long (*real_syscall)(long, ...);
 static pid_t (*real_waitpid)(pid_t, int *, int);
+pid_t wait_for_process(pid_t process, int *status, int options);
 
 static void *find(const char *name, void **found)
 {
@@ -221,7 +222,8 @@ static void end_process(long long began_ns)
 	is_long = now_ns() - began_ns > LONG_NS;
 }
 
-pid_t waitpid(pid_t process, int *status, int options)
+/* Called by waitpid() of traced.c. */
+pid_t wait_for_process(pid_t process, int *status, int options)
 {
 	long long began_ns;
 	pid_t found;

@@ -120,7 +120,7 @@ class Cached:
             # Its links carry only what a run sends, and no solicitations of routers or neighbours, unless a
             # run asks for IPv6.
             options=(lab.NO_IPV6,),
-            sets_any_xstate=True,
+            sha256=self.built.sha256,
         )
 
 
@@ -149,13 +149,19 @@ def cached(wanted: Recipe) -> Cached | None:
 
 
 def by_key(key: str) -> Cached | None:
-    """The kernel of a key, if it has been built."""
+    """The kernel of a key, if it has been built. RequirementError if what is kept of it is damaged."""
     folder = cache_folder() / key
     try:
         text = (folder / "build.json").read_bytes()
     except OSError:
         return None
-    return Cached(folder=folder, built=msgspec.json.decode(text, type=Built))
+    try:
+        return Cached(folder=folder, built=msgspec.json.decode(text, type=Built))
+    except msgspec.DecodeError as error:
+        raise RequirementError(
+            f"expected {folder / 'build.json'} as it was written with the kernel: {error}",
+            hint=f"remove {folder} and build it again: harness kernel build",
+        ) from error
 
 
 def lacking_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -418,6 +419,32 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "urandom", bytes)
     (tmp_path / "harness-lab-00000000").mkdir()
     return tmp_path
+
+
+@pytest.mark.parametrize("may_raise", [True, False])
+def test_few_open_files_are_made_more_or_refused(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, may_raise: bool
+) -> None:
+    limits = [(64, 64)]
+
+    def set_limit(_what: int, wanted: tuple[int, int]) -> None:
+        if not may_raise:
+            raise ValueError("not allowed to raise maximum limit")
+        limits.append(wanted)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    if may_raise:
+        lab.require_open_files()
+        lab.require_open_files()
+        assert limits[1:] == [(64, lab.OPEN_FILES)]
+        return
+    booting = lab.boot(["true"], journal=Journal(scratch / "journal"), console=scratch / "c", kernel=KERNEL)
+    with pytest.raises(RequirementError, match="needs 4096 open files, but the hard limit is 64"), booting:
+        pytest.fail("it was booted")
+    for enough in (lab.OPEN_FILES, resource.RLIM_INFINITY):
+        limits[-1] = (64, enough)
+        lab.require_open_files()
 
 
 @pytest.mark.usefixtures("keys")

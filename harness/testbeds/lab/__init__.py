@@ -214,7 +214,8 @@ def roomy_folder(size_bytes: int, candidates: Sequence[str]) -> Path:
 
 OPEN_FILES = 4096
 """How many files a kernel may have to keep open: hostfs has one for each inode that it caches
-(fs/hostfs/hostfs_kern.c). Beyond its limit the kernel starts no program any more; without init it panics."""
+(fs/hostfs/hostfs_kern.c), 1168 in a run of one cell with IPsec. Beyond its limit it starts no program any
+more, and without init it panics."""
 
 
 def require_open_files() -> None:

@@ -101,7 +101,7 @@ class Journal:
     def _write_down(self, host: Host, entry: Entry) -> tuple[Ledger, int]:
         """Write an entry down; returns where, and under which number."""
         if host.ledger is None and entry.lasting and self._lasting is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, state.NotOwn):
                 return self._lasting, self._lasting.open(entry)
         ledger = host.ledger or self
         return ledger, ledger.open(entry)
@@ -196,7 +196,8 @@ class Journal:
 class _OnDisk(Journal):
     """A journal with a name of its own in a folder that a reboot does not empty.
 
-    It is locked from its first line on: whoever finds an unlocked one may undo what it says.
+    It is locked from its first line on: whoever finds an unlocked one may undo what it says. Containers that
+    share the folder so leave each other's alone. If one removes it, the journal is made again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -205,11 +206,23 @@ class _OnDisk(Journal):
 
     def open(self, entry: Entry) -> int:
         if self._lock is None:
-            state.own_folder(self.path.parent)
-            self._lock = state.locked(self.path)
-            for folder in (self.path.parent, self.path.parent.parent):
-                state.sync(folder)
+            self._make()
         return super().open(entry)
+
+    def _append(self, line: _Line) -> None:
+        if self._lock is not None and not self.path.exists():
+            with self._lock as removed:
+                removed.seek(0)
+                self._make(removed.read())
+        super()._append(line)
+
+    def _make(self, content: bytes = b"") -> None:
+        state.own_folder(self.path.parent)
+        self._lock = state.locked(self.path)
+        self._lock.write(content)
+        self._lock.flush()
+        for folder in (self.path.parent, self.path.parent.parent):
+            state.sync(folder)
 
     def end(self) -> None:
         super().end()
@@ -221,10 +234,17 @@ class _OnDisk(Journal):
 
 
 def left_on_disk(folder: Path) -> Iterator[Journal]:
-    """The journals in ``Journal``'s folder on disk whose writers are gone, each locked in the meantime."""
+    """The journals in ``Journal``'s folder on disk whose writers are gone, each locked in the meantime.
+
+    In another user's folder is none of them.
+    """
     if not folder.exists():
         return
-    for path in sorted(state.own_folder(folder).glob("journal-*.jsonl"), reverse=True):
+    try:
+        paths = sorted(state.own_folder(folder).glob("journal-*.jsonl"), reverse=True)
+    except state.NotOwn:
+        return
+    for path in paths:
         try:
             lock: contextlib.AbstractContextManager[object] = state.locked(path)
         except BusyError:

@@ -27,12 +27,15 @@ class Owner(msgspec.Struct, frozen=True):
     since: str
 
 
+class NotOwn(RequirementError):
+    """Somebody else has a folder of that name: its journals could name anything for removal."""
+
+
 def state_folder() -> Path:
     """The user's folder, made if absent: /run/harness for root, else one in /tmp; if none can be made there,
-    in /dev/shm or $TMPDIR.
+    or somebody else has made it, in /dev/shm or $TMPDIR.
 
-    RequirementError if somebody else owns a folder of that name: its journals could name anything for
-    removal.
+    RequirementError if it can be nowhere, or if others may write to it.
     """
     refused = []
     places = _places()
@@ -41,6 +44,8 @@ def state_folder() -> Path:
             if _is_writable(place):
                 return place
             refused.append(f"{place} (read-only)")
+        except NotOwn:
+            refused.append(f"{place} (another user's)")
         except OSError as error:
             refused.append(f"{place} ({error.strerror})")
     raise RequirementError(
@@ -82,7 +87,8 @@ def lasting_folder() -> Path:
 
 
 def own_folder(folder: Path) -> Path:
-    """A folder that only this user may write to, made if absent; RequirementError if it is anything else."""
+    """A folder that only this user may write to, made if absent; RequirementError if it is anything else,
+    NotOwn if it is another user's."""
     while True:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -90,7 +96,8 @@ def own_folder(folder: Path) -> Path:
             found = folder.lstat()
             break
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise RequirementError(
+        refuse = RequirementError if found.st_uid == os.geteuid() else NotOwn
+        raise refuse(
             f"expected {folder} to be a folder that only its owner, uid {os.geteuid()}, may write to",
             hint=f"look at what it is, then remove it: rm -r {folder}",
         )
@@ -157,6 +164,8 @@ def owner() -> Owner | None:
     """Who holds this user's testbed; None if nobody does, or if its process is gone."""
     for place in _places():
         try:
+            if place.lstat().st_uid != os.geteuid():
+                continue
             found = msgspec.json.decode((place / "lock").read_bytes(), type=Owner)
         except (OSError, msgspec.DecodeError):
             continue

@@ -590,6 +590,42 @@ def test_what_a_reboot_leaves_is_written_down_on_a_disk(
     assert not disk.exists() and not state.exists()
 
 
+def test_agents_that_share_the_disk_alone_leave_each_other_s_journals(
+    start: Callable[..., Agent], state: Path, tmp_path: Path
+) -> None:
+    """As in containers, each of which has a /run of its own."""
+    log = tmp_path / "log"
+    first = start()
+    first.begin()
+    first.note(101, ["sh", "-c", f"echo first >> {log}"], lasting=True)
+    state.rename(tmp_path / "of the first")
+    second = start()
+    assert second.begin()["removed"] == []
+    second.note(101, ["sh", "-c", f"echo second >> {log}"], lasting=True)
+    assert len(list(lasting(state).iterdir())) == 2 and not log.exists()
+    kill(first)
+    second.hang_up()
+    second.await_exit()
+    assert start().begin()["removed"] == ["Thing 101"]
+    assert log.read_text(encoding="utf-8").split() == ["second", "first"]
+
+
+def test_a_journal_on_disk_that_somebody_removes_is_made_again(
+    start: Callable[..., Agent], state: Path
+) -> None:
+    killed = start()
+    killed.begin()
+    for note in (101, 102):
+        killed.note(note, ["true"], lasting=True)
+    shutil.rmtree(lasting(state))
+    killed.note(103, ["true"], lasting=True)
+    killed.ask("done", number=102)
+    shutil.rmtree(lasting(state))
+    killed.ask("done", number=103)
+    kill(killed)
+    assert start().begin()["removed"] == ["Thing 101"]
+
+
 def test_after_a_mere_kill_what_is_lasting_goes_after_what_stood_on_it(start: Callable[..., Agent]) -> None:
     killed = start()
     killed.begin()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -459,6 +460,22 @@ def test_a_journal_on_disk_is_left_alone_while_its_writer_lives(
     assert list(left_on_disk(disk)) == []
 
 
+def test_a_journal_on_disk_that_somebody_removes_is_made_again(
+    tmp_path: Path, disk: Path, host: FakeHost
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl", lasting=disk)
+    with journal.hold(host, File("a")):
+        shutil.rmtree(disk)
+        with journal.hold(host, File("b")):
+            (written,) = disk.iterdir()
+            assert names(Journal(written)) == ["File b", "File a"]
+            assert list(left_on_disk(disk)) == [], "it is locked again"
+            shutil.rmtree(disk)
+        assert names(Journal(written)) == ["File a"]
+    journal.end()
+    assert journal.leaks == [] and not disk.exists()
+
+
 def test_where_nothing_can_be_written_on_a_disk_all_is_in_one_place(tmp_path: Path, host: FakeHost) -> None:
     (tmp_path / "file").touch()
     journal = Journal(tmp_path / "journal.jsonl", lasting=tmp_path / "file" / "below")
@@ -475,6 +492,18 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path, disk: 
         pytest.fail("it was acquired")
     with pytest.raises(RequirementError, match="only its owner"):
         list(left_on_disk(disk))
+
+
+def test_in_another_user_s_folder_nothing_is_written_and_nothing_is_ours(
+    tmp_path: Path, disk: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.mkdir(mode=0o700)
+    (disk / "journal-1-1.jsonl").touch()
+    monkeypatch.setattr(os, "geteuid", lambda: disk.stat().st_uid + 1)
+    journal = Journal(tmp_path / "journal.jsonl", lasting=disk)
+    with journal.hold(host, File("b")):
+        assert names(journal) == ["File b"]
+    assert list(left_on_disk(disk)) == []
 
 
 def test_a_host_with_a_ledger_is_told_what_outlives_a_reboot(journal: Journal, far: FarHost) -> None:

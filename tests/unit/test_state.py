@@ -204,6 +204,31 @@ def test_where_tmp_takes_nothing_another_folder_will_do(
         state.state_folder()
 
 
+def test_a_folder_that_another_user_has_made_blocks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    theirs.mkdir(mode=0o700)
+    (theirs / "lock").write_text(
+        f'{{"pid": {os.getpid()}, "run_id": "theirs", "since": ""}}', encoding="utf-8"
+    )
+    # Nobody but root could give it away.
+    whole = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        found = whole(path)
+        return os.stat_result([*found[:4], os.geteuid() + 1, *found[5:]]) if path == theirs else found
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    monkeypatch.setattr(state, "_places", lambda: [theirs, mine])
+    assert state.owner() is None
+    with state.exclusive("ours") as held:
+        assert held == mine and (found := state.owner()) is not None and found.run_id == "ours"
+    monkeypatch.setattr(state, "_places", lambda: [theirs])
+    with pytest.raises(RequirementError, match=r"none could be made: .*theirs \(another user's\)"):
+        state.state_folder()
+
+
 @pytest.mark.parametrize(
     ("uid", "may_write", "expected"),
     [

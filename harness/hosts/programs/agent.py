@@ -44,6 +44,7 @@ LARGEST_JOURNAL_BYTES = 16 << 20
 STOP_S = 5.0
 UNDO_STEP_S = 60.0
 CLOCK_READINGS = 20
+POLL_S = 0.01
 
 Message = dict[str, Any]
 
@@ -65,6 +66,7 @@ class Agent:
         # For what a reboot ends, and for what is lasting.
         self.journals: dict[bool, Path] = {}
         self.lock: Any = None
+        self.lasting: Any = None
         self.role = ""
         self.kmsg: int | None = None
 
@@ -298,9 +300,26 @@ class Agent:
         return {}
 
     def write_down(self, entry: Message, line: Message) -> None:
+        """Append to the entry's journal, which is made if it is not there: it is the first line, or somebody
+        has removed the folder.
+
+        A lasting one is locked, because agents of other containers may share its folder.
+        """
         if not self.journals:
             raise OSError("nothing can be written down before a run has begun")
-        write_down(self.journals[is_lasting(entry)], line)
+        kind = is_lasting(entry)
+        journal = self.journals[kind]
+        lines = [line]
+        if not journal.exists():
+            own_folder(journal.parent)
+            if kind:
+                self.lasting = locked(journal)
+                while self.lasting is None:
+                    time.sleep(POLL_S)  # another agent looks whether it is a killed one's
+                    self.lasting = locked(journal)
+            notes = self.notes.items()
+            lines = [{"id": number, "entry": each} for number, each in notes if is_lasting(each) == kind]
+        write_down(journal, *lines)
 
     # Starting and ending
 
@@ -321,44 +340,25 @@ class Agent:
 
     def take_lock(self) -> str:
         """Keep other runs of this role out; returns the run that has it, if there is one."""
-        while True:
-            STATE.mkdir(mode=0o700, exist_ok=True)
-            lock = (STATE / (self.role + ".lock")).open("a+")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                lock.seek(0)
-                return lock.read() or "another run"
-            # A run that ended just now may have removed it: then nobody else would find it.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.fileno()), Path(lock.name).stat()):
-                    self.lock = lock
-                    return ""
+        place = STATE / (self.role + ".lock")
+        self.lock = locked(place)
+        return "" if self.lock else read_text(str(place)) or "another run"
 
     def recover(self) -> tuple[list[str], list[str]]:
-        """Undo what killed agents of this role left; the lock says that none of them lives."""
+        """Undo what killed agents of this role left; the lock says that none of them lives, and those of
+        lasting journals that no agent of another container has them."""
         removed: list[str] = []
         failed: list[str] = []
         name = f"agent-{self.role}-*.jsonl"
         lasting = own_folder(LASTING).glob(name) if LASTING.exists() else ()
         # Lasting entries after those that depend on them.
         for journal in (*sorted(STATE.glob(name), reverse=True), *sorted(lasting, reverse=True)):
-            try:
-                pending = read_journal(journal)
-            except (OSError, ValueError) as error:
-                failed.append(f"{journal}: {error}; {set_aside(journal)}")
-                continue
-            for number, entry in reversed(list(pending.items())):
-                problems, found = undo(entry["steps"])
-                if problems:
-                    failed.append(": ".join([entry["what"], *problems]))
-                else:
-                    removed += [entry["what"]] * found
-                    # By the next try it could be somebody else's: a file of the same name, say.
-                    write_down(journal, {"id": number})
-                    del pending[number]
-            if not pending:
-                journal.unlink()
+            # What is no file cannot be locked, and is reported.
+            is_shared = journal.parent == LASTING and journal.is_file()
+            lock = locked(journal) if is_shared else contextlib.nullcontext()
+            if lock is not None:
+                with lock:
+                    recover_from(journal, removed, failed)
         return removed, failed
 
     def take_down(self) -> None:
@@ -443,12 +443,50 @@ def is_lasting(entry: Message) -> bool:
     return bool(entry.get("lasting", False))
 
 
-def write_down(journal: Path, line: Message) -> None:
-    is_new = not journal.exists()
-    if is_new:
-        own_folder(journal.parent)
+def recover_from(journal: Path, removed: list[str], failed: list[str]) -> None:
+    """Undo what a journal says, and add to the two lists what was undone and what could not be."""
+    try:
+        pending = read_journal(journal)
+    except (OSError, ValueError) as error:
+        failed.append(f"{journal}: {error}; {set_aside(journal)}")
+        return
+    for number, entry in reversed(list(pending.items())):
+        problems, found = undo(entry["steps"])
+        if problems:
+            failed.append(": ".join([entry["what"], *problems]))
+        else:
+            removed += [entry["what"]] * found
+            # By the next try it could be somebody else's: a file of the same name, say.
+            write_down(journal, {"id": number})
+            del pending[number]
+    if not pending:
+        journal.unlink()
+
+
+def locked(path: Path) -> Any:
+    """A file, open and locked, made if absent; None if another process has locked it."""
+    while True:
+        own_folder(path.parent)
+        try:
+            file = path.open("a+")
+        except FileNotFoundError:
+            continue  # the folder has just been removed
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return None
+        # Who had it until now may have removed it: then nobody else would find it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
+
+
+def write_down(journal: Path, *lines: Message) -> None:
     with journal.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+        is_new = file.tell() == 0
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
         file.flush()
         os.fsync(file.fileno())
     for folder in (journal.parent, journal.parent.parent) if is_new else ():

@@ -65,7 +65,10 @@ main() {
         echo "busy ${role%.lock} $(head -n 1 "$file")"
     done
     for file in /run/harness/agent-*.jsonl /var/lib/harness/agent-*.jsonl; do
-        [ -e "$file" ] && echo "journal ${file##*/}"
+        [ -e "$file" ] || continue
+        # One on the disk may be that of an agent in another container, whose locks /proc does not show.
+        if command -v flock >/dev/null && ! flock --shared --nonblock "$file" true; then continue; fi
+        echo "journal ${file##*/}"
     done
 }
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from harness.analysis.stats import summarise
-from harness.model import Io, Latency, Proof, Record, Status, TestbedKind
+from harness.model import Io, IpsecMode, Latency, Proof, Record, Status, TestbedKind
 from harness.results.store import RunFolder, open_environments, open_plans, open_results, record_key
 from harness.table import Options, build, cached, render
 
@@ -79,7 +79,7 @@ def record(
         block_bytes=4096,
         emulated=link != "local",
         link_title=link,
-        ipsec_mode=None if ipsec == "off" else "transport",
+        ipsec_mode=None if ipsec == "off" else IpsecMode.TRANSPORT,
         proof=None
         if link == "local"
         else Proof(

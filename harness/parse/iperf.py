@@ -60,9 +60,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of figures; ``counts_loss`` if it has lost and total datagrams."""
+    """One line of figures; ``counts_loss`` if it has lost and total datagrams, ``back`` if iperf2 marks it as
+    what the server sent."""
 
     stream: str
+    back: bool
     start_s: float
     end_s: float
     counts_loss: bool
@@ -73,7 +75,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # iperf2 has the number of streams in some of its sums, [SUM-3], and marks what comes back on one: [ *3].
-STREAM = r"\[\s*(?P<stream>SUM|\*?[0-9]{1,9})(?:(?<=SUM)-[0-9]{1,4})?\s*\]"
+STREAM = r"\[\s*(?P<back>\*?)(?P<stream>SUM|[0-9]{1,9})(?:(?<=SUM)-[0-9]{1,4})?\s*\]"
 _PREFIX = "(?P<{0}_prefix>[KMGTP]?)"
 _ROW = re.compile(
     STREAM + r"(?:\[(?P<role>[RT]X-[CS])\])?\s*"
@@ -100,6 +102,7 @@ def rows(text: str) -> list[Row]:
         label = _LABEL.search(match["rest"])
         row = Row(
             stream=match["stream"],
+            back=bool(match["back"]),
             start_s=float(match["start"]),
             end_s=float(match["end"]),
             counts_loss=_LOSS.search(match["rest"]) is not None,

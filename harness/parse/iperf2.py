@@ -43,16 +43,18 @@ from harness.parse.iperf import (
 class Iperf2Output(msgspec.Struct, frozen=True, kw_only=True):
     """One test as reported by one end; ``invalid`` says why its figures must not be used.
 
-    ``sent`` and ``received`` are for all streams together: a TCP client knows only the first, a server only
-    the second. ``reverse`` is what the server sent to the client, as counted by this end. ``server`` is the
-    server's own report if it is in the same text.
+    ``sent`` and ``received`` are for all streams together, whichever way the data went (``-R``): a TCP client
+    knows only the first, a server only the second, and with ``-R`` the other. ``reverse_sent`` and
+    ``reverse_received`` are for the other direction of ``--full-duplex``. ``server`` is the server's own
+    report if it is in the same text.
     """
 
     role: Literal["client", "server"] | None
     protocol: Literal["TCP", "UDP"] | None
     sent: Report | None = None
     received: Report | None = None
-    reverse: Report | None = None
+    reverse_sent: Report | None = None
+    reverse_received: Report | None = None
     streams: tuple[Stream, ...] = ()
     server: Iperf2Output | None = None
     invalid: tuple[str, ...] = ()
@@ -139,21 +141,26 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
     reports = {match["stream"]: match.start() for match in _SERVER_REPORT.finditer(text)}
     at_receiver: list[Row] = []
     at_sender: list[Row] = []
-    back = [row for row in all_rows if row.stream.startswith("*")]
-    forth = [row for row in all_rows if not row.stream.startswith("*")]
-    if back and all(row.stream == SUM for row in forth):
-        back, forth = all_rows, []
-    for row in forth:
+    # A sum has no mark.
+    is_reverse = any(row.back for row in all_rows) and all(row.back or row.stream == SUM for row in all_rows)
+    receives = (role == "server") != is_reverse
+    for row in all_rows:
         reported = row.match.start() > reports.get(row.stream, len(text))
-        (at_receiver if row.counts_loss or role == "server" or reported else at_sender).append(row)
-    datagrams = {match["stream"]: int(match["count"]) for match in _SENT.finditer(text)}
+        if is_reverse or not row.back:
+            (at_receiver if row.counts_loss or receives or reported else at_sender).append(row)
+    datagrams = {
+        match["stream"]: int(match["count"])
+        for match in _SENT.finditer(text)
+        if is_reverse or not match["back"]
+    }
     sent_sum, sent_by_stream = _side(at_sender, "sent", datagrams, "datagrams", problems, warnings)
     sent = _total(sent_sum, sent_by_stream, "sent", problems)
     received_sum, received_by_stream = _side(
         at_receiver, "received", out_of_order(text), "out_of_order", problems, warnings
     )
-    back_sum, back_by_stream = _side(back, "reverse", {}, "datagrams", problems, warnings)
-    reverse = _total(back_sum, back_by_stream, "reverse", problems)
+    back = [row for row in all_rows if row.back and not is_reverse]
+    _, back_by_stream = _side(back, "reverse", {}, "datagrams", problems, warnings)
+    reverse = _total(None, back_by_stream, "reverse", problems)
     if problem := missing_problem(sent_by_stream, connections, "sent"):
         problems.append(problem)
     if protocol == "UDP":
@@ -163,11 +170,9 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
         received = _total(received_sum, received_by_stream, "received", problems)
         if problem := missing_problem(received_by_stream, connections, "received"):
             problems.append(problem)
-    their_sent, their_received = dict(sent_by_stream), dict(received_by_stream)
-    (their_sent if role == "server" else their_received).update(back_by_stream)
     if sent and role is None:
         warnings.append("no header says which end this is: it was taken for a client")
-    if sent and protocol == "UDP" and not received_by_stream:
+    if sent and protocol == "UDP" and role != "server" and not received_by_stream:
         warnings.append("there is no Server Report: loss, jitter and order are unknown")
     if _NO_ACK.search(text):
         warnings.append("the server did not acknowledge the end of the test")
@@ -182,10 +187,21 @@ def _output(text: str, header: re.Match[str] | None, connections: list[Connectio
         protocol=protocol,
         sent=sent,
         received=received,
-        reverse=reverse,
-        streams=tuple(
-            Stream(id=name, sent=their_sent.get(name), received=their_received.get(name))
-            for name in dict.fromkeys((*their_sent, *their_received))
+        reverse_sent=reverse if role == "server" else None,
+        reverse_received=None if role == "server" else reverse,
+        streams=(
+            *(
+                Stream(id=name, sent=sent_by_stream.get(name), received=received_by_stream.get(name))
+                for name in dict.fromkeys((*sent_by_stream, *received_by_stream))
+            ),
+            *(
+                Stream(
+                    id=f"*{name}",
+                    sent=told if role == "server" else None,
+                    received=None if role == "server" else told,
+                )
+                for name, told in back_by_stream.items()
+            ),
         ),
         invalid=tuple(problems),
         warnings=tuple(warnings),

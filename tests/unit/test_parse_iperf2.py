@@ -261,24 +261,32 @@ FULL_DUPLEX = """Client connecting to 10.0.0.2, TCP port 5001
 def test_what_comes_back_is_told_apart() -> None:
     """A row of ``[ *1]`` was none at all, so -R was refused and the half of --full-duplex lost."""
     output = parse(REVERSE)
-    assert (output.role, output.sent, output.received, output.invalid) == ("client", None, None, ())
-    assert output.reverse is not None
-    assert (output.reverse.rate_bit_s, output.reverse.seconds) == (37.7e6, 10.13)
-    assert [(stream.id, stream.sent) for stream in output.streams] == [("*1", None)]
+    assert (output.role, output.sent, output.invalid, output.warnings) == ("client", None, (), ())
+    assert output.received is not None
+    assert (output.received.rate_bit_s, output.received.seconds) == (37.7e6, 10.13)
+    assert [(stream.id, stream.sent) for stream in output.streams] == [("1", None)]
+    sender = parse(REVERSE.replace("Client connecting to 10.0.0.2,", "Server listening on"))
+    assert (sender.role, sender.sent, sender.received) == ("server", output.received, None)
     both = parse(FULL_DUPLEX)
-    assert (both.received, both.invalid) == (None, ())
-    assert both.sent is not None and both.reverse is not None
-    assert (both.sent.rate_bit_s, both.reverse.rate_bit_s) == (18.4e9, 12.3e9)
+    assert (both.received, both.reverse_sent, both.invalid) == (None, None, ())
+    assert both.sent is not None and both.reverse_received is not None
+    assert (both.sent.rate_bit_s, both.reverse_received.rate_bit_s) == (18.4e9, 12.3e9)
+    assert [stream.id for stream in both.streams] == ["1", "*1"]
     at_server = parse(FULL_DUPLEX.replace("Client connecting to 10.0.0.2,", "Server listening on"))
-    assert at_server.received is not None and at_server.reverse is not None
-    assert (at_server.received.rate_bit_s, at_server.reverse.rate_bit_s) == (18.4e9, 12.3e9)
+    assert (at_server.received, at_server.reverse_sent) == (both.sent, both.reverse_received)
+    assert (at_server.sent, at_server.reverse_received) == (None, None)
 
 
-def test_sums_of_what_comes_back() -> None:
+def test_what_comes_back_has_sums_and_losses() -> None:
     second = REVERSE.partition("Bandwidth\n")[2].replace("*1", "*2")
     output = parse(REVERSE + second + "[SUM] 0.00-10.13 sec  91.0 MBytes  75.4 Mbits/sec\n")
-    assert output.invalid == () and output.reverse is not None
-    assert output.reverse.rate_bit_s == 75.4e6
+    assert output.invalid == () and output.received is not None
+    assert output.received.rate_bit_s == 75.4e6
+    lossy = parse(
+        REVERSE.replace("TCP", "UDP").replace("37.7 Mbits/sec", "37.7 Mbits/sec   0.032 ms  16/32500 (0.05%)")
+    )
+    assert (lossy.protocol, lossy.sent, lossy.invalid) == ("UDP", None, ()) and lossy.received is not None
+    assert (lossy.received.lost, lossy.received.jitter_ns) == (16, 32_000)
 
 
 @pytest.mark.parametrize(

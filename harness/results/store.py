@@ -313,6 +313,14 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
     return _record(file, read_bytes(file, follow=follow))
 
 
+def _foreign_or_record(file: Path) -> Record:
+    """A file that is in a folder and may be anybody's: whatever is wrong with it costs itself alone."""
+    try:
+        return load_record(file)
+    except UsageError as error:
+        raise Unreadable(error.message, hint=error.hint) from error
+
+
 def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
     """The raw output of that name that a record of a run lists, if it is there.
 
@@ -372,7 +380,7 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     with _no_collection(), unread.passed_on() as lost:
         found = list(unread.each(of_runs, _of_run))
         found += [load_record(file) for file in loose if file.resolve() in asked]
-        found += unread.each((file for file in loose if file.resolve() not in asked), load_record)
+        found += unread.each((file for file in loose if file.resolve() not in asked), _foreign_or_record)
         if not found and not fio_files:
             raise lost[0]
     refused: list[UsageError] = []

@@ -204,10 +204,13 @@ def test_a_foreign_file_costs_itself_alone(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     (tmp_path / "package.json").write_text('{"name": "left-pad"}', "utf-8")
     (tmp_path / "later.json").write_text('{"schema": 99}', "utf-8")
+    with (tmp_path / "huge.json").open("wb") as huge:
+        huge.truncate(1 << 40)
     for command in ("table", "explain", "export", "report"):
         done = harness(command, ".", cwd=tmp_path)
         assert done.returncode == 1, done
         assert "package.json is not a readable record" in done.stderr and "later.json" in done.stderr, done
+        assert "huge.json: expected at most 256 MiB" in done.stderr, done
     assert "4.10" in harness("table", ".", cwd=tmp_path).stdout
 
 

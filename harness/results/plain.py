@@ -19,7 +19,7 @@ from harness.parse import fio
 from harness.parse.files import read_bytes, shown_path
 from harness.parse.fio import FioJob
 from harness.parse.jobfile import block_bytes
-from harness.results.store import FIO_SOURCE, NOT_UNDERSTOOD
+from harness.results.store import FIO_SOURCE
 
 NEARLY = 0.02
 """How much two figures may differ that should be the same."""
@@ -65,25 +65,6 @@ def records(file: Path, link: str) -> list[Record]:
             )
         )
     return found
-
-
-def not_understood(file: Path, link: str, error: UsageError) -> Record:
-    """A file that is not a readable fio output, as a cell without a figure."""
-    return Record(
-        run_id=str(file),
-        testbed=TestbedKind.HOST,
-        workload=NOT_UNDERSTOOD,
-        link=link,
-        protection=(),
-        transport=None,
-        repeat=1,
-        order=0,
-        status=Status.INVALID,
-        reason=str(error),
-        link_title=link,
-        raw=(str(file),),
-        source=FIO_SOURCE,
-    )
 
 
 def jobs_of(record: Record) -> list[FioJob]:

@@ -17,7 +17,7 @@ import secrets
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -46,9 +46,6 @@ RESULTS = "results"
 FIO_SOURCE = "fio"
 """``Record.source`` of measurements from plain fio outputs."""
 
-NOT_UNDERSTOOD = "(not understood)"
-"""The row of files in a folder that claim to be fio's output and cannot be read as that."""
-
 _FIO_MARKS = (b'"fio version"', b": (groupid=")
 _MOST_FILES = 10_000
 _RESTORE = "restore the file from a copy, or move it elsewhere to go on without it"
@@ -67,6 +64,7 @@ class Versioned(Protocol):
     def schema(self) -> int: ...
 
 
+T = TypeVar("T")
 V = TypeVar("V", bound=Versioned)
 
 
@@ -313,12 +311,18 @@ def load_record(file: Path, *, follow: bool = True) -> Record:
     return _record(file, read_bytes(file, follow=follow))
 
 
-def _foreign_or_record(file: Path) -> Record:
-    """A file that is in a folder and may be anybody's: whatever is wrong with it costs itself alone."""
-    try:
-        return load_record(file)
-    except UsageError as error:
-        raise Unreadable(error.message, hint=error.hint) from error
+def _readable(files: Iterable[Path], asked: Set[Path], read: Callable[[Path], T]) -> Iterator[T]:
+    """What ``read`` makes of each file. One that is not named itself may be anybody's: if anything is wrong
+    with it, it is noted and left out."""
+    for file in files:
+        try:
+            found = read(file)
+        except UsageError as error:
+            if file.resolve() in asked:
+                raise
+            unread.note(Unreadable(error.message, hint=error.hint))
+        else:
+            yield found
 
 
 def raw_file(record: Record, folders: Mapping[str, Path], name: str) -> Path | None:
@@ -356,9 +360,9 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
 
     A record found twice (a copy, a link to the latest run) counts once. In a folder of loose files and below
     it, every file that looks like fio's output is read as that. Of the others, each ``*.json`` must be a
-    record, unless there are run folders beside it. A record in a folder that cannot be read is noted
-    (``harness.model.unread``), and a fio output is an INVALID cell. UsageError for one that is named
-    itself, if nothing at all can be read, and for a path without anything to read.
+    record, unless there are run folders beside it. What cannot be read in a folder is noted
+    (``harness.model.unread``). UsageError for what is named itself, if nothing at all can be read, and for a
+    path without anything to read.
     """
     loose: list[Path] = []
     of_runs: list[Path] = []
@@ -379,25 +383,15 @@ def open_results(paths: Sequence[Path | str]) -> list[Record]:
     asked = {Path(path).resolve() for path in paths}
     with _no_collection(), unread.passed_on() as lost:
         found = list(unread.each(of_runs, _of_run))
-        found += [load_record(file) for file in loose if file.resolve() in asked]
-        found += unread.each((file for file in loose if file.resolve() not in asked), _foreign_or_record)
-        if not found and not fio_files:
-            raise lost[0]
-    refused: list[UsageError] = []
-    if fio_files:
-        from harness.results import plain  # here, because most tables do not read a fio output
+        found += _readable(loose, asked, load_record)
+        if fio_files:
+            from harness.results import plain  # here, because most tables do not read a fio output
 
-        for file, name in _named(fio_files):
-            try:
-                found += plain.records(file, name)
-            except UsageError as error:
-                if file.resolve() in asked:
-                    raise
-                # It is one of many files in a folder: the others deserve a table, and this one shows in it.
-                found.append(plain.not_understood(file, name, error))
-                refused.append(error)
-    if refused and len(refused) == len(found):
-        raise refused[0]
+            names = dict(_named(fio_files))
+            for jobs in _readable(names, asked, lambda file: plain.records(file, names[file])):
+                found += jobs
+        if not found:
+            raise lost[0]
     return _without_copies(found)
 
 

@@ -210,9 +210,9 @@ def test_table_of_a_folder_with_one_bad_fio_output(here: Path) -> None:
     (here / "disks" / "good.json").write_text(fio_output(write=False), encoding="utf-8")
     (here / "disks" / "bad.json").write_text(fio_output(write=False)[:100], encoding="utf-8")
     done = harness("table", "disks", cwd=here)
-    assert done.returncode == 0, done
-    assert "(not understood)" in done.stdout and "INVALID" in done.stdout
-    assert "disks/bad.json" in done.stdout, "the reason names the file"
+    assert done.returncode == 1 and "good" in done.stdout, done
+    assert "disks/bad.json" in done.stdout, "the table is incomplete, and says so"
+    assert done.stderr.startswith("harness: disks/bad.json: "), done
     assert_refused(harness("table", "disks/bad.json", cwd=here), "bad.json")
     assert_refused(harness("table", "disks", "disks/bad.json", cwd=here), "bad.json")
 

@@ -15,10 +15,9 @@ from harness.explain import explain
 from harness.model import Status, unread
 from harness.model.errors import Unreadable, UsageError
 from harness.parse import files, fio
-from harness.results.store import NOT_UNDERSTOOD, open_results
+from harness.results.store import open_results
 from harness.table.matrix import build
 from harness.table.options import Metric, Options, Table
-from harness.table.text import render
 from tests.unit.command import harness
 from tests.unit.parsing import OUTPUTS
 from tests.unit.test_results import fio_job, write_fio
@@ -203,6 +202,7 @@ def test_percentiles_that_cannot_be_combined_are_not_said_to_be_missing(tmp_path
 def test_a_foreign_file_costs_itself_alone(tmp_path: Path) -> None:
     write_fio(tmp_path / "a.json", fio_job())
     (tmp_path / "package.json").write_text('{"name": "left-pad"}', "utf-8")
+    (tmp_path / "cut.json").write_text('{"fio version": "fio-3.33", "jobs": [', "utf-8")
     (tmp_path / "later.json").write_text('{"schema": 99}', "utf-8")
     with (tmp_path / "huge.json").open("wb") as huge:
         huge.truncate(1 << 40)
@@ -210,6 +210,7 @@ def test_a_foreign_file_costs_itself_alone(tmp_path: Path) -> None:
         done = harness(command, ".", cwd=tmp_path)
         assert done.returncode == 1, done
         assert "package.json is not a readable record" in done.stderr and "later.json" in done.stderr, done
+        assert "cut.json: expected the JSON output of fio, found a document that is cut" in done.stderr, done
         assert "huge.json: expected at most 256 MiB" in done.stderr, done
     assert "4.10" in harness("table", ".", cwd=tmp_path).stdout
 
@@ -267,10 +268,9 @@ def test_fios_text_for_people_is_told_as_that(tmp_path: Path) -> None:
         assert "found its output for people, in which figures are rounded" in done.stderr, done
         assert "--output-format=json" in done.stderr, done
     write_fio(tmp_path / "b.json", fio_job())
-    wrong, good = open_results([tmp_path])
-    assert (wrong.workload, wrong.status, good.status) == (NOT_UNDERSTOOD, Status.INVALID, Status.OK)
-    assert wrong.reason is not None and "--output-format=json" in wrong.reason
-    assert "4.10" in render(build(open_results([tmp_path])))
+    done = harness("table", ".", cwd=tmp_path)
+    assert done.returncode == 1 and "4.10" in done.stdout, done
+    assert "a.txt: " in done.stderr and "--output-format=json" in done.stderr, done
 
 
 def test_text_for_people_beside_json_does_no_harm() -> None:

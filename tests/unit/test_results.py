@@ -27,7 +27,6 @@ from harness.model import (
 from harness.model.beside import Beside, InterfaceUse, ProcessorUse, RoundTrips
 from harness.model.errors import UsageError
 from harness.results.store import (
-    NOT_UNDERSTOOD,
     RunFolder,
     open_environments,
     open_plans,
@@ -411,13 +410,13 @@ def test_a_damaged_fio_output_is_refused_by_name(tmp_path: Path) -> None:
             open_results(paths)
 
 
-def test_a_damaged_fio_output_in_a_folder_is_a_cell_without_a_number(tmp_path: Path) -> None:
+def test_a_damaged_fio_output_in_a_folder_costs_itself_alone(tmp_path: Path) -> None:
     bad = damaged_fio(tmp_path / "a.json")
     write_fio(tmp_path / "b.json", fio_job())
-    wrong, good = open_results([tmp_path])
-    assert (wrong.link, wrong.workload, wrong.status) == ("a", NOT_UNDERSTOOD, Status.INVALID)
-    assert wrong.reason is not None and wrong.reason.startswith(f"{bad}: ")
-    assert (wrong.read, wrong.write, wrong.raw) == (None, None, (str(bad),))
+    with unread.noted() as lost:
+        (good,) = open_results([tmp_path])
+    (error,) = lost
+    assert error.message.startswith(f"{bad}: ")
     assert (good.link, good.workload, good.status) == ("b", "job1", Status.OK)
     assert good.read is not None and good.read.bytes == 4096000
 

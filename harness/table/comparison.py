@@ -163,7 +163,7 @@ def compare(a: Side, b: Side, metric: Metric = Metric.MB_S, margin: float = MARG
         a=tuple(a.runs),
         b=tuple(b.runs),
         cells=tuple(cells),
-        notes=tuple(_notes(a, b, cells, margin, _alone(columns_a, columns_b))),
+        notes=tuple(_notes(a, b, cells, metric, margin, _alone(columns_a, columns_b))),
         missing=tuple(_missing(cells, margin)),
     )
 
@@ -347,7 +347,12 @@ def _repeats(cells: Sequence[ComparedCell]) -> str:
 
 
 def _notes(
-    a: Side, b: Side, cells: Sequence[ComparedCell], margin: float, alone: Iterable[str]
+    a: Side,
+    b: Side,
+    cells: Sequence[ComparedCell],
+    metric: Metric,
+    margin: float,
+    alone: Iterable[str],
 ) -> Iterable[str]:
     ratios = [cell.ratio for cell in cells if cell.ratio is not None]
     together = f", adjusted for {len(ratios)} cells (Benjamini-Hochberg)" if len(ratios) > 1 else ""
@@ -380,6 +385,7 @@ def _notes(
     yield from notes.differences(
         [*a.plans.values(), *b.plans.values()], [*a.environments.values(), *b.environments.values()]
     )
+    yield from notes.completions([*a.records, *b.records], metric)
     yield from alone
     yield from (f"{cell.name} has no ratio: {cell.reason}." for cell in cells if cell.reason)
 

@@ -157,22 +157,22 @@ def legend(
         *differences(context.plans, context.environments),
         *_gaps(context),
         *([f"{options.reference.title}: {options.reference.source}."] if options.reference else []),
-        *_completions(context, options),
+        *completions(context.records, options.metric),
         *_warnings(columns, rows, grid),
     )
 
 
-def _completions(context: Context, options: Options) -> Iterable[str]:
+def completions(records: Iterable[Record], metric: Metric) -> Iterable[str]:
     """Which latencies are of another kind than the others; fio leaves the choice to its user."""
     columns = dict.fromkeys(
         record.column.label
-        for record in context.records
+        for record in records
         for io in (record.read, record.write)
         if io is not None and io.latency.percentiles == COMPLETION
     )
-    if columns and options.metric.is_percentile:
+    if columns and metric.is_percentile:
         yield (
-            f"{options.metric} of {_named(list(columns))} is completion latency (fio's clat), without the "
+            f"{metric} of {_listed(list(columns), 'column')} is completion latency (fio's clat), without the "
             "time of submission; means, and percentiles of other columns, are total latency (lat)."
         )
 

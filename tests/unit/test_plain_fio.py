@@ -164,12 +164,13 @@ def test_percentiles_say_of_which_latency_they_are(tmp_path: Path) -> None:
     file = write_fio(tmp_path / "a.json", job)
     for metric in Metric:
         notes = build(open_results([file]), Options(metric=metric)).notes
-        told = (
-            f"{metric} of a is completion latency (fio's clat), without the time of submission; means, and "
-        )
+        told = f"{metric} of column a is completion latency (fio's clat), without the time of submission; "
         assert any(note.startswith(told) for note in notes) is (
             metric in (Metric.P50, Metric.P99, Metric.P99_9)
         )
+    write_fio(tmp_path / "b.json", job)
+    done = harness("compare", "a.json", "b.json", "--metric", "p99", cwd=tmp_path)
+    assert "p99 of 2 columns (a, b) is completion latency" in " ".join(done.stdout.split()), done
     words = ("export", str(file), "--to", "jsonl")
     assert json.loads(harness(*words, cwd=tmp_path).stdout)["percentiles_of"] == "clat"
     job["read"]["lat_ns"], job["read"]["clat_ns"] = job["read"]["clat_ns"], job["read"]["lat_ns"]

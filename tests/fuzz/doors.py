@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tests.fuzz.driver import Door
 from tests.fuzz.folders import Folders
+from tests.fuzz.jobs import Jobs
 from tests.fuzz.parsers import Cuts, Parsers
 from tests.fuzz.planted import Planted
 from tests.fuzz.words import Words
 
-DOORS: dict[str, Door] = {door.name: door for door in (Parsers(), Cuts(), Folders(), Planted(), Words())}
+DOORS: dict[str, Door] = {
+    door.name: door for door in (Parsers(), Cuts(), Jobs(), Folders(), Planted(), Words())
+}

@@ -8,7 +8,7 @@ from tests.fuzz.doors import DOORS
 from tests.fuzz.driver import fuzz
 
 SEED = 20261121
-SECONDS = {"parsers": 16, "cuts": 8, "folders": 14, "planted": 10, "words": 10}
+SECONDS = {"parsers": 12, "cuts": 8, "jobs": 4, "folders": 14, "planted": 10, "words": 10}
 """With what it takes to begin a minute in all."""
 
 

@@ -126,11 +126,11 @@ def exclusive(run_id: str) -> Iterator[Path]:
             # Folders may be left on which a testbed had mounted something. Removing such a place would also
             # remove what an agent has mounted there in its own namespace.
             if not any(folder.glob("*.lock")):
-                for place in folder.iterdir():
+                for place in folder.glob("*"):
                     with contextlib.suppress(OSError):
                         place.rmdir()
             # From here on the folder may be the next holder's. Its lock keeps it, and so do journals.
-            path.unlink()
+            path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

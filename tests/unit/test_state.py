@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,12 @@ def test_the_lock_is_free_again_however_the_run_ended(
 def test_nothing_is_left_of_a_run_that_ended(folder: Path) -> None:
     with state.exclusive("first"):
         assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_a_folder_that_somebody_removes_does_not_spoil_the_end_of_a_run(folder: Path) -> None:
+    with state.exclusive("first"):
+        shutil.rmtree(folder)
     assert not folder.exists()
 
 

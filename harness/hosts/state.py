@@ -130,7 +130,9 @@ def exclusive(run_id: str) -> Iterator[Path]:
                     with contextlib.suppress(OSError):
                         place.rmdir()
             # From here on the folder may be the next holder's. Its lock keeps it, and so do journals.
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                    path.unlink()
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

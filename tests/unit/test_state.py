@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -105,6 +106,13 @@ def test_nothing_is_left_of_a_run_that_ended(folder: Path) -> None:
 def test_a_folder_that_somebody_removes_does_not_spoil_the_end_of_a_run(folder: Path) -> None:
     with state.exclusive("first"):
         shutil.rmtree(folder)
+    assert not folder.exists()
+    with contextlib.ExitStack() as second:
+        with state.exclusive("first"):
+            shutil.rmtree(folder)
+            second.enter_context(state.exclusive("second"))
+        with pytest.raises(BusyError, match="second"), state.exclusive("third"):
+            pytest.fail("it was let in")
     assert not folder.exists()
 
 

@@ -122,5 +122,10 @@ def depth_of(workload: Workload) -> int:
 
 def positive(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int:
     """A whole number above 0; 0 for anything else."""
+    return whole(settings, name) or 0
+
+
+def whole(settings: Mapping[str, str] | Mapping[str, str | None], name: str) -> int | None:
+    """A whole number; None for anything else."""
     text = settings.get(name) or ""
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None

@@ -42,6 +42,9 @@ from harness.table.options import Metric, Setting
 CALIBRATION = 2.0
 """The emulation adds half to twice as much to an I/O's round trip as to the calibration's (docs/lab.md)."""
 
+LARGEST_BLOCK_BYTES = 16 << 20
+"""Of larger blocks no packets are computed: there are millions, or as many as a damaged record says."""
+
 Samples = Mapping[str, Sequence[Record]]
 
 
@@ -392,8 +395,9 @@ class _ColumnOf:
         words = []
         if key.protection and framing is None:
             words = [f"the framing of {'+'.join(key.protection)} is unknown"]
-        limit_kib = record.session.get("max_sectors_kb", "")
-        command_bytes = int(limit_kib) * 1024 if limit_kib.isdecimal() and int(limit_kib) else None
+        if block_bytes > LARGEST_BLOCK_BYTES:
+            return None, [f"blocks above {LARGEST_BLOCK_BYTES >> 20} MiB are not computed"]
+        command_bytes = bounds.positive(record.session, "max_sectors_kb") * 1024 or None
         return (
             path.demands(
                 link,

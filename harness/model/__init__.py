@@ -14,7 +14,7 @@ import msgspec
 
 from harness.model.beside import Beside, Others
 from harness.model.probing import Probe
-from harness.model.ranges import Amount, Count, Figure
+from harness.model.ranges import Amount, Count, Figure, Size
 
 SCHEMA_VERSION = 2
 """Version of the records below; a reader refuses records of a later version."""
@@ -703,7 +703,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_s: Amount = 0.0
     wall_ns: Count = 0
     fio_ns: Count = 0
-    block_bytes: Count | None = None
+    block_bytes: Size | None = None
     emulated: bool = False
     link_title: str = ""
     ipsec_mode: IpsecMode | None = None

@@ -14,6 +14,9 @@ from msgspec import Meta
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """Bytes, I/Os, packets, nanoseconds: what the kernel counts in 64 bits with a sign."""
 
+Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+"""Bytes of what is not empty."""
+
 Amount = Annotated[float, Meta(ge=0, lt=2.0**63)]
 """The same for a mean, a rate or a time."""
 

@@ -100,9 +100,11 @@ def path_of(framing: Framing) -> theory.Wire:
 def predict(framing: Framing, workload: str, column: Column, device_ns: float) -> Prediction:
     kind, _, block = workload.partition("-")
     direction: theory.Direction = "write" if kind == "write" else "read"
+    dialogue = Dialogue.from_negotiated(column.session, direction, column.window_bytes)
+    assert dialogue is not None, column.session
     return theory.predict(
         path_of(framing),
-        Dialogue.from_negotiated(column.session, direction, column.window_bytes),
+        dialogue,
         direction=direction,
         block_bytes=int(block.removesuffix("k")) * 1024,
         device_s=device_ns * 1e-9,

@@ -364,6 +364,21 @@ def plan_of_them(**changes: Any) -> Any:
     return made_plan(columns=columns, proposals={"null-sha256": null, "aes128gcm16": gcm}, **changes)
 
 
+@pytest.mark.parametrize("value", ["", "0", "511", "-1", "1" * 5000, "\N{ARABIC-INDIC DIGIT FIVE}" * 4])
+@pytest.mark.parametrize("name", ["first_burst_len", "max_burst_len", "max_recv_dlength", "max_sectors_kb"])
+def test_a_session_that_no_ends_agree_on_is_none(name: str, value: str) -> None:
+    changed = [msgspec.structs.replace(each, session=SESSION | {name: value}) for each in columns()]
+    found = {e.column: e for e in collect(changed, {"r1": plan_of_them()})}
+    is_limit = name == "max_sectors_kb"  # of the initiator's own, with which nobody agrees
+    assert (found["wired"].path is None) is not is_limit
+
+
+def test_of_blocks_that_no_disk_has_no_packet_is_computed() -> None:
+    changed = [msgspec.structs.replace(each, block_bytes=2**63 - 1) for each in columns()]
+    (wired,) = (e for e in collect(changed, {"r1": plan_of_them()}) if e.column == "wired")
+    assert wired.path is None and "blocks above 16 MiB are not computed" in wired.missing
+
+
 def test_neighbours_are_evidence() -> None:
     found = {e.column: e for e in collect(columns(), {"r1": plan_of_them()})}
     gcm = found["wired+aes128gcm16"]

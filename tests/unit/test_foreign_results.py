@@ -172,6 +172,13 @@ def test_a_figure_that_nothing_measures_is_refused_with_file_and_field(
     assert "record.json" in refused.value.message and field in refused.value.message
 
 
+def test_a_block_of_nothing_is_refused(tmp_path: Path) -> None:
+    whole = msgspec.json.encode(record(run_id="r1", block_bytes=4096))
+    (tmp_path / "record.json").write_bytes(whole.replace(b'"block_bytes":4096', b'"block_bytes":0'))
+    with pytest.raises(UsageError, match=r"Expected `int` >= 1 - at `\$\.block_bytes`"):
+        open_results([tmp_path / "record.json"])
+
+
 def test_a_probe_that_no_tool_could_make_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path, made_plan())
     text = msgspec.json.encode(blank(Tcp())).replace(b'"streams":1', b'"streams":' + b"9" * 400)

@@ -184,7 +184,8 @@ def test_the_session_is_read_as_the_kernel_tells_it() -> None:
         "max_xmit_dlength": "131072",
     }
     assert Dialogue.from_negotiated(negotiated, "read", 4096 * KIB) == session()
-    assert Dialogue.from_negotiated(negotiated, "write", 4096 * KIB).max_recv_bytes == 128 * KIB
+    written = Dialogue.from_negotiated(negotiated, "write", 4096 * KIB)
+    assert written is not None and written.max_recv_bytes == 128 * KIB
 
 
 def test_hops_store_the_longest_frame_of_a_burst_and_delay_each() -> None:

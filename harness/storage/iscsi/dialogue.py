@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.analysis.bounds import positive
+from harness.analysis.bounds import positive, whole
 from harness.analysis.theory import Burst, Direction, Wire, sent
 from harness.model import End
 
 BHS_BYTES = 48
 """RFC 7143, section 11.2.1: the basic header segment of every PDU. The harness uses no digests and no AHS."""
+
+LEAST_LENGTH = 512
+"""RFC 7143, sections 13.12 to 13.14: of a segment, a burst, and the first burst."""
 
 PAGE_BYTES = 4096
 """How much LIO hands TCP at a time (iscsit_fe_sendpage_sg())."""
@@ -40,15 +43,19 @@ class Dialogue:
     @classmethod
     def from_negotiated(
         cls, negotiated: Mapping[str, str], direction: Direction, window_bytes: int
-    ) -> Dialogue:
-        """From ``initiator.negotiated()``, which has the kernel's names."""
-        *_, receiver = cls.needed(direction)
+    ) -> Dialogue | None:
+        """From ``initiator.negotiated()``, which has the kernel's names; None if something is missing, or is
+        less than two ends can agree on."""
+        *flags, first, most, receiver = cls.needed(direction)
+        lengths = [positive(negotiated, name) for name in (first, most, receiver)]
+        if min(lengths) < LEAST_LENGTH or any(whole(negotiated, name) is None for name in flags):
+            return None
         return cls(
             initial_r2t=negotiated["initial_r2t"] != "0",
             immediate_data=negotiated["immediate_data"] != "0",
-            first_burst_bytes=int(negotiated["first_burst_len"]),
-            max_burst_bytes=int(negotiated["max_burst_len"]),
-            max_recv_bytes=int(negotiated[receiver]),
+            first_burst_bytes=lengths[0],
+            max_burst_bytes=lengths[1],
+            max_recv_bytes=lengths[2],
             window_bytes=window_bytes,
         )
 

@@ -49,9 +49,6 @@ class Iscsi:
     def dialogue(
         self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
     ) -> theory.Dialogue | None:
-        needed = Dialogue.needed(direction)
-        if not all(agreed.get(name, "").isdecimal() for name in needed):
-            return None
         return Dialogue.from_negotiated(agreed, direction, window_bytes)
 
     def overheads(self, agreed: Mapping[str, str]) -> Overheads:

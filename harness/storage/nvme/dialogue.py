@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.analysis import theory
-from harness.analysis.bounds import positive
+from harness.analysis.bounds import positive, whole
 from harness.analysis.theory import Burst
 from harness.model import End
 from harness.storage.nvme import tls
@@ -66,8 +66,8 @@ class Overheads:
     def write_round_trips(self, command_bytes: int) -> int:
         """What does not go with its command waits for one R2T, which nvmet sends for all of it
         (nvmet_setup_r2t_pdu())."""
-        at_once = self.agreed.get("in_capsule_bytes", "")
-        return 2 if at_once.isdecimal() and command_bytes > int(at_once) else 1
+        at_once = whole(self.agreed, "in_capsule_bytes")
+        return 2 if at_once is not None and command_bytes > at_once else 1
 
     def header_bytes(self, data_bytes: int) -> int:
         del data_bytes  # one PDU has it all

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.analysis import theory
+from harness.analysis.bounds import whole
 from harness.hosts.footprint import Leftover, Trouble
 from harness.model import NVME_TCP, BackingKind
 from harness.storage import configfs, nvme
@@ -44,10 +45,10 @@ class NvmeTcp:
         self, agreed: Mapping[str, str], direction: theory.Direction, window_bytes: int
     ) -> theory.Dialogue | None:
         del direction  # the ends agree on nothing that differs by it
-        at_once = agreed.get("in_capsule_bytes", "")
-        if not at_once.isdecimal():
+        at_once = whole(agreed, "in_capsule_bytes")
+        if at_once is None:
             return None
-        return Dialogue(in_capsule_bytes=int(at_once), window_bytes=window_bytes, tls="tls" in agreed)
+        return Dialogue(in_capsule_bytes=at_once, window_bytes=window_bytes, tls="tls" in agreed)
 
     def overheads(self, agreed: Mapping[str, str]) -> Overheads:
         return Overheads(agreed=agreed)

@@ -293,6 +293,8 @@ class World:
     """By which sessions go."""
     kernel_messages: list[str] = field(default_factory=list)
     """What the kernel will have said when it is asked next."""
+    told_in_vain: int = 0
+    """How many records are made before iscsid has told where its configuration is."""
     _steps: int = 0
 
     def host(self, name: str, netns: str | None = None) -> FakeHost:
@@ -538,6 +540,12 @@ class World:
         match words:
             case ["--op", "new"] if node not in self.things:
                 self.make(node)
+            case ["--op", "delete"]:
+                return self._remove_if_there(node, (21, "", ""))
+            case []:
+                is_told = self.told_in_vain == 0
+                self.told_in_vain = max(0, self.told_in_vain - 1)
+                return 0, f"# BEGIN RECORD 2.1.8\n{initiator.WITH_CHAP if is_told else ''}\n", ""
             case ["--login"]:
                 self.make(session)
                 self.sessions.append(iqn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,17 @@ import pytest
 from harness.hosts.journal import Journal
 from harness.model.errors import CommandFailed
 from harness.storage.iscsi import initiator
-from harness.storage.iscsi.initiator import IscsidService, IscsiSession
+from harness.storage.iscsi.initiator import IscsidService, IscsiSession, WokenIscsid
 from harness.storage.transport import NoAnswer
 from tests.unit.fakes import Command, World
 
 OURS = "iqn.2026-11.net.storage-harness:beef.initiator"
 SESSION = IscsiSession("iqn.x:y", "198.18.0.2", 3264, OURS, bound_to="eth0")
 IFACE = "--mode iface --interface harness-198.18.0.2-3264"
+NODE = (
+    "iscsiadm --mode node --targetname iqn.x:y --portal 198.18.0.2:3264 --interface harness-198.18.0.2-3264"
+)
+SECRET_NAME = re.compile("password|secret")
 
 
 # The session's name
@@ -47,11 +52,23 @@ def test_a_session_has_an_iface_record_that_names_it_whoever_logs_it_in(tmp_path
         f"{IFACE} --op update --name iface.initiatorname --value {OURS}",
         f"{IFACE} --op update --name iface.net_ifacename --value eth0",
     ]
-    node = "iscsiadm --mode node --targetname iqn.x:y --portal 198.18.0.2:3264"
-    assert world.said[1:] == [
-        f"{node} --interface harness-198.18.0.2-3264 --op new",
-        f"{node} --interface harness-198.18.0.2-3264 --login",
-    ]
+    assert world.said[1:] == [f"{NODE} --op new", NODE, f"{NODE} --login"]
+
+
+def test_a_record_that_was_made_before_iscsid_answered_is_made_again() -> None:
+    """A second without an answer gives one without CHAP, with a login that is tried eight times for 15 s."""
+    world = World(told_in_vain=2)
+    SESSION.acquire(world.host("initiator"))
+    again = [f"{NODE} --op new", NODE, f"{NODE} --op delete"]
+    assert world.said[1:] == [*again, *again, f"{NODE} --op new", NODE, f"{NODE} --login"]
+    assert not SECRET_NAME.search(" ".join(world.said)), "others can read a command line"
+
+
+def test_an_iscsid_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(initiator, "START_DEADLINE_S", 0.3)
+    with pytest.raises(CommandFailed, match=r"expected iscsid to answer within 0\.3 s") as failed:
+        SESSION.acquire(World(told_in_vain=1_000).host("initiator"))
+    assert failed.value.hint is not None and "systemctl status iscsid" in failed.value.hint
 
 
 @pytest.mark.parametrize(("status", "is_taken"), [(15, True), (6, False)])
@@ -96,9 +113,17 @@ def states(**active: str) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def use_iscsid(tmp_path: Path, shown: str) -> list[str]:
-    """What is done, from the question on, on a machine whose systemd says that; "": there is none."""
-    world = World(answers=[(("sh", "-c", initiator.STATES), (0 if shown else 1, shown, ""))])
+def use_iscsid(tmp_path: Path, shown: str, *, listens: bool = False, runs: bool = False) -> list[str]:
+    """What is done, from the question on, on a machine whose systemd says that; "": there is none, or it
+    cannot be asked. ``listens``: there is iscsid's socket. ``runs``: an iscsid, too."""
+    world = World(
+        answers=[
+            (("sh", "-c", initiator.STATES), (0 if shown else 1, shown, "")),
+            (("sh", "-c", initiator.RUNS), (0 if runs else 1, "", "")),
+        ]
+    )
+    if listens:
+        world.secret_files["/proc/net/unix"] = initiator.SOCKET
     host = world.host("initiator")
     journal = Journal(tmp_path / "journal.jsonl")
     secret = "s"  # noqa: S105 (of no target)
@@ -136,6 +161,14 @@ def test_where_systemd_does_not_know_of_one_the_run_brings_its_own(tmp_path: Pat
     assert use_iscsid(tmp_path, shown) == ["daemon iscsid --foreground", "use"]
 
 
+ASKED = f"sh -c {initiator.RUNS}"
+
+
+def test_without_d_bus_the_iscsid_that_the_socket_starts_is_asked_to_end(tmp_path: Path) -> None:
+    assert use_iscsid(tmp_path, "", listens=True) == [ASKED, "use", "sh -c"]
+    assert use_iscsid(tmp_path, "", listens=True, runs=True) == [ASKED, "use"], "it is the user's"
+
+
 SYSTEMCTL = """\
 #!/bin/sh
 echo "$*" >> "$HERE/said"
@@ -147,17 +180,28 @@ esac
 
 
 UDEVADM = '#!/bin/sh\necho "udevadm $1" >> "$HERE/said"; exit 1'
+ISCSIADM = '#!/bin/sh\necho "iscsiadm $*" >> "$HERE/said"; : > "$HERE/processes/4711/comm"'
+
+
+SERVICE = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service"))
 
 
 @dataclass
 class Machine:
-    """A systemctl(1) that writes down what it is told, and a folder of sessions."""
+    """A systemctl(1) and an iscsiadm(8) that write down what they are told, a folder of sessions, and one of
+    processes, where an iscsid runs."""
 
     here: Path
 
-    def undo(self, *, stopped: int = 0) -> tuple[int, list[str]]:
-        (step,) = IscsidService("iscsid.service", ("iscsid.socket", "iscsid.service")).undo()
+    def undo(
+        self,
+        of: IscsidService | WokenIscsid = SERVICE,
+        *,
+        stopped: int = 0,
+    ) -> tuple[int, list[str]]:
+        (step,) = of.undo()
         script = step.argv[2].replace("/sys/class/iscsi_session", str(self.here / "sessions"))
+        script = script.replace("/proc/", f"{self.here}/processes/")
         done = subprocess.run(
             [*step.argv[:2], script, *step.argv[3:]],
             env={
@@ -174,10 +218,12 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    for name, text in (("systemctl", SYSTEMCTL), ("udevadm", UDEVADM)):
+    for name, text in (("systemctl", SYSTEMCTL), ("udevadm", UDEVADM), ("iscsiadm", ISCSIADM)):
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "sessions").mkdir()
+    (tmp_path / "processes/4711").mkdir(parents=True)
+    (tmp_path / "processes/4711/comm").write_text("iscsid\n", encoding="ascii")
     return Machine(tmp_path)
 
 
@@ -193,6 +239,15 @@ def test_a_unit_that_does_not_stop_is_told(machine: Machine) -> None:
     assert machine.undo(stopped=5) == (5, [SETTLED, STOPPED])
 
 
+def test_without_d_bus_iscsid_itself_is_asked(machine: Machine) -> None:
+    assert machine.undo(WokenIscsid(initiator.SOCKET)) == (0, [SETTLED, "iscsiadm --killiscsid 0"])
+    assert machine.undo(WokenIscsid(initiator.SOCKET)) == (
+        0,
+        [SETTLED, "iscsiadm --killiscsid 0", SETTLED],
+    ), "it has gone"
+
+
 def test_an_iscsid_that_somebody_has_come_to_need_goes_on(machine: Machine) -> None:
     (machine.here / "sessions" / "session4").mkdir()
     assert machine.undo() == (0, [SETTLED])
+    assert machine.undo(WokenIscsid(initiator.SOCKET)) == (0, [SETTLED, SETTLED])

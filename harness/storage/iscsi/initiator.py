@@ -69,13 +69,17 @@ CONNECTION_PARAMETERS = ("max_recv_dlength", "max_xmit_dlength", "header_digest"
 QUEUE_PARAMETERS = ("device/queue_depth", "queue/scheduler", "queue/max_sectors_kb", "queue/nr_requests")
 
 
+WITH_CHAP = "node.session.auth.authmethod = CHAP"
+"""In the configuration, and in each record that was made from it."""
+
+
 def configuration(chap_user: str, secret: str) -> str:
     """iscsid.conf of a run: manual start, CHAP, and failures reported after seconds instead of minutes."""
     return "\n".join(
         (
             "node.startup = manual",
             "node.leading_login = No",
-            "node.session.auth.authmethod = CHAP",
+            WITH_CHAP,
             f"node.session.auth.username = {chap_user}",
             f"node.session.auth.password = {secret}",
             "node.session.initial_login_retry_max = 1",
@@ -89,22 +93,38 @@ def configuration(chap_user: str, secret: str) -> str:
     )
 
 
+SOCKET = "@ISCSIADM_ABSTRACT_NAMESPACE"
 UNITS = ("iscsid.socket", "iscsid.service")
 BUS = {"SYSTEMCTL_FORCE_BUS": "1"}
-"""For systemctl(1): systemd's own socket refuses processes of another process namespace, such as agents."""
+"""For systemctl(1), which agents can use over D-Bus alone: with systemd's own socket it gives up if it cannot
+see process 1, as in a process namespace (``getpeercred()`` in src/basic/socket-util.c)."""
 
 STATES = 'test -d /run/systemd/system && exec systemctl show --property=Id,LoadState,ActiveState "$@"'
-"""systemctl(1) fails if systemd does not run (sd_booted(3)); or it does not exist at all."""
+"""systemctl(1) fails if systemd does not run (sd_booted(3)) or there is no D-Bus; or it does not exist."""
 
-STOP = """
-export SYSTEMCTL_FORCE_BUS=1
+RUNS = "grep -qsx iscsid /proc/[0-9]*/comm"
+"""Whether an iscsid runs. Its socket does not tell, for systemd may listen there and start one when asked."""
+
+UNLESS_NEEDED = """
 udevadm settle --timeout=10
 for session in /sys/class/iscsi_session/session*; do test -e "$session" && exit; done
-systemctl stop --quiet "$@" || exit
-systemctl reset-failed --quiet "$@" || true
 """
 """Not while there is a session: the run's sessions have ended by now, so it is somebody else's who has come
 to need iscsid. Nor before udev has processed the run's last disk, for which it would start the unit again."""
+
+STOP = f"""
+export SYSTEMCTL_FORCE_BUS=1
+{UNLESS_NEEDED}
+systemctl stop --quiet "$@" || exit
+systemctl reset-failed --quiet "$@" || true
+"""
+
+ASK_TO_END = f"""
+{UNLESS_NEEDED}
+{RUNS} || exit 0
+iscsiadm --killiscsid 0
+while {RUNS}; do sleep 0.1; done
+"""
 
 
 class IscsidService(msgspec.Struct, frozen=True):
@@ -124,6 +144,18 @@ class IscsidService(msgspec.Struct, frozen=True):
         return (Step(("sh", "-c", STOP, "sh", *self.inactive)),)
 
 
+class WokenIscsid(msgspec.Struct, frozen=True):
+    """The machine's own iscsid where systemd cannot be asked: the first request to its socket starts it."""
+
+    socket: str
+
+    def acquire(self, host: Host) -> None:
+        """Nothing to do: who makes a session's record waits for its answer."""
+
+    def undo(self) -> tuple[Step, ...]:
+        return (Step(("sh", "-c", ASK_TO_END)),)
+
+
 @contextlib.contextmanager
 def iscsid(
     journal: Journal, host: Host, *, initiator_iqn: str, chap_user: str, secret: str, log: Path
@@ -134,17 +166,21 @@ def iscsid(
     host.write_secret(CONFIGURATION.with_name("initiatorname.iscsi"), f"InitiatorName={initiator_iqn}\n")
     with contextlib.ExitStack() as stack:
         service = _service(host)
-        if service is not None and service.unit in service.inactive:
-            stack.enter_context(journal.hold(host, service))
-        elif service is None and not _iscsid_answers(host):
+        if service is not None:
+            if service.unit in service.inactive:
+                stack.enter_context(journal.hold(host, service))
+        elif not _somebody_listens(host):
             argv = ["iscsid", "--foreground"]
-            ready = functools.partial(_iscsid_answers, host)
+            ready = functools.partial(_somebody_listens, host)
             stack.enter_context(host.daemon(argv, log=log, ready=ready, deadline_s=10))
+        elif host.run(["sh", "-c", RUNS], check=False).status != 0:
+            stack.enter_context(journal.hold(host, WokenIscsid(SOCKET)))
         yield
 
 
 def _service(host: Host) -> IscsidService | None:
-    """The machine's iscsid and the parts of it that are not active now; None if systemd does not know it."""
+    """The machine's iscsid and the parts of it that are not active now; None if systemd does not know it, or
+    cannot be asked."""
     said = host.run(["sh", "-c", STATES, "sh", *UNITS], check=False, env=BUS).stdout
     units = [dict(line.split("=", 1) for line in unit.splitlines()) for unit in said.split("\n\n")]
     states = {unit["Id"]: unit["ActiveState"] for unit in units if unit.get("LoadState") == "loaded"}
@@ -155,9 +191,9 @@ def _service(host: Host) -> IscsidService | None:
     )
 
 
-def _iscsid_answers(host: Host) -> bool:
+def _somebody_listens(host: Host) -> bool:
     (sockets,) = host.read_files(["/proc/net/unix"])
-    return "@ISCSIADM_ABSTRACT_NAMESPACE" in sockets
+    return SOCKET in sockets
 
 
 class IscsiSession(msgspec.Struct, frozen=True):
@@ -196,13 +232,32 @@ class IscsiSession(msgspec.Struct, frozen=True):
             names["iface.net_ifacename"] = self.bound_to
         words = [word for name_and_value in names.items() for word in name_and_value]
         host.run(["unshare", "--mount", "sh", "-euc", MAKE_IFACE, "sh", self._interface, *words])
-        self._node(host, "--op", "new")
+        self._make_record(host)
         for name, value in self.parameters.items():
             self._node(host, "--op", "update", "--name", iscsi.KEYS[name].node, "--value", value)
         done = self._node(host, "--login", check=False)
         if done.status in NOT_REACHED:
             raise NoAnswer(f"expected the portal {self._portal} to answer within {LOGIN_S} s, but it did not")
         done.require_success()
+
+    def _make_record(self, host: Host) -> None:
+        """Make the node record from the run's iscsid.conf, whose secret is in no command line then.
+
+        iscsiadm(8) asks iscsid where that file is, and takes its own defaults, without CHAP, if it is not
+        told within a second (``get_config_file()`` in open-iscsi's usr/iscsiadm.c).
+        """
+        end = time.monotonic() + START_DEADLINE_S
+        while True:
+            self._node(host, "--op", "new")
+            if WITH_CHAP in self._node(host).stdout:
+                return
+            if time.monotonic() > end:
+                raise CommandFailed(
+                    f"expected iscsid to answer within {START_DEADLINE_S:g} s, but it did not",
+                    hint="`systemctl status iscsid` there may say why",
+                )
+            self._node(host, "--op", "delete")
+            time.sleep(0.1)
 
     def undo(self) -> tuple[Step, ...]:
         request = {

@@ -28,6 +28,7 @@ from harness.storage import transports
 from harness.testbeds import doctor, lab, standing, testbed
 from harness.testbeds.lab import ciphers, kernel
 from harness.testbeds.lab import source as sources
+from harness.testbeds.requirements import asked_for
 
 kernel_app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="The lab's own kernel: WiFi, disks, virtual time."
@@ -49,6 +50,14 @@ HopsOption = Annotated[
     list[str] | None,
     typer.Option("--hop", help="A run's hop: ssh://[USER@]HOST[:PORT].", show_default=False),
 ]
+TransportsOption = Annotated[
+    list[str] | None,
+    typer.Option("--transport", help="What is to carry a run's disk: iscsi, nvme-tcp.", show_default="iscsi"),
+]
+ProtectOption = Annotated[
+    list[str] | None,
+    typer.Option("--protect", help="What is to protect it, as for a run.", show_default="aes128gcm16"),
+]
 USUAL = "debian, or own where that is not installed"
 MARKS = {
     doctor.State.OK: ("ok     ", "green"),
@@ -64,20 +73,26 @@ def _group() -> None:
 
 
 def doctor_command(
-    target: TargetOption = None, initiators: InitiatorsOption = None, hops: HopsOption = None
+    target: TargetOption = None,
+    initiators: InitiatorsOption = None,
+    hops: HopsOption = None,
+    carried_by: TransportsOption = None,
+    protected_by: ProtectOption = None,
 ) -> None:
     """Say what each testbed can do here, what is missing, and which command installs it.
 
     If nothing is missing, the lab is booted, which takes some seconds.
 
-    With --target, --initiator and --hop, say so for those machines. A machine that lacks nothing is tried
-    with a target, a session, IPsec and a capture, which takes seconds. Doctor undoes all of it.
+    With --target, --initiator and --hop, say so for those machines, and for the transports and protections of
+    a run with the same options. A machine that lacks nothing is tried with each of them, which takes
+    seconds. Doctor undoes all of it.
     """
     taking_part = _machines(target, initiators)
+    asked = asked_for(carried_by or (), protected_by or ())
     between = [remote.parse_address(text, "hop") for text in hops or ()]
     found = doctor.findings()
     if taking_part or between:
-        found = itertools.chain(doctor.machine_findings(taking_part), doctor.hop_findings(between))
+        found = itertools.chain(doctor.machine_findings(taking_part, asked), doctor.hop_findings(between))
     width = max((len(machine.name) for machine in taking_part), default=5)
     healthy = True
     untried = {machine.name for machine in taking_part}

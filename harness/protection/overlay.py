@@ -64,12 +64,16 @@ class Interface(msgspec.Struct, frozen=True):
 def require(path: LinkPath, modules: Sequence[str], title: str) -> None:
     """RequirementError if a kernel at the ends of a path does not have what it takes."""
     for _, host, *_ in links.ends(path):
-        for module in modules:
-            if host.run(["modprobe", module], check=False).status != 0:
-                raise RequirementError(
-                    f"{title} needs the module {module}, which the {host.name}'s kernel does not have",
-                    hint="the lab's own kernel has it: `harness kernel build`, then --lab-kernel own",
-                )
+        require_on(host, modules, title)
+
+
+def require_on(host: Host, modules: Sequence[str], title: str) -> None:
+    for module in modules:
+        if host.run(["modprobe", module], check=False).status != 0:
+            raise RequirementError(
+                f"{title} needs the module {module}, which the {host.name}'s kernel does not have",
+                hint="the lab's own kernel has it: `harness kernel build`, then --lab-kernel own",
+            )
 
 
 def name(tag: str, path: LinkPath, level: int) -> str:

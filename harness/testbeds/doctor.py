@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from harness.testbeds.requirements import (
     ALWAYS,
     IPSEC,
     IPSEC_PORTS,
+    Asked,
     Listener,
     MachineFacts,
     install_command,
@@ -48,6 +49,7 @@ HOST_MODULES = (
     *(*modules("target", ISCSI), *backing.MODULES, *modules("initiator", ISCSI)),
     *(*links.MODULES, *switches.MODULES, *links.HALF_DUPLEX_MODULES, *ipsec.MODULES),
 )
+AS_BY_DEFAULT = Asked()
 OLDEST_PYTHON = (3, 9)
 CONTROLLER = "here"
 
@@ -306,27 +308,27 @@ def machines(target: str | None, initiators: Sequence[str]) -> list[Machine]:
     return found
 
 
-def machine_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
-    """Check everything that the machines need, each of which may be out of reach, and try what is there.
+def machine_findings(taking_part: Sequence[Machine], asked: Asked = AS_BY_DEFAULT) -> Iterator[Finding]:
+    """Check everything that the machines need for what is asked for, and try what is there.
 
-    What is tried is undone again.
+    Each may be out of reach. What is tried is undone again.
     """
     yield from _controller_findings(taking_part)
     for machine in taking_part:
         role = machine.role
-        asked = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
-        names = (*(name for each in TRANSPORTS for name in modules(role, each)), *ipsec.MODULES)
-        words = [package.word for package in asked] + [f"module:{name}" for name in names]
-        words += IPSEC_PORTS[role]
+        listed = wanted(role, {what for p in packages() if (what := p.needed_by.get(role)) is not None})
+        names = {*(name for each in TRANSPORTS for name in modules(role, each)), *asked.modules(role)}
+        words = [package.word for package in listed] + [f"module:{name}" for name in sorted(names)]
+        words += IPSEC_PORTS[role] if asked.has_ipsec else ()
         try:
             facts, said = look_at(machine.address, machine.name, words)
         except HarnessError as error:
             yield _refused(machine.name, error)
             continue
-        found = list(judge(machine, facts, said))
+        found = list(judge(machine, facts, said, asked))
         yield from found
         if all(finding.ok for finding in found):
-            yield from _try_out(machine, facts)
+            yield from _try_out(machine, facts, asked)
 
 
 def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
@@ -342,7 +344,7 @@ def _controller_findings(taking_part: Sequence[Machine]) -> Iterator[Finding]:
         yield _missing_packages(CONTROLLER, missing, facts)
 
 
-def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
+def _try_out(machine: Machine, facts: MachineFacts, asked: Asked) -> Iterator[Finding]:
     """Try a run's parts on a machine that lacks nothing, unless that would interfere with a run."""
     if facts.busy or machine.role in facts.journals:
         return
@@ -358,7 +360,7 @@ def _try_out(machine: Machine, facts: MachineFacts) -> Iterator[Finding]:
                 private=transports.private_folders(machine.role),
             ) as host,
         ):
-            outcomes = list(trial.of(host, machine.role, Path(folder)))
+            outcomes = list(trial.of(host, machine.role, Path(folder), asked))
     except HarnessError as error:
         yield _refused(machine.name, error)
         return
@@ -399,7 +401,9 @@ def _told_by(hop: hops.Hop) -> str:
     )
 
 
-def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Finding]:
+def judge(
+    machine: Machine, facts: MachineFacts, said: str = "", asked: Asked = AS_BY_DEFAULT
+) -> Iterator[Finding]:
     """All findings about a machine. ``said`` is what sudo answered there, if it refused."""
     where, role = machine.name, machine.role
 
@@ -414,10 +418,10 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
     if not facts.is_root:
         last = printable((said.strip().splitlines() or ["sudo: refused"])[-1])
         yield finding(State.MISSING, f"expected root's rights: {last}", remote.advice(last))
-    needs = {ALWAYS, IPSEC, ISCSI}
+    needs = asked.needs
     optional = {what: [p for p in wanted(role, {what}) if facts.lacks(p)] for what in OPTIONAL}
     others = list(itertools.chain(*optional.values()))
-    yield from _part_findings(where, role, facts, needs, modules(role, ISCSI), others=others)
+    yield from _part_findings(where, role, facts, needs, asked.modules(role), others=others)
     if others:
         # One command for a machine: if anything has to be installed, that command includes it all.
         is_told = any(facts.lacks(package) for package in wanted(role, needs))
@@ -432,14 +436,14 @@ def judge(machine: Machine, facts: MachineFacts, said: str = "") -> Iterator[Fin
             + "; the command above also installs them" * is_told,
             "" if is_told else install_command(facts, others),
         )
-    for transport in TRANSPORTS.keys() - {ISCSI}:
+    for transport in TRANSPORTS.keys() - set(asked.transports):
         if absent := _absent_modules(facts, modules(role, transport)):
             text = f"without the kernel modules {', '.join(absent)}, --transport {transport} is not possible"
             yield finding(State.NOTE, f"not needed by every run: {text}")
     if facts.busy:
         runs = ", ".join(f"run {run} ({as_role})" for as_role, run in facts.busy.items())
         yield finding(State.NOTE, f"it is in use by {runs}", "wait for it")
-    elif facts.listeners:
+    elif facts.listeners and asked.has_ipsec:
         yield _taken_port(where, facts.listeners)
     if role in facts.journals:
         yield finding(
@@ -532,7 +536,7 @@ def _part_findings(
         yield finding(
             State.MISSING, f"no namespaces can be made: {facts.unshare}", remote.advice(facts.unshare)
         )
-    absent = _absent_modules(facts, (*needed, *(ipsec.MODULES if IPSEC in needs else ())))
+    absent = _absent_modules(facts, dict.fromkeys((*needed, *(ipsec.MODULES if IPSEC in needs else ()))))
     if absent:
         text = f"its kernel {facts.kernel} lacks {', '.join(absent)}"
         yield finding(State.MISSING, text, _modules_advice(facts))
@@ -553,7 +557,7 @@ def _modules_advice(facts: MachineFacts) -> str:
     return "use a kernel that has these modules"
 
 
-def _absent_modules(facts: MachineFacts, names: Sequence[str]) -> list[str]:
+def _absent_modules(facts: MachineFacts, names: Iterable[str]) -> list[str]:
     return [name for name in names if f"module:{name}" in facts.absent]
 
 

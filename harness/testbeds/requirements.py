@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from harness.hosts import Host, programs, releases, remote
 from harness.hosts.packages import ALL, Package, command, listed
-from harness.model import BackingKind
+from harness.model import ISCSI, PROTECTIONS, TRANSPORTS, BackingKind, stack
 from harness.model.errors import CommandFailed, RequirementError
 from harness.model.escape import printable
+from harness.model.units import unknown_name
+from harness.parse.profiles import DEFAULT_PROPOSAL, expand_ipsec, load_proposal
+from harness.protection import kinds
 from harness.protection.ipsec import IKE_PORT
 from harness.storage import transports
 
@@ -25,6 +28,44 @@ ALWAYS = ""
 """Stands for every run, where otherwise a need is named."""
 
 IPSEC = "ipsec"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is to carry the disk and what is to protect that, by the names of columns; as `harness run` has it
+    by default."""
+
+    transports: tuple[str, ...] = (ISCSI,)
+    protections: tuple[str, ...] = (DEFAULT_PROPOSAL,)
+
+    @property
+    def has_ipsec(self) -> bool:
+        return not PROTECTIONS.keys() >= set(self.protections)
+
+    @property
+    def needs(self) -> set[str]:
+        """The needs of packages.txt."""
+        return {ALWAYS, *self.transports, *([IPSEC] if self.has_ipsec else [])}
+
+    def modules(self, role: str) -> tuple[str, ...]:
+        """The kernel modules that it takes, by modprobe(8)'s names."""
+        names = [name for each in self.transports for name in modules(role, each)]
+        names += kinds.MODULES if self.protections else ()
+        names += [name for each in self.protections for name in kinds.OTHERS.get(each, ())]
+        return tuple(dict.fromkeys(names))
+
+
+def asked_for(carried_by: Sequence[str], protected_by: Sequence[str]) -> Asked:
+    """What the options of `harness run` ask for; empty for its default. UsageError if one is not known."""
+    for name in carried_by:
+        if name not in TRANSPORTS:
+            raise unknown_name("transport", name, TRANSPORTS)
+    words = expand_ipsec(protected_by or ["on"])
+    names = tuple(dict.fromkeys(name for word in words for name in stack.split(word)))
+    for name in names:
+        if name not in PROTECTIONS:
+            load_proposal(name)
+    return Asked(transports=tuple(dict.fromkeys(carried_by)) or (ISCSI,), protections=names)
 
 
 # What is needed

@@ -23,7 +23,7 @@ from harness.testbeds import doctor, lab, requirements, trial
 from harness.testbeds.doctor import Machine, judge, machine_findings, machines, require
 from harness.testbeds.lab import ciphers, kernel
 from harness.testbeds.lab import source as sources
-from harness.testbeds.requirements import parse_facts
+from harness.testbeds.requirements import Asked, asked_for, parse_facts
 from harness.testbeds.trial import Outcome
 from tests.unit.agents import agent_source
 from tests.unit.fakes import World
@@ -330,6 +330,36 @@ def test_a_kernel_without_nvme_tcp_is_a_note() -> None:
     )
 
 
+def judged(text: str, asked: Asked) -> list[str]:
+    facts = parse_facts(text)
+    assert facts is not None
+    return [f"{found.state}: {found.text}" for found in judge(NAS, facts, "", asked) if found.state != "ok"]
+
+
+def test_what_is_asked_for_has_to_be_there_and_nothing_else() -> None:
+    """As the options of a run say it; by default iSCSI and IPsec."""
+    lacks = "absent module:nvmet_tcp\nabsent module:wireguard\n"
+    (note,) = judged(FINE + lacks, asked_for([], []))
+    assert note.startswith("note: ") and "--transport nvme-tcp is not possible" in note
+    assert judged(FINE + lacks, asked_for(["nvme-tcp"], ["off", "wireguard"])) == [
+        "missing: its kernel 6.1.0-28-amd64 lacks nvmet_tcp, wireguard"
+    ]
+    no_iscsi = "absent python:rtslib_fb\nabsent program:/usr/sbin/charon-systemd\nlistener 812 pluto\n"
+    assert judged(FINE + no_iscsi, asked_for(["nvme-tcp"], ["wireguard"])) == []
+    assert len(judged(FINE + no_iscsi, asked_for(["nvme-tcp", "iscsi"], ["both"]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("carried_by", "protected_by", "named"),
+    [(["smb"], [], "smb"), ([], ["wiregard"], "wiregard"), ([], ["+"], "''")],
+)
+def test_what_nobody_can_ask_for_is_refused(
+    carried_by: list[str], protected_by: list[str], named: str
+) -> None:
+    with pytest.raises(UsageError, match=named):
+        asked_for(carried_by, protected_by)
+
+
 # The look itself, on this machine, some of whose programs are scripts
 
 
@@ -492,7 +522,7 @@ def trying(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Outcome]]:
     """What comes of the trial of each role that is tried: well, unless a test says otherwise."""
     outcomes: dict[str, list[Outcome]] = {}
 
-    def of(_host: Host, role: str, _folder: Path) -> list[Outcome]:
+    def of(_host: Host, role: str, _folder: Path, _asked: Asked) -> list[Outcome]:
         return outcomes.setdefault(role, [Outcome(what="a session"), Outcome(what="ESP")])
 
     monkeypatch.setattr(trial, "of", of)

@@ -8,7 +8,8 @@ import pytest
 
 from harness.hosts import programs
 from harness.model.errors import HostLost
-from harness.testbeds import trial
+from harness.testbeds import doctor, trial
+from harness.testbeds.requirements import Asked
 from harness.testbeds.trial import Outcome
 from tests.unit.fakes import Command, FakeHost, World
 
@@ -16,13 +17,13 @@ HAS_LIO = (programs.PYTHON, "-I", "-c", "import rtslib_fb")
 ESP = ("unshare", "--net", programs.PYTHON)
 
 
-def tried(world: World, role: str, tmp_path: Path) -> list[Outcome]:
+def tried(world: World, role: str, tmp_path: Path, asked: Asked = doctor.AS_BY_DEFAULT) -> list[Outcome]:
     host: FakeHost = world.host(role)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "harness.protection.ipsec.charon.Charon.ask", lambda daemon, *words: world.ask(daemon, *words)
         )
-        return list(trial.of(host, role, tmp_path))
+        return list(trial.of(host, role, tmp_path, asked))
 
 
 def problems(outcomes: list[Outcome]) -> dict[str, str]:
@@ -83,6 +84,56 @@ def test_an_initiator_without_lio_has_iscsid_refused(tmp_path: Path, status: int
     else:
         assert session == Outcome(what="iscsid, which answers (a whole session would need LIO here)")
     assert not [c for c in world.commands if "target_core_mod" in c.argv and "--dry-run" not in c.argv]
+
+
+NO_FILE = (("sh", "-c", 'test -e "$1" || test -L "$1"'), (1, "", ""))
+BOTH = Asked(transports=("iscsi", "nvme-tcp"), protections=("wireguard", "macsec"))
+
+
+@pytest.mark.parametrize(
+    ("role", "nvme"),
+    [
+        ("target", "an NVMe/TCP subsystem"),
+        ("initiator", "an NVMe/TCP connection to itself, which was /dev/nvme0n1"),
+    ],
+)
+def test_each_transport_and_protection_that_is_asked_for_is_tried(
+    tmp_path: Path, role: str, nvme: str
+) -> None:
+    world = World(answers=[NO_FILE])
+    outcomes = tried(world, role, tmp_path, BOTH)
+    assert problems(outcomes) == {}
+    _, *others = (outcome.what for outcome in outcomes)
+    assert others == [nvme, "an interface of WireGuard", "an interface of MACsec"]
+    assert "subsystem" in made(world) and ("connection" in made(world)) is (role == "initiator")
+    assert not [c for c in world.commands if c.argv[0] == "daemon" and "charon" in c.argv[-1]]
+    assert not world.left
+
+
+def test_what_the_kernel_says_of_nvme_is_told(tmp_path: Path) -> None:
+    """As where the program that reads a connection failed, and doctor said that all was ready."""
+    world = World(answers=[NO_FILE], broken=lambda command: '"tell"' in (command.input or ""))
+    outcomes = tried(world, "initiator", tmp_path, Asked(transports=("nvme-tcp",), protections=()))
+    assert problems(outcomes) == {
+        "an NVMe/TCP connection": "the NVMe/TCP connection cannot be read: it was made to fail"
+    }
+    assert not world.left
+
+
+def test_an_initiator_without_nvmet_connects_to_nobody(tmp_path: Path) -> None:
+    world = World(answers=[(("modprobe", "--dry-run"), (1, "", ""))])
+    (outcome,) = tried(world, "initiator", tmp_path, Asked(transports=("nvme-tcp",), protections=()))
+    assert outcome == Outcome(what="NVMe/TCP, to nobody (a whole connection would need nvmet here)")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("wireguard", "needs the module wireguard"), ("tls", "not possible yet over")]
+)
+def test_a_protection_that_is_not_possible_is_told(tmp_path: Path, name: str, words: str) -> None:
+    world = World(broken=lambda command: command.argv == ("modprobe", name))
+    asked = Asked(transports=(), protections=(name,))
+    ((_, message),) = problems(tried(world, "target", tmp_path, asked)).items()
+    assert words in message
 
 
 @pytest.mark.parametrize(

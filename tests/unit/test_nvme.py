@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.analysis import theory
+from harness.hosts import programs
 from harness.model import LinkProfile
 from harness.model.errors import CommandFailed, RequirementError
 from harness.storage import nvme
@@ -69,6 +72,17 @@ def test_what_nvme_tcp_sends_for_one_io() -> None:
     ]
     disk = [burst.after_disk for burst in NVME.bursts(theory.Wire(link=LINK), "write", 1 << 18)]
     assert disk == [False, False, False, True]
+
+
+@pytest.mark.parametrize("disk", ["nvme0c0n1", "nvme0n1"])
+def test_the_queue_of_a_multipath_disk_is_its_path_s(tmp_path: Path, disk: str) -> None:
+    """Linux 6.12 shows no scheduler of the disk itself; without multipath it is below its controller."""
+    program: dict[str, Any] = {}
+    source = programs.source(nvme.__name__, "initiator")
+    exec(source.partition("\nACTIONS = ")[0], program)  # noqa: S102
+    for name in (f"{disk}/queue", "ng0n1", "hwmon0", "power"):
+        (tmp_path / "nvme0" / name).mkdir(parents=True)
+    assert program["queue"](tmp_path / "nvme0") == tmp_path / "nvme0" / disk / "queue"
 
 
 @pytest.mark.parametrize(("name", "do"), [("initiator", "disconnect"), ("target", "delete")])

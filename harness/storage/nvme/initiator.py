@@ -150,7 +150,7 @@ class NvmeDisk:
 
 def _told(host: Host, connection: Connection) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.json.decode(
-        ask(host, step("initiator", "tell", nqn=connection.nqn), f"nothing is known of {connection.nqn}")
+        ask(host, step("initiator", "tell", nqn=connection.nqn), "the NVMe/TCP connection cannot be read")
     )
     return told
 

@@ -66,6 +66,17 @@ def disks(nqn: str) -> list[Path]:
     return found
 
 
+def queue(controller: Path) -> Path:
+    """Where the requests of a controller's one namespace wait.
+
+    With multipath the disk has none, and newer kernels show no such files of it
+    (``blk_mq_queue_attr_visible()`` in block/blk-sysfs.c): its path has them, which is below the controller.
+    Without multipath that is where the disk itself is.
+    """
+    (found,) = controller.glob("nvme*n*/queue")
+    return found
+
+
 def connect(request: dict[str, Any]) -> dict[str, Any]:
     """Connect, and wait for the disk."""
 
@@ -89,7 +100,7 @@ def connect(request: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.02)
     if request["read_only"]:
         protect(controllers(request["nqn"])[0], disks(request["nqn"])[0])
-    return tell(request)
+    return {}
 
 
 def admin(
@@ -138,7 +149,7 @@ def tell(request: dict[str, Any]) -> dict[str, Any]:
     }
     with contextlib.suppress(FileNotFoundError):  # before Linux 6.7, or without a key
         agreed["tls_key"] = (controller / "tls_key").read_text().strip()
-    agreed |= {name: (disk / "queue" / name).read_text().strip() for name in QUEUE}
+    agreed |= {name: (queue(controller) / name).read_text().strip() for name in QUEUE}
     agreed |= {
         # 0 stands for no limit.
         "max_transfer_bytes": str(PAGE_BYTES << transfer if transfer else 0),

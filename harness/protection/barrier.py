@@ -130,8 +130,8 @@ class Connections(msgspec.Struct, frozen=True):
 
     A session that ends while nothing gets through leaves data that was not acknowledged, and TCP would send
     it again for minutes, then in clear. So the kernel is told to drop the connections (ss(8), ``--kill``).
-    The lab's kernels cannot do that (CONFIG_INET_DIAG_DESTROY), but there the ``interface`` is the run's own:
-    without addresses nothing leaves by it. On an interface of the user's it is "".
+    Debian's user-mode kernel cannot do that (CONFIG_INET_DIAG_DESTROY), but in the lab the ``interface`` is
+    the run's own: without addresses nothing leaves by it. On an interface of the user's it is "".
     """
 
     end: End

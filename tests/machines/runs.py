@@ -48,7 +48,7 @@ def snapshots(of: Site) -> dict[str, Snapshot]:
 STAYS: Mapping[str, re.Pattern[str]] = {
     "modules": re.compile(
         r"(?:algif_aead|af_alg|brd|crc\w+|esp4|iscsi_\w+|libiscsi\w*|scsi_\w+|sd_mod|target_core_\w+|xfrm_\w+"
-        r"|aesni_intel|authenc|chacha\w+|cryptd|crypto_simd|echainiv|gcm|ghash\w+|libpoly1305|poly1305\w*|seqiv"
+        r"|aesni_intel|authenc|chacha\w+|cryptd|crypto_(?:null|simd)|echainiv|gcm|geniv|ghash\w+|libpoly1305|poly1305\w*|seqiv"
         r"|libchacha\w*|\w*curve25519\w*|(?:ip6_)?udp_tunnel|macsec|wireguard|nvmet?_\w+|nvmet"
         r"|ansi_cprng|drbg|jitterentropy_rng|sha3_generic|sg|t10_pi|tcm_\w+|configfs|uio|tun\w*)$"
     ),
@@ -58,6 +58,8 @@ STAYS: Mapping[str, re.Pattern[str]] = {
     "mounts": re.compile(r"configfs /sys/kernel/config configfs "),
     "files in /etc": re.compile(r"/etc/multipath/wwids "),
     "files in /run": re.compile(r"/run/(?:iscsid\.pid|lock/iscsi|rtslib_backstore\.lock)"),
+    # Of the module sg.
+    "sysctls": re.compile(r"kernel\.sg-big-buff "),
 }
 """What a run may leave, as section 4 of docs/machines.md says."""
 
@@ -87,6 +89,16 @@ def as_before(of: Site) -> Iterator[None]:
     yield
     changed = differences(before, of)
     assert not changed, json.dumps(changed, indent=1)
+
+
+@contextlib.contextmanager
+def meanwhile(machine: Machine, do: str, undo: str) -> Iterator[None]:
+    """Something of the user's, for the length of the context."""
+    machine.sh(do)
+    try:
+        yield
+    finally:
+        machine.sh(undo)
 
 
 def newest_run(of: Site) -> Path:

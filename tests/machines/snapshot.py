@@ -90,6 +90,7 @@ def snapshot() -> dict[str, list[str]]:
         "rules": said("ip", "rule"),
         "network namespaces": said("ip", "netns"),
         "configfs": files("/sys/kernel/config", contents=False),
+        "nvmet": said("sh", "-c", "cd /sys/kernel/config/nvmet && grep -rs '' subsystems ports hosts"),
         "iSCSI sessions": said("sh", "-c", "ls /sys/class/iscsi_session"),
         "block devices": said("sh", "-c", "ls /sys/class/block"),
         "device mapper": said("dmsetup", "ls"),

@@ -44,6 +44,10 @@ def test_each_transport_and_protection(installed: Site) -> None:
         assert any(line.startswith("net.ipv6.conf.all.") for line in before["sysctls"])
         assert "iscsid.service inactive dead" in snapshot(client)["units"]
         with as_before(installed):
+            doctor = installed.harness("doctor", *TOGETHER, *words)
+            assert doctor.status == 0, doctor.text
+            for tried in ("an NVMe/TCP connection to itself", "an ESP packet", "an interface of WireGuard"):
+                assert tried in doctor.out, doctor.text
             found = good(installed, installed.harness(*wired(installed, *words, *ONE)))
     assert {(cell["transport"], "+".join(cell["protection"]) or "off") for cell in found.values()} == {
         (transport, protection) for transport in TRANSPORTS for protection in PROTECTIONS

@@ -237,7 +237,7 @@ def _side(
     if total_of_all is not None:
         parts = list(reports.values())
         if problem := sum_problem(total_of_all, parts, where):
-            # Seen in sums of servers of 2.0 (-P, -i).
+            # Reported of sums of servers of 2.0 (-P, -i).
             twice = Report(bytes=first_bytes)
             if first_bytes and sum_problem(total_of_all, [*parts, twice], where) is None:
                 warnings.append(f"{where}: [SUM] has the first interval twice, so the streams were added up")

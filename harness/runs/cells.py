@@ -63,6 +63,7 @@ from harness.runs import calibration, lean, leftovers, measure
 from harness.runs.alongside import Alongside
 from harness.runs.columns import ColumnPath, Columns, Hosts
 from harness.runs.measure import Lane
+from harness.runs.patience import Patience
 from harness.storage import backing, guard, transports
 from harness.storage.backing import Storage
 from harness.storage.transport import Export, Lun, NoAnswer, Shared, Sides
@@ -75,12 +76,6 @@ HARDWARE = ("initiator_hardware", "target_hardware")
 
 BRING_UP_ATTEMPTS = 2
 """How often a column is brought up before all its remaining cells are given up."""
-
-PATIENCE_S = 60.0
-"""How long a run waits in all for other programs to calm down, to measure disturbed cells again."""
-
-LOOK_S = 0.5
-"""How long one check takes whether they have calmed down."""
 
 
 def _describe(path: links.LinkPath) -> dict[str, object]:
@@ -149,7 +144,7 @@ class CellComposer:
         self._measured_locally: dict[str, list[Record]] = {}
         self._observer = counters.Observer()
         self._watch = neighbours.watch(plan, folder.path, hosts.all)
-        self._patience_s = PATIENCE_S
+        self._patience = Patience(self._watch, emit)
         self._attempts = itertools.count(1)
         self._alongside: Alongside | None = None
 
@@ -176,7 +171,7 @@ class CellComposer:
         with self.shared():
             number = 0
             for order, cell in schedule:
-                if schedule.is_again(cell) and not self._await_calm():
+                if schedule.is_again(cell) and not self._patience.await_calm():
                     schedule.give_up()
                     continue
                 number += 1
@@ -202,20 +197,6 @@ class CellComposer:
         """Measure a cell and keep its record, which may be withdrawn until its column is taken down."""
         record = self._newest[cell.column] = self._save(self.measure(cell, order))
         return record
-
-    def _await_calm(self) -> bool:
-        """Wait until other programs leave room for a measurement; False if the run's patience ends first."""
-        is_told = False
-        while self._patience_s > 0:
-            with self._watch() as watching:
-                time.sleep(LOOK_S)
-            if disturbance.is_calm(watching.taken()):
-                return True
-            self._patience_s -= LOOK_S
-            if not is_told:
-                self.emit(Phase("waiting until other programs calm down"))
-            is_told = True
-        return False
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from harness.results.probe_records import ProbeRecord, probe_key
 from harness.results.store import RunFolder
 from harness.runs import leftovers
 from harness.runs.columns import ColumnPath, Columns, Hosts
+from harness.runs.patience import Patience
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -62,10 +63,12 @@ class Prober:
         self._up: dict[Column, ColumnPath | HarnessError | OSError] = {}
         self._observer = counters.Observer()
         self._watch = neighbours.watch(plan, folder.path, hosts.all)
+        self._patience = Patience(self._watch, emit)
         self._facts: dict[str, object] = {}
 
     def execute(self, todo: Sequence[tuple[int, Question]]) -> None:
-        """Make the probes in ``todo`` (place in the order, question) and write a record for each.
+        """Make the probes in ``todo`` (place in the order, question) and write a record for each. Disturbed
+        ones are made again in the end, up to as often as the plan says, once other programs have calmed down.
 
         Raises HarnessError only if the run as a whole cannot go on.
         """
@@ -76,21 +79,27 @@ class Prober:
             stack.callback(leftovers.tell, self.journal, self.hosts.all, self.plan.tag, self._paths.made)
             stack.enter_context(self._paths.shared())
             columns = stack.enter_context(contextlib.ExitStack())
-            for number, (order, question) in enumerate(todo, 1):
-                self.emit(CellStarted(question.key, number, len(todo)))
-                record = self._make(question, order, columns)
-                probe_store.save(self.folder, record)
-                self.emit(
-                    CellEnded(
-                        question.key,
-                        record.status,
-                        record.reason,
-                        0,
-                        ago_s(record.started_unix_s),
-                        disturbance.told(record),
-                    )
-                )
+            left = self._make_all(todo, columns)
+            for _ in range(self.plan.retries):
+                if left and self._patience.await_calm():
+                    left = self._make_all(left, columns)
             self.emit(TAKING_DOWN)
+
+    def _make_all(
+        self, todo: Sequence[tuple[int, Question]], columns: contextlib.ExitStack
+    ) -> list[tuple[int, Question]]:
+        """Those of them that were disturbed."""
+        disturbed = []
+        for number, (order, question) in enumerate(todo, 1):
+            self.emit(CellStarted(question.key, number, len(todo)))
+            record = self._make(question, order, columns)
+            probe_store.save(self.folder, record)
+            told = disturbance.told(record)
+            if told is not None:
+                disturbed.append((order, question))
+            ended_ago_s = ago_s(record.started_unix_s)
+            self.emit(CellEnded(question.key, record.status, record.reason, 0, ended_ago_s, told))
+        return disturbed
 
     def _make(self, question: Question, order: int, columns: contextlib.ExitStack) -> ProbeRecord:
         record = judged.blank(self.plan, question.column, question.probe, repeat=question.repeat, order=order)

@@ -22,17 +22,22 @@ from harness.analysis.stats import Difference
 from harness.cli.progress import Outcome
 from harness.explain import Limit, as_json, explain, text
 from harness.hosts.journal import Journal
-from harness.model import Column, Record, Status
+from harness.model import Record, Status
 from harness.model.beside import Others
-from harness.observe.neighbours import Watch, Watching
+from harness.model.probing import Ping, Tcp
+from harness.observe.neighbours import Watching
+from harness.probes import judged
+from harness.results import probe_store
 from harness.results.distributions import of_cell as distribution
-from harness.results.events import CellEnded, CellWithdrawn, Event
+from harness.results.events import CellEnded, CellWithdrawn, Event, Phase
 from harness.results.machine import MACHINE, machine_of, machines_of
 from harness.results.overtime import of_cell as course
 from harness.results.probe_records import ProbeRecord
 from harness.results.store import RunFolder
-from harness.runs.cells import CellComposer
+from harness.runs import patience, probe_plan
 from harness.runs.columns import Hosts
+from harness.runs.prober import Prober, Question, questions
+from harness.runs.request import Request
 from harness.table import Options, Ratio, TableFormat, build, render
 from harness.table.comparison import CompareFormat, compare
 from harness.table.comparison import render as render_comparison
@@ -337,26 +342,9 @@ def test_a_cell_that_is_withdrawn_is_not_ok_in_the_end() -> None:
     assert outcome.exit_code == 1
 
 
-def composed(tmp_path: Path, watch: Watch) -> tuple[CellComposer, list[Event]]:
-    world, told = World(), list[Event]()
-    hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
-    plan = made_plan(columns=(Column("local"),))
-    composer = CellComposer(
-        plan,
-        RunFolder(tmp_path),
-        told.append,
-        hosts=hosts,
-        journal=Journal(tmp_path / "journal.jsonl"),
-        private=tmp_path,
-    )
-    composer._watch = watch
-    return composer, told
-
-
-def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.runs.cells.LOOK_S", 0.01)
+def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LOOK_S", 0.01)
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.1)
     parts = iter([0.9, 0.9, 0.1, *[0.9] * 10_000])
 
     class Busy(Watching):
@@ -364,14 +352,12 @@ def test_a_run_waits_for_others_to_calm_down_but_not_for_ever(
             del measured_ns, busy
             return (Others(hosts=HOSTS, wall_ns=1, cores=2, processors=next(parts)),)
 
-    composer, told = composed(tmp_path, Busy)
-    composer._patience_s = 0.1
-    assert composer._await_calm(), "the third look"
-    assert [event.text for event in told if hasattr(event, "text")] == [
-        "waiting until other programs calm down"
-    ]
-    assert not composer._await_calm()
-    assert composer._patience_s <= 0 and not composer._await_calm()
+    told: list[Event] = []
+    waiting = patience.Patience(Busy, told.append)
+    assert waiting.await_calm(), "the third look"
+    assert told == [Phase("waiting until other programs calm down")]
+    assert not waiting.await_calm()
+    assert not waiting.await_calm(), "all of it is used up"
 
 
 def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +370,7 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
             return (Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2),)
 
     monkeypatch.setattr("harness.observe.neighbours.watch", lambda *_: Spoilers)
-    monkeypatch.setattr(CellComposer, "_await_calm", lambda _composer: True)
+    monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
     outcome = teardown.measure(World(), tmp_path / "run")
     cells = [event for event in outcome.events if isinstance(event, CellEnded)]
     first = cells[0].key
@@ -405,3 +391,30 @@ def test_what_was_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytes
     assert all(name.startswith(f"raw/{first}/") for name in record.raw), record.raw
     assert not any(disturbance.is_disturbed(record) for record in outcome.records)
     assert all(disturbance.share(record) == 0.0 for record in outcome.records)
+
+
+def test_a_probe_that_was_disturbed_is_made_again_after_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is disturbed twice, and its third attempt is not."""
+    taken, made = iter([0.5, 0.0, 0.6, 0.0]), list[str]()
+
+    def make(prober: Prober, question: Question, order: int, _columns: object) -> ProbeRecord:
+        made.append(question.probe.name)
+        blank = judged.blank(prober.plan, question.column, question.probe, order=order)
+        use = Others(hosts=HOSTS, wall_ns=1, cores=4, taken=next(taken), processors=0.2)
+        return msgspec.structs.replace(blank, status=Status.OK, others=(use,))
+
+    monkeypatch.setattr(Prober, "_make", make)
+    monkeypatch.setattr(patience.Patience, "await_calm", lambda _: True)
+    plan = probe_plan.make_plan(Request(links=("wired",), repeats=1), [Ping(count=1), Tcp()], "probes")
+    folder, world, told = RunFolder(tmp_path), World(), list[Event]()
+    folder.save_plan(plan)
+    hosts = Hosts(target=world.host("target"), initiators=(world.host("initiator"),))
+    journal = Journal(tmp_path / "journal.jsonl")
+    prober = Prober(plan, folder, told.append, hosts=hosts, journal=journal, private=tmp_path)
+    prober.execute(list(enumerate(questions(plan))))
+    first, second = (question.probe.name for question in questions(plan))
+    assert made == [first, second, first, first]
+    assert [e.disturbed is not None for e in told if isinstance(e, CellEnded)] == [True, False, True, False]
+    assert not any(disturbance.is_disturbed(record) for record in probe_store.load(folder))

@@ -1,0 +1,38 @@
+"""Waiting for other programs to calm down, before what they disturbed is measured again."""
+
+from __future__ import annotations
+
+import time
+
+from harness.analysis import disturbance
+from harness.observe.neighbours import Watch
+from harness.results.events import Emit, Phase
+
+PATIENCE_S = 60.0
+"""How long a run waits in all for other programs to calm down."""
+
+LOOK_S = 0.5
+"""How long one check takes whether they have calmed down."""
+
+
+class Patience:
+    """A run's patience with other programs, which all its waits use up together."""
+
+    def __init__(self, watch: Watch, emit: Emit) -> None:
+        self._watch = watch
+        self._emit = emit
+        self._left_s = PATIENCE_S
+
+    def await_calm(self) -> bool:
+        """Wait until other programs leave room for a measurement; False if the patience ends first."""
+        is_told = False
+        while self._left_s > 0:
+            with self._watch() as watching:
+                time.sleep(LOOK_S)
+            if disturbance.is_calm(watching.taken()):
+                return True
+            self._left_s -= LOOK_S
+            if not is_told:
+                self._emit(Phase("waiting until other programs calm down"))
+            is_told = True
+        return False

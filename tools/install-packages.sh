@@ -78,11 +78,29 @@ is_known() {
     esac
 }
 
+# What a command of the package manager says on standard error, and its status. It waits for as long as another program
+# holds a lock: `apt-get update` does not, whatever DPkg::Lock::Timeout says, and neither does pacman.
+unlocked() {
+    waits=''
+    while :; do
+        status=0
+        output=$({ $sudo "$@" >/dev/null; } 2>&1) || status=$?
+        [ "$status" -ne 0 ] || break
+        held=$(printf '%s\n' "$output" | grep -iE 'could not (get )?lock|unable to lock' | head -n 1) || true
+        [ -n "$held" ] || break
+        [ -n "$waits" ] || echo "Waiting for another program that installs packages: $held" >&2
+        waits=yes
+        sleep "${LOCK_POLL_S:-2}"
+    done
+    [ -z "$output" ] || printf '%s\n' "$output"
+    return "$status"
+}
+
 refresh() {
     case $manager in
-    apt-get) $sudo apt-get update -qq >/dev/null || echo 'apt-get update failed: what it knew before is used.' >&2 ;;
+    apt-get) unlocked apt-get update -qq >&2 || echo 'apt-get update failed: what it knew before is used.' >&2 ;;
     # dnf does so itself. With newer lists pacman would install what the rest of the system does not fit to.
-    pacman) [ -n "$(pacman -Slq 2>/dev/null | head -n 1)" ] || $sudo pacman -Sy --noconfirm >/dev/null ;;
+    pacman) [ -n "$(pacman -Slq 2>/dev/null | head -n 1)" ] || unlocked pacman -Sy --noconfirm >&2 ;;
     esac
 }
 
@@ -92,7 +110,7 @@ install() {
     dnf) set -- dnf install -y --quiet --setopt=install_weak_deps=False "$@" ;;
     pacman) set -- pacman -S --needed --noconfirm "$@" ;;
     esac
-    { $sudo "$@" >/dev/null; } 2>&1
+    unlocked "$@"
 }
 
 # A choice (A|B) with what it is for, as in "A or B (the kernel: its source)".

@@ -75,7 +75,7 @@ class Debian:
         (self.folder / "list").write_text(lines, encoding="utf-8")
         return subprocess.run(
             ["sh", str(SCRIPT), str(self.folder / "list"), str(self.folder / "os-release")],
-            env={"PATH": self.path},
+            env={"PATH": self.path, "LOCK_POLL_S": "0.01"},
             check=True,
             capture_output=True,
             text=True,
@@ -145,6 +145,26 @@ def test_one_that_cannot_be_installed_is_named_and_keeps_no_other_out(tmp_path: 
     debian = Debian(tmp_path, offers="fio uml iperf3 gone", breaks=["uml"])
     assert debian.tell(LIST) == ("Not installed: linux-6 or uml (the lab: a real kernel): E: uml is broken\n")
     assert [line.rpartition(" ")[2] for line in debian.told[2:]] == ["fio", "uml", "iperf3", "gone"]
+
+
+def test_another_program_that_installs_is_waited_for(tmp_path: Path) -> None:
+    debian = Debian(tmp_path, offers="fio uml iperf3 gone")
+    held = "E: Could not get lock /var/lib/{}. It is held by process 4711 (apt-get)"
+    # Each lock is held twice, then free: that of the lists, then that of the packages.
+    debian._write(
+        "apt-get",
+        f"""echo "$*" >>{tmp_path}/told
+        case $(grep -c "^$1" {tmp_path}/told),$1 in
+        1,update | 2,update) echo '{held.format("apt/lists/lock")}' >&2; exit 100 ;;
+        1,install | 2,install) echo '{held.format("dpkg/lock-frontend")}' >&2; exit 100 ;;
+        esac""",
+    )
+    waiting = "Waiting for another program that installs packages: "
+    assert debian.tell(LIST).splitlines() == [
+        waiting + held.format("apt/lists/lock"),
+        waiting + held.format("dpkg/lock-frontend"),
+    ]
+    assert [line.split()[0] for line in debian.told] == ["update"] * 3 + ["install"] * 3
 
 
 def test_without_sudo_the_packages_are_named_and_make_goes_on(tmp_path: Path) -> None:
